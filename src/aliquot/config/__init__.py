@@ -1,0 +1,1 @@
+"""Floor 1: text to model. Strings in, values out."""

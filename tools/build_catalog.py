@@ -1,0 +1,111 @@
+"""Make the packaged JSON (``src/aliquot/model/data``) from the reviewed YAML (``catalog``).
+
+Usage: python tools/build_catalog.py [--check]     exit 1 if --check finds a difference
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import yaml
+
+ROOT = Path(__file__).resolve().parent.parent
+DATA = ROOT / "src/aliquot/model/data"
+ID_OF_UNKNOWN = 1000
+"""Profiles whose id nobody has published get 1000 + their NVML index: no real id is that large."""
+
+
+def profile(row: dict[str, Any]) -> dict[str, Any]:
+    confidence = dict(row["confidence"])
+    known = row["id"] is not None
+    if not known:
+        confidence["ids"] = "estimate" if "id_guess" in row else "unknown"
+    return {
+        "id": row["id"] if known else row.get("id_guess", ID_OF_UNKNOWN + row["nvml_index"]),
+        **{k: row[k] for k in ("name", "nvml_index", "max_instances", "memory_mib", "sm", "engines", "compute_slices")},
+        **{"starts": row["placements"]["starts"], "size": row["placements"]["size"]},
+        "attributes": row["attributes"],
+        "since_driver": row.get("since_driver"),
+        "confidence": confidence,
+        "compute": [
+            {
+                **{k: c[k] for k in ("id", "name", "nvml_index", "max_instances", "sm", "compute_slices", "default")},
+                **{"starts": c["placements"]["starts"], "size": c["placements"]["size"]},
+            }
+            for c in row["compute_instances"]
+        ],
+    }
+
+
+def family(doc: dict[str, Any]) -> dict[str, Any]:
+    profiles = [profile(row) for row in doc["profiles"]]
+    weak = {"estimate", "unknown", "inferred", "secondary"}
+    groups = sorted({g for p in profiles for g, word in p["confidence"].items() if word in weak})
+    return {
+        "name": doc["family"],
+        **{k: doc[k] for k in ("title", "architecture", "engine_totals", "sm_total")},
+        **{k: doc["geometry"][k] for k in ("memory_slices", "compute_slices", "slot_model")},
+        "driver_min": doc["driver"]["min"],
+        "mode": {k: doc["mode"][k] for k in ("change_needs_gpu_reset", "mode_survives_reboot")},
+        "rules": [
+            {
+                "kind": r["kind"],
+                "reason": r["reason"],
+                "profiles": r.get("profiles", []),
+                "exceptions": r.get("except", []),
+                "count": r.get("count", 0),
+            }
+            for r in doc["rules"]
+            if r["kind"] != "info"
+        ],
+        "products": [
+            {k: p[k] for k in ("pci_device", "name", "memory_mib")} | {"subsystems": p.get("subsystems", [])}
+            for p in doc["products"]
+        ],
+        "profiles": profiles,
+        "estimates": groups,
+    }
+
+
+def files() -> dict[str, bytes]:
+    """File name to content, for every file that the package should carry."""
+    out: dict[str, bytes] = {}
+    docs = [yaml.safe_load(path.read_text()) for path in sorted((ROOT / "catalog/mig").glob("*.yaml"))]
+    for doc in docs:
+        out[f"{doc['family']}.json"] = encode(family(doc))
+    rows = yaml.safe_load((ROOT / "catalog/pci-ids.yaml").read_text())["devices"]
+    listed = {row["pci_device"] for row in rows}
+    rows += [
+        {**product, "mig_family": doc["family"], "architecture": doc["architecture"]}
+        for doc in docs
+        for product in doc["products"]
+        if product["pci_device"] not in listed
+    ]
+    keys = ("pci_device", "name", "mig_family", "architecture")
+    out["index.json"] = encode([{k: row[k] for k in keys} | {"subsystems": row.get("subsystems", [])} for row in rows])
+    return out
+
+
+def encode(value: Any) -> bytes:
+    return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
+
+
+def main() -> int:
+    wanted = files()
+    if "--check" in sys.argv[1:]:
+        stale = sorted(name for name, body in wanted.items() if (DATA / name).read_bytes() != body)
+        extra = sorted({p.name for p in DATA.glob("*.json")} - set(wanted))
+        print("\n".join([f"differs: {n}" for n in stale] + [f"unknown: {n}" for n in extra]) or "catalog data is current")
+        return 1 if stale or extra else 0
+    DATA.mkdir(exist_ok=True)
+    for name, body in wanted.items():
+        (DATA / name).write_bytes(body)
+    print(f"wrote {len(wanted)} files")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
