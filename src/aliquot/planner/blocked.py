@@ -1,0 +1,137 @@
+"""Why a wish for one GPU cannot be met: the rule, the slices in the way, the holders, and the next command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from aliquot.model.catalog import Family
+from aliquot.model.desired import InstanceWish
+from aliquot.model.geometry import geometry, geometry_text
+from aliquot.model.inventory import Gpu, GpuInstance
+from aliquot.model.placement import slices
+from aliquot.model.plan import Blocker
+from aliquot.planner import compute, pack
+from aliquot.planner.board import Board, Placed
+from aliquot.planner.rules import refusals
+
+
+def wish_text(board: Board, counts: Counter[int]) -> str:
+    """A geometry as ``--mig`` takes it: ``3g.20gb,1g.5gb*2``."""
+    parts = [(board.profiles[p].name, counts[p]) for p in board.canonical(p for p in counts if counts[p])]
+    return ",".join(name if n == 1 else f"{name}*{n}" for name, n in parts) or "empty"
+
+
+def asked_text(board: Board, wishes: Sequence[InstanceWish]) -> str:
+    """What was asked, for people: ``3g.20gb:1,1g.5gb:2``."""
+    return geometry_text(geometry(w.name for w in wishes))
+
+
+def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocker | None:
+    """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
+    counts = Counter(w.profile_id for w in wishes)
+    refusal = next(refusals(board, counts), None)
+    if refusal is not None:
+        return _impossible(board, gpu, wishes, refusal.rule, refusal.message)
+    for wish in wishes:
+        blocker = _bad_wish(board, gpu, wish)
+        if blocker is not None:
+            return blocker
+    fixed = [(w.profile_id, w.start) for w in wishes if w.start is not None]
+    taken = 0
+    for place in fixed:
+        clash = board.masks[place] & taken
+        if clash:
+            return _impossible(board, gpu, wishes, "PLACEMENT", "two asked placements overlap", slices(clash))
+        taken |= board.masks[place]
+    if next(pack.arrangements(board, counts, fixed), None) is None:
+        where = " beside the asked placements" if fixed else ""
+        text = f"each count is legal, but no placement of all of them exists{where}"
+        return _impossible(board, gpu, wishes, "PLACEMENT", text, slices(taken))
+    return None
+
+
+def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
+    profile = board.profiles[wish.profile_id]
+    if wish.start is not None and wish.start not in profile.starts:
+        starts = ", ".join(str(s) for s in profile.starts)
+        return Blocker(
+            rule="PLACEMENT",
+            message=f"{profile.name} cannot start at memory slice {wish.start} (it can at {starts})",
+            gpu=gpu.pci,
+            next_step=f"aliquot profiles {gpu.pci}",
+        )
+    if compute.change(profile, (), wish.compute, wish.compute_starts) is None:
+        return Blocker(
+            rule="COMPUTE_INSTANCES",
+            message=f"the compute instances asked do not fit into one {profile.name}",
+            gpu=gpu.pci,
+            next_step=f"aliquot profiles {gpu.pci}",
+        )
+    return None
+
+
+def _impossible(
+    board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], rule: str, why: str, where: tuple[int, ...] = ()
+) -> Blocker:
+    known = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
+    near = pack.nearest(board, known)
+    suggestion = wish_text(board, near) if near else None
+    return Blocker(
+        rule=rule,
+        message=f"{gpu.product} cannot hold {asked_text(board, wishes)}: {why}",
+        gpu=gpu.pci,
+        slices=where,
+        suggestion=suggestion,
+        next_step=f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else f"aliquot profiles {gpu.pci}",
+    )
+
+
+def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequence[GpuInstance]) -> Blocker:
+    """The blocker for a wish that can only be met by destroying held instances."""
+    pinned: list[Placed] = [(i.profile_id, i.place.start) for i in gpu.instances if i.held]
+    near = pack.nearest(board, Counter(w.profile_id for w in wishes), [k for k in pinned if k in board.masks])
+    suggestion = wish_text(board, near) if near else None
+    mask = 0
+    for instance in doomed:
+        mask |= instance.place.mask
+    names = ", ".join(f"{i.profile} at {i.placement}" for i in doomed)
+    count = f"{len(doomed)} instance is held" if len(doomed) == 1 else f"{len(doomed)} instances are held"
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci} cannot become {asked_text(board, wishes)}: {count} ({names})",
+        gpu=gpu.pci,
+        slices=slices(mask),
+        holders=tuple(h for i in doomed for h in i.holders),
+        suggestion=suggestion,
+        next_step=f"aliquot plan --gpu {gpu.pci} --mig {suggestion}"
+        if suggestion
+        else "end the holders, or add --policy wait, or --policy force",
+    )
+
+
+def not_capable(gpu: Gpu) -> Blocker:
+    return Blocker(
+        rule="NOT_CAPABLE", message=f"GPU {gpu.pci} ({gpu.product}) has no MIG", gpu=gpu.pci, next_step="aliquot show"
+    )
+
+
+def lost(gpu: Gpu) -> Blocker:
+    return Blocker(
+        rule="GPU_LOST",
+        message=f"GPU {gpu.pci} ({gpu.product}) has fallen off the bus",
+        gpu=gpu.pci,
+        next_step="reboot the node, then: aliquot show",
+    )
+
+
+def busy(gpu: Gpu, family: Family, mode: str) -> Blocker:
+    """A mode change while processes use the whole GPU."""
+    why = "it takes a GPU reset" if family.mode.change_needs_gpu_reset else "the driver refuses it meanwhile"
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci} is in use, MIG mode cannot be {mode}: {why}",
+        gpu=gpu.pci,
+        holders=gpu.holders,
+        next_step="end the holders, or add --policy wait, or --policy force",
+    )

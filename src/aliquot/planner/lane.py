@@ -1,0 +1,178 @@
+"""The ordered actions of one GPU, each with its reason."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.model.actions import Action, ComputePart, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.catalog import Family
+from aliquot.model.desired import GpuWish, InstanceWish
+from aliquot.model.inventory import Gpu, GpuInstance
+from aliquot.model.placement import Placement
+from aliquot.model.plan import Blocker, Policy
+from aliquot.planner import blocked, compute, pack, target
+from aliquot.planner.board import Board, Placed, board
+
+
+class Lane(msgspec.Struct, frozen=True):
+    """What happens to one GPU. ``kept`` counts GPU instances that no call reaches."""
+
+    actions: tuple[Action, ...] = ()
+    kept: int = 0
+    blockers: tuple[Blocker, ...] = ()
+    reboot: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: Policy) -> Lane:
+    """The lane that leads one GPU from what it is to its wish, or the blockers in the way.
+
+    ``family`` is None for a GPU without MIG; ``name`` is the named config, for reasons.
+    """
+    if gpu.lost:
+        return Lane(blockers=(blocked.lost(gpu),))
+    if family is None or not gpu.mig.capable:
+        return Lane(blockers=(blocked.not_capable(gpu),)) if wish.mig else Lane()
+    b = board(family)
+    asked = f'asked by "{name}"' if name else "asked"
+    wants_mig = gpu.mig.enabled if wish.mig is None else wish.mig
+    instances = wish.instances if wants_mig else ()
+    if instances:
+        blocker = blocked.infeasible(b, gpu, instances)
+        if blocker is not None:
+            return Lane(blockers=(blocker,))
+    if instances is None and wants_mig == gpu.mig.enabled:
+        cut = Lane(kept=len(gpu.instances))
+    else:
+        cut = _cut(b, gpu, instances or (), wants_mig, asked, policy)
+    if cut.blockers:
+        return cut
+    mode = _mode(family, gpu, wants_mig, asked, policy)
+    if mode.blockers:
+        return mode
+    destroys = tuple(a for a in cut.actions if isinstance(a, Destroy | DestroyCompute))
+    creates = tuple(a for a in cut.actions if isinstance(a, Create | CreateCompute))
+    if mode.reboot:
+        creates = ()
+    return Lane(destroys + mode.actions + creates, cut.kept, (), mode.reboot, mode.notes + cut.notes)
+
+
+def _mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -> Lane:
+    """Set MIG mode only where it differs, and reset only where the mode needs it.
+
+    Ampere keeps the wish on the board and needs a reset (the driver does it inside the call on an idle GPU); Hopper
+    and later change at once. In a guest with the GPU passed through a reset is not possible: only a reboot helps.
+    """
+    want = "enabled" if enabled else "disabled"
+    if gpu.mig.current == want:
+        if gpu.mig.pending == want:
+            return Lane()
+        reason = f"a change to {gpu.mig.pending} is pending and nobody asked for it"
+        return Lane((SetMode(gpu=gpu.pci, mode=want, reason=reason),))
+    if gpu.holders and policy.held == "refuse":
+        return Lane(blockers=(blocked.busy(gpu, family, want),))
+    actions: list[Action] = []
+    if gpu.mig.pending != want or not family.mode.change_needs_gpu_reset:
+        actions.append(SetMode(gpu=gpu.pci, mode=want, reason=asked))
+    if not family.mode.change_needs_gpu_reset:
+        return Lane(tuple(actions))
+    if not gpu.reset:
+        note = f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot (no reset is possible here)"
+        return Lane(tuple(actions), reboot=True, notes=(note,))
+    actions.append(
+        Reset(gpu=gpu.pci, reason=f"MIG mode {want} becomes active with a GPU reset on {family.architecture}")
+    )
+    return Lane(tuple(actions))
+
+
+def _cut(b: Board, gpu: Gpu, wishes: tuple[InstanceWish, ...], enabled: bool, asked: str, policy: Policy) -> Lane:
+    """Destroy what must go and create what is missing."""
+    search = target.Search(b, gpu, wishes)
+    aim = search.aim()
+    if aim is None:
+        raise AssertionError(f"a feasible wish found no aim: {wishes}")
+    held = [i for i in aim.doomed if i.held]
+    held += [aim.kept[k] for k, c in aim.changes.items() if c.weight[0]]
+    if held and policy.held == "refuse":
+        return Lane(blockers=(blocked.held(b, gpu, wishes, held),))
+    new = [k for k in aim.placed if k not in aim.kept]
+    actions: list[Action] = [_destroy(b, gpu, i, new, asked, enabled, policy) for i in sorted(aim.doomed, key=_by_id)]
+    for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
+        actions += _inside(gpu, aim.kept[place], change, asked)
+    for place in pack.creation_order(b, new, b.mask(aim.kept), bool(gpu.swapped)):
+        actions.append(_create(b, gpu, place, aim, asked))
+    return Lane(tuple(actions), kept=len(aim.kept) - len(aim.changes))
+
+
+def _by_id(instance: GpuInstance) -> int:
+    return instance.id
+
+
+def _destroy(
+    b: Board, gpu: Gpu, instance: GpuInstance, new: list[Placed], asked: str, enabled: bool, policy: Policy
+) -> Destroy:
+    in_way = next((k for k in new if b.masks[k] & instance.place.mask), None)
+    if not enabled:
+        why = "MIG mode goes off"
+    elif in_way:
+        why = f"in the way of {b.profiles[in_way[0]].name} at {Placement(in_way[1], b.profiles[in_way[0]].size)}"
+    else:
+        why = f"not {asked}"
+    if instance.held:
+        who = ", ".join(str(h) for h in instance.holders) or "a client"
+        why += f"; held by {who}, policy {policy.held}"
+    elif not instance.compute_instances:
+        why += "; it has no compute instance"
+    return Destroy(
+        gpu=gpu.pci,
+        instance=instance.id,
+        profile=instance.profile,
+        profile_id=instance.profile_id,
+        placement=instance.placement,
+        compute_instances=tuple(c.id for c in instance.compute_instances),
+        reason=why,
+    )
+
+
+def _inside(gpu: Gpu, instance: GpuInstance, change: compute.ComputeChange, asked: str) -> list[Action]:
+    where = f"inside the kept {instance.profile} at {instance.placement}"
+    repair = "; the GPU instance had no compute instance" if not instance.compute_instances else ""
+    gone: list[Action] = [
+        DestroyCompute(
+            gpu=gpu.pci, instance=instance.id, compute_instance=c.id, profile=c.profile, reason=f"not {asked} {where}"
+        )
+        for c in change.destroy
+    ]
+    return gone + [
+        CreateCompute(
+            gpu=gpu.pci,
+            instance=instance.id,
+            profile=part.profile,
+            profile_id=part.profile_id,
+            placement=part.placement,
+            reason=f"{asked}, {where}{repair}",
+        )
+        for part in change.create
+    ]
+
+
+def _create(b: Board, gpu: Gpu, place: Placed, aim: target.Aim, asked: str) -> Create:
+    profile = b.profiles[place[0]]
+    first = b.choices(place[0], 0, bool(gpu.swapped))[0]
+    reason = asked
+    for key, instance in aim.kept.items():
+        if first != place[1] and b.masks[place[0], first] & b.masks[key]:
+            who = f", held by {instance.holders[0]}" if instance.holders else ""
+            reason += f"; {Placement(first, profile.size)} is taken by the kept {instance.profile}{who}"
+            break
+    layout, starts = aim.layouts[place]
+    change = compute.change(profile, (), layout, starts)
+    parts: tuple[ComputePart, ...] = change.create if change else ()
+    return Create(
+        gpu=gpu.pci,
+        profile=profile.name,
+        profile_id=profile.id,
+        placement=str(profile.placement(place[1])),
+        compute=parts,
+        reason=reason,
+    )
