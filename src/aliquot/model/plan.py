@@ -12,10 +12,14 @@ from aliquot.model.inventory import API_VERSION, Holder
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """What may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds at most), or ``force``."""
+    """What may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds at most), or ``force``.
+
+    ``reset`` False leaves a mode change pending until the next reset or reboot (mig-parted's skip-reset).
+    """
 
     held: str = "refuse"
     timeout_s: float = 60.0
+    reset: bool = True
 
 
 class Blocker(msgspec.Struct, frozen=True):

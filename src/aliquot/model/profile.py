@@ -38,7 +38,9 @@ class ProfileName(msgspec.Struct, frozen=True):
         """Raises ValueError with a sentence that says what the grammar expects."""
         match = _NAME.fullmatch(text)
         if match is None:
-            raise ValueError(f"{text!r} is not a MIG profile name (expected for example 3g.20gb, 1g.5gb+me, 1c.3g.20gb)")
+            raise ValueError(
+                f"{text!r} is not a MIG profile name (expected for example 3g.20gb, 1g.5gb+me, 1c.3g.20gb)"
+            )
         compute, count, memory, sign, tail = match.groups()
         words = tail.split(",") if tail else []
         if len(set(words)) != len(words) or not all(_ATTRIBUTE.fullmatch(word) for word in words):

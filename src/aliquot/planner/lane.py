@@ -76,8 +76,9 @@ def _mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -
         actions.append(SetMode(gpu=gpu.pci, mode=want, reason=asked))
     if not family.mode.change_needs_gpu_reset:
         return Lane(tuple(actions))
-    if not gpu.reset:
-        note = f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot (no reset is possible here)"
+    if not gpu.reset or not policy.reset:
+        why = "no reset is possible here" if policy.reset else "the reset is skipped on request"
+        note = f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot ({why})"
         return Lane(tuple(actions), reboot=True, notes=(note,))
     actions.append(
         Reset(gpu=gpu.pci, reason=f"MIG mode {want} becomes active with a GPU reset on {family.architecture}")

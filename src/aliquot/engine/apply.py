@@ -1,0 +1,225 @@
+"""Carry out exactly a plan, prove that it happened, or go back.
+
+Lock, fingerprint, journal, act, read again, verify. A failure on any GPU stops the others at their next action and
+everything that was touched goes back to the former placed geometry. A kill at any instant leaves a state from which
+the next run plans afresh: intents are on disk before the act, and the plan is a function of what is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from aliquot.engine.lane import Run, reset
+from aliquot.engine.ports import Record
+from aliquot.engine.world import Outcome, Report, World
+from aliquot.errors import AliquotError, BlockedError, HardwareError, MovedError
+from aliquot.model.actions import Action, Create, Destroy, Reset, SetMode
+from aliquot.model.desired import Desired
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Drift, Plan, Policy
+from aliquot.planner.former import former
+from aliquot.planner.planning import plan as make
+from aliquot.planner.verify import verify
+
+
+def apply(plan: Plan, world: World, report: Report) -> Outcome:
+    """Carry out a plan. Raises BlockedError for a plan with blockers, MovedError if the machine changed since,
+    LockedError if another process is at it, StorageError if nothing can be recorded: in all of these nothing was
+    touched. Everything that fails later is in the outcome.
+    """
+    if plan.blocked:
+        raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
+    with world.lock.hold():
+        world.hooks.fire("apply-start")
+        failed: AliquotError | None = None
+        try:
+            outcome = _locked(plan, world, report)
+            failed = outcome.error
+        except AliquotError as error:
+            failed = error
+            raise
+        finally:
+            _exit_hook(world, failed)
+    return outcome
+
+
+def _exit_hook(world: World, failed: AliquotError | None) -> None:
+    """``apply-exit`` fires always; its own failure counts only if nothing failed before."""
+    try:
+        world.hooks.fire("apply-exit")
+    except AliquotError:
+        if failed is None:
+            raise
+
+
+def _locked(plan: Plan, world: World, report: Report) -> Outcome:
+    before = world.backend.read()
+    if before.fingerprint != plan.fingerprint:
+        plan = _resume(plan, before, world, report)
+    if not plan.actions:
+        drift = _verify(plan, before)
+        if drift:
+            raise MovedError(drift[0].message, next_step="aliquot plan")
+        return Outcome("nothing", before)
+    run = Run(world, plan.policy, world.journal.new_run(), report)
+    begin = Record(
+        "begin",
+        run.run,
+        boot=world.journal.boot,
+        plan=msgspec.Raw(msgspec.json.encode(plan)),
+        before=msgspec.Raw(msgspec.json.encode(before)),
+    )
+    world.journal.append(begin, durable=True)
+    error = _hooks(plan, world) or _lanes(run, plan)
+    after = world.backend.read()
+    drift = _verify(plan, after) if error is None else ()
+    if drift:
+        error = HardwareError(
+            f"every call succeeded, but a fresh read disagrees: {drift[0].message}",
+            details=tuple(d.message for d in drift[1:]),
+        )
+    if error is None:
+        world.journal.append(Record("end", run.run, text="done"), durable=True)
+        status = "reboot" if plan.reboots else "done"
+        return Outcome(status, after, calls=run.calls)
+    return _undo(run, before, after, plan, error)
+
+
+def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:
+    """Drift on the GPUs of the plan, those aside that wait for a reboot."""
+    waiting = set(plan.reboots)
+    wishes = tuple(w for w in plan.desired.gpus if w.pci not in waiting)
+    return verify(inventory, msgspec.structs.replace(plan.desired, gpus=wishes))
+
+
+def _hooks(plan: Plan, world: World) -> AliquotError | None:
+    try:
+        if any(isinstance(a, SetMode | Reset) for a in plan.actions):
+            world.hooks.fire("pre-apply-mode")
+        if any(not isinstance(a, SetMode | Reset) for a in plan.actions):
+            world.hooks.fire("pre-apply-config")
+    except AliquotError as error:
+        return error
+    return None
+
+
+def _lanes(run: Run, plan: Plan) -> AliquotError | None:
+    """All lanes up to their reset, the resets together, then the rest. The first error in PCI order."""
+    split = {pci: _split(lane) for pci, lane in plan.lanes.items()}
+    error = _side_by_side(run, [first for first, _, _ in split.values()])
+    if error is not None:
+        return error
+    resets = [pci for pci, (_, needs, _) in split.items() if needs]
+    if resets:
+        pending = [g.pci for g in map(run.world.backend.read_gpu, resets) if g.mig.current != g.mig.pending]
+        errors = reset(run.world, run, pending) if pending else []
+        if errors:
+            return errors[0]
+    return _side_by_side(run, [rest for _, _, rest in split.values()])
+
+
+def _split(lane: Sequence[Action]) -> tuple[Sequence[Action], bool, Sequence[Action]]:
+    for n, action in enumerate(lane):
+        if isinstance(action, Reset):
+            return lane[:n], True, lane[n + 1 :]
+    return lane, False, ()
+
+
+def _side_by_side(run: Run, lanes: Sequence[Sequence[Action]]) -> AliquotError | None:
+    jobs = [lambda lane=lane: run.lane(lane) for lane in lanes if lane]
+    results: list[AliquotError | None] = run.world.workers.run(jobs) if jobs else []
+    return next((r for r in results if r is not None), None)
+
+
+def _undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: AliquotError) -> Outcome:
+    """Lead every touched GPU back to its former placed geometry, each on its own: one lost GPU must not keep the
+    others from it.
+    """
+    world = run.world
+    back = Run(world, Policy(), run.run, run.report, undoing=True)
+    back._note(Record("undo", run.run, text=error.brief), durable=True)
+    sentences: list[str] = []
+    actions: list[Action] = []
+    for pci in plan.lanes:
+        way = make(after, former(before, [pci]), Policy())
+        if way.blockers:
+            sentences.append(f"GPU {pci}: not undone, {way.blockers[0].message}")
+        actions += way.actions
+    failure = _lanes(back, msgspec.structs.replace(plan, actions=tuple(actions))) if actions else None
+    now = world.backend.read()
+    goal = former(before, list(plan.lanes))
+    drift = verify(now, goal)
+    sentences += [_sentence(action) for action in actions if not failure]
+    if failure is not None:
+        sentences.append(f"undoing stopped: {failure.brief}")
+    if back.unrecorded or run.unrecorded:
+        sentences.append("the journal could not be written while undoing")
+    status = "partial" if drift else "undone"
+    back._note(Record("end", run.run, text=status), durable=True)
+    return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
+
+
+def _sentence(action: Action) -> str:
+    match action:
+        case Create():
+            return f"GPU {action.gpu}: {action.profile} at {action.placement} is back"
+        case Destroy():
+            return f"GPU {action.gpu}: the new {action.profile} at {action.placement} is gone again"
+        case SetMode():
+            return f"GPU {action.gpu}: MIG mode is {action.mode} again"
+        case _:
+            return f"GPU {action.gpu}: {action.reason}"
+
+
+def _resume(plan: Plan, now: Inventory, world: World, report: Report) -> Plan:
+    """The machine is not where the plan was made. If that is because this very plan was cut off half-way in this
+    boot, plan the rest of it; if it is because of anybody else, refuse.
+    """
+    records = world.journal.records()
+    begin = next((r for r in records if r.kind == "begin"), None)
+    cut_off = begin is not None and not any(r.kind == "end" for r in records)
+    if begin is not None and cut_off and begin.boot == world.journal.boot and begin.plan and begin.before:
+        was = msgspec.json.decode(begin.plan, type=Plan)
+        former_state = msgspec.json.decode(begin.before, type=Inventory)
+        same = (was.fingerprint, was.desired) == (plan.fingerprint, plan.desired)
+        if same and _on_the_way(plan, former_state, now):
+            rest = make(now, plan.desired, plan.policy)
+            if rest.blockers:
+                raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
+            report(f"an interrupted run of this plan was found; {len(rest.actions)} actions are left")
+            return rest
+    raise MovedError(
+        "the machine changed since this plan was made; nothing was touched",
+        details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),
+        next_step="aliquot plan",
+    )
+
+
+def _on_the_way(plan: Plan, before: Inventory, now: Inventory) -> bool:
+    """True if every instance that exists now existed before or is one that the plan creates, and no other GPU moved."""
+    for gpu in now.gpus:
+        was = next((g for g in before.gpus if g.pci == gpu.pci), None)
+        if was is None:
+            return False
+        known = {(i.profile_id, i.placement) for i in was.instances}
+        if gpu.pci in plan.lanes:
+            known |= {(a.profile_id, a.placement) for a in plan.lanes[gpu.pci] if isinstance(a, Create)}
+            if not {(i.profile_id, i.placement) for i in gpu.instances} <= known:
+                return False
+        elif known != {(i.profile_id, i.placement) for i in gpu.instances}:
+            return False
+    return True
+
+
+def interrupted(world: World, now: Inventory) -> Desired | None:
+    """The wish of an apply that was cut off in this boot and not yet finished by another one, if there is one."""
+    records = world.journal.records()
+    begin = next((r for r in records if r.kind == "begin"), None)
+    if begin is None or begin.plan is None or any(r.kind == "end" for r in records):
+        return None
+    if begin.boot != world.journal.boot:
+        return None
+    wish = msgspec.json.decode(begin.plan, type=Plan).desired
+    return wish if verify(now, wish) else None

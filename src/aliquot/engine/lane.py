@@ -1,0 +1,237 @@
+"""Carries out the actions of one GPU: journal, then act, and never on something that is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar, assert_never
+
+from aliquot.engine.ports import Record
+from aliquot.engine.world import Report, World
+from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
+from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.inventory import Gpu, Holder
+from aliquot.model.placement import Placement
+from aliquot.model.plan import Policy
+
+T = TypeVar("T")
+
+SETTLE_S = 2.0
+"""How long a destroy may answer "in use" although nobody is on the instance: the driver takes some tenths of a second
+to let go of a process that has ended (FAR, measured)."""
+
+POLL_S = 0.05
+
+
+class Run:
+    """One apply as its lanes see it. ``stopping`` asks the other lanes to stop at the next boundary."""
+
+    def __init__(self, world: World, policy: Policy, run: str, report: Report, *, undoing: bool = False) -> None:
+        self.world = world
+        self.policy = policy
+        self.run = run
+        self.report = report
+        self.undoing = undoing
+        self.stopping = False
+        self.calls = 0
+        self.unrecorded = False
+
+    def lane(self, actions: Sequence[Action]) -> AliquotError | None:
+        """Carry out a lane. The error that stopped it, or None."""
+        for action in actions:
+            if self.stopping:
+                return None
+            try:
+                self._act(action)
+            except AliquotError as error:
+                self.stopping = not self.undoing
+                self._note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
+                return error
+        return None
+
+    def _act(self, action: Action) -> None:
+        match action:
+            case Destroy():
+                self._destroy(action)
+            case DestroyCompute():
+                self._clear(action.gpu, lambda gpu: _compute_holders(gpu, action.instance, action.compute_instance))
+                self._destroy_compute(action.gpu, action.instance, action.compute_instance)
+            case Create():
+                self._create(action)
+            case CreateCompute():
+                self._create_compute(action.gpu, action.instance, action.profile_id, action.placement)
+            case SetMode():
+                self._set_mode(action)
+            case Reset():
+                raise AssertionError("resets run between the lanes, not inside one")
+            case _:
+                assert_never(action)
+        self.report(describe(action))
+
+    def _destroy(self, action: Destroy) -> None:
+        seen = self._clear(action.gpu, lambda gpu: _instance_holders(gpu, action.instance))
+        instance = seen.instance(action.instance)
+        if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
+            raise InUseError(
+                f"GPU {action.gpu}: instance {action.instance} is no longer {action.profile} at {action.placement}",
+                next_step="aliquot plan (somebody else changed this GPU in the meantime)",
+            )
+        for compute in instance.compute_instances:
+            self._destroy_compute(action.gpu, action.instance, compute.id)
+        self._call(
+            action.gpu,
+            f"destroy gi {action.instance} {action.profile} {action.placement}",
+            lambda: self.world.backend.destroy_gpu_instance(action.gpu, action.instance),
+        )
+
+    def _destroy_compute(self, pci: str, instance: int, compute: int) -> None:
+        backend = self.world.backend
+        self._call(
+            pci,
+            f"destroy ci {instance}/{compute}",
+            lambda: backend.destroy_compute_instance(pci, instance, compute),
+        )
+
+    def _create(self, action: Create) -> None:
+        place = Placement.parse(action.placement)
+        backend = self.world.backend
+        made = self._call(
+            action.gpu,
+            f"create gi {action.profile} {action.placement}",
+            lambda: backend.create_gpu_instance(action.gpu, action.profile_id, place.start, place.size),
+        )
+        for part in action.compute:
+            self._create_compute(action.gpu, made, part.profile_id, part.placement)
+
+    def _create_compute(self, pci: str, instance: int, profile_id: int, placement: str | None) -> None:
+        place = Placement.parse(placement) if placement else None
+        start, size = (place.start, place.size) if place else (None, 0)
+        backend = self.world.backend
+        self._call(
+            pci,
+            f"create ci {instance}/{profile_id}",
+            lambda: backend.create_compute_instance(pci, instance, profile_id, start, size),
+        )
+
+    def _set_mode(self, action: SetMode) -> None:
+        self._clear(action.gpu, lambda gpu: gpu.holders)
+        enabled = action.mode == "enabled"
+        self._call(action.gpu, f"mode {action.mode}", lambda: self.world.backend.set_mode(action.gpu, enabled))
+
+    def _call(self, pci: str, step: str, act: Callable[[], T]) -> T:
+        """Journal the intent, act, and give the driver time to let go of what has just ended."""
+        self._note(Record("intent", self.run, gpu=pci, step=step), durable=True)
+        patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
+        deadline = self.world.clock.now() + patience
+        while True:
+            self.calls += 1
+            try:
+                result = act()
+            except InUseError:
+                if self.world.clock.now() >= deadline:
+                    raise
+                self.world.clock.sleep(POLL_S)
+                continue
+            self._note(Record("done", self.run, gpu=pci, step=step), durable=False)
+            return result
+
+    def _note(self, record: Record, *, durable: bool) -> None:
+        """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
+        try:
+            self.world.journal.append(record, durable=durable)
+        except StorageError:
+            if durable and not self.undoing:
+                raise
+            self.unrecorded = True
+
+    def _clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
+        """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
+        clock = self.world.clock
+        deadline = clock.now() + self.policy.timeout_s
+        told = False
+        while True:
+            gpu = self.world.backend.read_gpu(pci)
+            found = holders(gpu)
+            if not found:
+                return gpu
+            if self.policy.held == "force":
+                for holder in found:
+                    self.report(f"GPU {pci}: ending {holder}")
+                    self.world.host.terminate(int(holder.id))
+                if clock.now() < deadline:
+                    clock.sleep(POLL_S)
+                    continue
+            elif self.policy.held == "wait" and clock.now() < deadline:
+                if not told:
+                    names = ", ".join(str(h) for h in found)
+                    self.report(f"GPU {pci}: waiting for {names}, {self.policy.timeout_s:g} s at most")
+                    told = True
+                clock.sleep(POLL_S)
+                continue
+            raise _held(pci, found, self.policy)
+
+
+def _held(pci: str, found: Sequence[Holder], policy: Policy) -> InUseError:
+    waited = "" if policy.held == "refuse" else f" after {policy.timeout_s:g} s"
+    return InUseError(
+        f"GPU {pci} is held by {', '.join(str(h) for h in found)}{waited}",
+        details=(f"policy {policy.held}: a held instance is not destroyed",),
+        next_step="end the holders and run again, or add --policy wait, or --policy force",
+    )
+
+
+def _instance_holders(gpu: Gpu, instance_id: int) -> Sequence[Holder]:
+    instance = gpu.instance(instance_id)
+    return instance.holders if instance else ()
+
+
+def _compute_holders(gpu: Gpu, instance_id: int, compute_id: int) -> Sequence[Holder]:
+    instance = gpu.instance(instance_id)
+    found = instance.compute_instances if instance else ()
+    return next((c.holders for c in found if c.id == compute_id), ())
+
+
+def describe(action: Action) -> str:
+    """One action as a line of progress."""
+    match action:
+        case Destroy():
+            what = f"destroyed {action.profile} at {action.placement} (instance {action.instance})"
+        case Create():
+            what = f"created {action.profile} at {action.placement}"
+        case DestroyCompute():
+            what = f"destroyed compute instance {action.profile} in instance {action.instance}"
+        case CreateCompute():
+            what = f"created compute instance {action.profile} in instance {action.instance}"
+        case SetMode():
+            what = f"MIG mode set to {action.mode}"
+        case Reset():
+            what = "reset"
+        case _:
+            assert_never(action)
+    return f"GPU {action.gpu}: {what}"
+
+
+def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
+    """Reset some GPUs side by side, our own NVML session closed meanwhile: it is a client like any other."""
+
+    def job(pci: str) -> Callable[[], AliquotError | None]:
+        def attempt() -> AliquotError | None:
+            try:
+                run._call(pci, "reset", lambda: world.host.reset(pci))
+            except AliquotError as error:
+                return error
+            run.report(f"GPU {pci}: reset")
+            return None
+
+        return attempt
+
+    with world.backend.suspend():
+        results = world.workers.run([job(pci) for pci in pcis])
+    errors = [r for r in results if r is not None]
+    return errors or [_inactive(gpu) for gpu in map(world.backend.read_gpu, pcis) if gpu.mig.current != gpu.mig.pending]
+
+
+def _inactive(gpu: Gpu) -> HardwareError:
+    return HardwareError(
+        f"GPU {gpu.pci} was reset, but MIG mode is still {gpu.mig.current} ({gpu.mig.pending} is pending)",
+        next_step="reboot the node, then: aliquot plan",
+    )
