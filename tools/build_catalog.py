@@ -26,14 +26,16 @@ def profile(row: dict[str, Any]) -> dict[str, Any]:
     return {
         "id": row["id"] if known else row.get("id_guess", ID_OF_UNKNOWN + row["nvml_index"]),
         **{k: row[k] for k in ("name", "nvml_index", "max_instances", "memory_mib", "sm", "engines", "compute_slices")},
-        **{"starts": row["placements"]["starts"], "size": row["placements"]["size"]},
+        "starts": row["placements"]["starts"],
+        "size": row["placements"]["size"],
         "attributes": row["attributes"],
         "since_driver": row.get("since_driver"),
         "confidence": confidence,
         "compute": [
             {
                 **{k: c[k] for k in ("id", "name", "nvml_index", "max_instances", "sm", "compute_slices", "default")},
-                **{"starts": c["placements"]["starts"], "size": c["placements"]["size"]},
+                "starts": c["placements"]["starts"],
+                "size": c["placements"]["size"],
             }
             for c in row["compute_instances"]
         ],
@@ -98,7 +100,9 @@ def main() -> int:
     if "--check" in sys.argv[1:]:
         stale = sorted(name for name, body in wanted.items() if (DATA / name).read_bytes() != body)
         extra = sorted({p.name for p in DATA.glob("*.json")} - set(wanted))
-        print("\n".join([f"differs: {n}" for n in stale] + [f"unknown: {n}" for n in extra]) or "catalog data is current")
+        print(
+            "\n".join([f"differs: {n}" for n in stale] + [f"unknown: {n}" for n in extra]) or "catalog data is current"
+        )
         return 1 if stale or extra else 0
     DATA.mkdir(exist_ok=True)
     for name, body in wanted.items():

@@ -1,0 +1,48 @@
+# Every target makes its own environment in .venv. Needs: make, gcc, python3 (3.11 or later) with venv.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+
+.DEFAULT_GOAL := help
+
+help:            ## this list
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+
+$(VENV)/.demo: pyproject.toml
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Aliquot needs Python 3.11 or later: make PYTHON=python3.11")'
+	@$(PYTHON) -m venv $(VENV) || { echo "python venv is missing: apt-get install python3-venv"; exit 1; }
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade 'pip>=25.1'
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
+	@touch $@
+
+setup: $(VENV)/.dev   ## the working environment
+
+demo: $(VENV)/.demo   ## the main job on a simulated 8-GPU node
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
+
+check: $(VENV)/.dev   ## format, lint, types, import contracts
+	@$(BIN)/ruff format --check --quiet .
+	@$(BIN)/ruff check --quiet .
+	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
+	@$(BIN)/mypy
+
+test: check   ## everything that must pass; skips what cannot start here and lists it
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -rs
+
+test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
+	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow"
+
+bench: $(VENV)/.dev   ## figures for benchmarks/RESULTS.md
+	@$(BIN)/python benchmarks/run.py
+
+catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
+	@$(BIN)/python tools/build_catalog.py
+
+clean:           ## remove what the targets above made
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+
+.PHONY: help setup demo check test test-fast bench catalog clean
