@@ -32,9 +32,9 @@ def apply(plan: Plan, world: World, report: Report) -> Outcome:
     if plan.blocked:
         raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
     with world.lock.hold():
-        world.hooks.fire("apply-start")
         failed: AliquotError | None = None
         try:
+            world.hooks.fire("apply-start")
             outcome = _locked(plan, world, report)
             failed = outcome.error
         except AliquotError as error:
