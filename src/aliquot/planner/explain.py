@@ -85,11 +85,12 @@ def _profile_id(b: Board, name: str) -> int | None:
 
 def _why_not(b: Board, gpu: Gpu, wanted: int) -> Answer:
     shown = b.profiles[wanted].name
+    way = {i.id: i for s in b.starts[wanted] for i in gpu.instances if i.place.mask & b.masks[wanted, s]}
     counts = Counter(i.profile_id for i in gpu.instances if i.profile_id in b.profiles)
     refusal = next(refusals(b, counts + Counter([wanted])), None)
-    if refusal is not None:
+    everywhere = all(any(i.place.mask & b.masks[wanted, s] for i in way.values()) for s in b.starts[wanted])
+    if refusal is not None and not everywhere:
         return Answer(gpu.pci, gpu.product, False, f"{shown} does not fit now: {refusal.message}", refusal.rule)
-    way = {i.id: i for s in b.starts[wanted] for i in gpu.instances if i.place.mask & b.masks[wanted, s]}
     mask = 0
     for instance in way.values():
         mask |= instance.place.mask

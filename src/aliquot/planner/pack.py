@@ -124,24 +124,19 @@ def fits_beside(board: Board, placed: Sequence[Placed], profile_id: int) -> list
 
 
 def nearest(board: Board, wanted: Counts, pinned: Sequence[Placed] = ()) -> Counter[int] | None:
-    """The legal multiset closest to an impossible one that still contains ``pinned``: fewest compute slices away,
-    then the fewest instances away, then the most slices used. None if not even the pinned ones are legal.
+    """The legal multiset closest to an impossible one that still contains ``pinned``: it grants the most of what was
+    wanted, then has the closest number of instances, then of compute slices. None if not even the pinned ones are
+    legal.
     """
     slices = {p.id: p.compute_slices for p in board.family.profiles}
-    best_key: tuple[int, int, int, list[tuple[int, int]]] | None = None
-    answer: Counter[int] | None = None
-    for counts in _multisets(board, pinned):
-        ids = counts.keys() | wanted.keys()
-        off = {p: abs(counts.get(p, 0) - wanted.get(p, 0)) for p in ids}
-        key = (
-            sum(slices.get(p, 1) * n for p, n in off.items()),
-            sum(off.values()),
-            -sum(slices[p] * n for p, n in counts.items()),
-            sorted(counts.items()),
-        )
-        if best_key is None or key < best_key:
-            best_key, answer = key, counts
-    return answer
+    total = sum(slices.get(p, 0) * n for p, n in wanted.items())
+
+    def distance(counts: Counter[int]) -> tuple[int, int, int, list[tuple[int, int]]]:
+        lost = sum(max(0, n - counts[p]) for p, n in wanted.items())
+        width = sum(slices[p] * n for p, n in counts.items())
+        return lost, abs(sum(wanted.values()) - counts.total()), abs(total - width), sorted(counts.items())
+
+    return min(_multisets(board, pinned), key=distance, default=None)
 
 
 def _multisets(board: Board, pinned: Sequence[Placed]) -> list[Counter[int]]:
