@@ -1,0 +1,266 @@
+"""The driver's calls by name: arguments in, the text of the answer out. One function per NVML call.
+
+An address is three numbers: GPU index, GPU instance, compute instance, -1 where there is none. A name is NVML's
+without its prefix and without a version suffix.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.backends.sim import codes, figures
+from aliquot.backends.sim.codes import Refused
+from aliquot.backends.sim.compute import SimInstance
+from aliquot.backends.sim.gpu import SimGpu
+from aliquot.backends.sim.node import Call, Session, SimNode
+from aliquot.backends.sim.state import WHOLE, Process
+from aliquot.backends.sim.template import mig_uuid
+from aliquot.model.catalog import ComputeProfile, Profile
+
+MIB = 1 << 20
+NOT_IN_MIG = -1
+
+Args = list[int]
+SystemCall = Callable[[SimNode, Session, Args, str], str]
+DeviceCall = Callable[[SimNode, Session, SimGpu, Args], str]
+
+IDENTITY = frozenset(
+    {"DeviceGetName", "DeviceGetUUID", "DeviceGetPciInfo", "DeviceGetIndex", "DeviceGetMinorNumber", "DeviceGetSerial"}
+)
+"""What a library still knows of a GPU that fell off the bus (an estimate: it was read at start)."""
+
+
+def numbers(*values: int) -> str:
+    return " ".join(map(str, values))
+
+
+# -- the system
+
+
+def _handle_by_index(node: SimNode, _s: Session, a: Args, _t: str) -> str:
+    node.gpu(a[0])
+    return f"{a[0]} -1 -1"
+
+
+def _handle_by_uuid(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+    for gpu in node.gpus:
+        if gpu.state.uuid == text:
+            return f"{gpu.state.index} -1 -1"
+        for gi, ci in gpu.mig_devices():
+            if mig_uuid(gpu.state, gi, ci, gpu.driver_major) == text:
+                return f"{gpu.state.index} {gi} {ci}"
+    raise Refused(codes.NOT_FOUND)
+
+
+def _handle_by_pci(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+    parts = text.lower().split(":")
+    domain = parts[0] if len(parts) == 3 else "0"
+    rest = ":".join(parts[-2:])
+    rest += "" if "." in rest else ".0"
+    for gpu in node.gpus:
+        own, _, place = gpu.state.pci.partition(":")
+        if place == rest and int(own, 16) == int(domain, 16):
+            return f"{gpu.state.index} -1 -1"
+    raise Refused(codes.NOT_FOUND)
+
+
+def _handle_by_serial(node: SimNode, _s: Session, _a: Args, text: str) -> str:
+    for gpu in node.gpus:
+        if _serial_number(gpu) == text:
+            return f"{gpu.state.index} -1 -1"
+    raise Refused(codes.NOT_FOUND)
+
+
+def _process_name(node: SimNode, _s: Session, a: Args, _t: str) -> str:
+    for gpu in node.gpus:
+        for process in gpu.state.processes:
+            if process.pid == a[0]:
+                return "|" + process.name
+    raise Refused(codes.NOT_FOUND)
+
+
+def _cuda(node: SimNode, _s: Session, _a: Args, _t: str) -> str:
+    table = {450: 11000, 470: 11040, 515: 11070, 525: 12000, 535: 12020, 550: 12040, 570: 12080, 580: 13000}
+    return str(table[max((m for m in table if m <= node.state.driver_major), default=450)])
+
+
+SYSTEM: dict[str, SystemCall] = {
+    "SystemGetDriverVersion": lambda node, _s, _a, _t: "|" + node.state.driver,
+    "SystemGetNVMLVersion": lambda node, _s, _a, _t: "|" + nvml_version(node),
+    "SystemGetCudaDriverVersion": _cuda,
+    "SystemGetProcessName": _process_name,
+    "DeviceGetCount": lambda node, _s, _a, _t: str(len(node.gpus)),
+    "DeviceGetHandleByIndex": _handle_by_index,
+    "DeviceGetHandleByUUID": _handle_by_uuid,
+    "DeviceGetHandleByPciBusId": _handle_by_pci,
+    "DeviceGetHandleBySerial": _handle_by_serial,
+}
+
+
+def nvml_version(node: SimNode) -> str:
+    """The library's version: CUDA major, then the driver's version."""
+    return f"{int(_cuda(node, Session('', 0), [], '')) // 1000}.{node.state.driver}"
+
+
+# -- a device, which may be a MIG device
+
+
+def _compute(gpu: SimGpu, a: Args) -> tuple[SimInstance, Profile, ComputeProfile]:
+    """The compute instance behind a MIG device handle. Raises INVALID_ARGUMENT when it is gone."""
+    instance = SimInstance(gpu, a[1])
+    compute = instance.one(a[2])
+    return instance, instance.profile, instance.compute_profile(compute.profile)
+
+
+def _is_mig(a: Args) -> bool:
+    return a[1] != WHOLE
+
+
+def _name(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    if _is_mig(a):
+        return f"|{gpu.state.product} MIG {_compute(gpu, a)[2].name}"
+    return "|" + gpu.state.product
+
+
+def _uuid(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    if _is_mig(a):
+        _compute(gpu, a)
+        return "|" + mig_uuid(gpu.state, a[1], a[2], gpu.driver_major)
+    return "|" + gpu.state.uuid
+
+
+def _memory(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    reserved = 500 * MIB
+    if _is_mig(a):
+        profile = _compute(gpu, a)[1]
+        total = figures.instance_memory_mib(gpu.family_table.family, profile, gpu.state.memory_mib) * MIB
+        reserved = 12 * MIB
+        held = sum(p.gi == a[1] for p in gpu.state.processes)
+    else:
+        total = gpu.state.memory_mib * MIB
+        held = len(gpu.state.processes)
+    used = min(total - reserved, held * 256 * MIB)
+    return numbers(total, reserved, total - reserved - used, used)
+
+
+def _bar1(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    total = 1 << (gpu.state.memory_mib - 1).bit_length()
+    if _is_mig(a):
+        profile = _compute(gpu, a)[1]
+        total = total * profile.size // gpu.family_table.family.memory_slices
+    return numbers(total * MIB, (total - 1) * MIB, MIB)
+
+
+def _processes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    if _is_mig(a):
+        _compute(gpu, a)
+    mine = [p for p in gpu.state.processes if not _is_mig(a) or (p.gi, p.ci) == (a[1], a[2])]
+    return numbers(*(n for p in mine for n in (p.pid, 256 * MIB, p.gi, p.ci)))
+
+
+def _attributes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    if not _is_mig(a):
+        raise Refused(codes.INVALID_ARGUMENT)
+    _instance, profile, compute = _compute(gpu, a)
+    family = gpu.family_table.family
+    return numbers(
+        figures.compute_sm(family, profile, compute),
+        *engines(profile),
+        profile.compute_slices,
+        compute.compute_slices,
+        figures.instance_memory_mib(family, profile, gpu.state.memory_mib),
+    )
+
+
+def engines(profile: Profile) -> list[int]:
+    return [profile.engines.get(e) or 0 for e in ("ce", "dec", "enc", "jpeg", "ofa")]
+
+
+# -- a whole GPU
+
+
+def _serial_number(gpu: SimGpu) -> str:
+    return str(1_320_000_000_000 + int(gpu.state.uuid[-6:], 16))
+
+
+def _pci(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    domain, bus, rest = gpu.state.pci.split(":")
+    device = rest.partition(".")[0]
+    ids = (int(gpu.state.pci_device, 16), int(gpu.state.subsystem, 16))
+    bus_id = f"{int(domain, 16):08X}:{bus.upper()}:{rest.upper()}"
+    return f"{numbers(int(domain, 16), int(bus, 16), int(device, 16), *ids)}|{bus_id}"
+
+
+def _brand(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    return str(figures.BRANDS.get(gpu.state.product.split(" ")[0], figures.BRAND_NVIDIA))
+
+
+def _utilization(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    if gpu.state.mig:
+        raise Refused(codes.NOT_SUPPORTED)
+    return numbers(50, 10) if gpu.state.processes else numbers(0, 0)
+
+
+def _codec(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    if gpu.state.mig:
+        raise Refused(codes.NOT_SUPPORTED)
+    return numbers(0, 167000)
+
+
+def _ecc(_n: SimNode, _s: Session, _g: SimGpu, _a: Args) -> str:
+    return numbers(1, 1)
+
+
+def _ancestor(node: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
+    """NVML's topology levels: 0 the same board, 40 the same processor, 50 across processors (four GPUs each)."""
+    other = node.gpu(a[3]).state.index
+    mine = gpu.state.index
+    return str(0 if mine == other else 40 if mine // 4 == other // 4 else 50)
+
+
+GPU_OR_MIG: dict[str, DeviceCall] = {
+    "DeviceGetName": _name,
+    "DeviceGetUUID": _uuid,
+    "DeviceGetMemoryInfo": _memory,
+    "DeviceGetBAR1MemoryInfo": _bar1,
+    "DeviceGetComputeRunningProcesses": _processes,
+    "DeviceGetAttributes": _attributes,
+}
+
+GPU_ONLY: dict[str, DeviceCall] = {
+    "DeviceGetIndex": lambda _n, _s, gpu, _a: str(gpu.state.index),
+    "DeviceGetMinorNumber": lambda _n, _s, gpu, _a: str(gpu.state.minor),
+    "DeviceGetSerial": lambda _n, _s, gpu, _a: "|" + _serial_number(gpu),
+    "DeviceGetPciInfo": _pci,
+    "DeviceGetBrand": _brand,
+    "DeviceGetArchitecture": lambda _n, _s, gpu, _a: str(figures.generation(gpu.state.architecture)[0]),
+    "DeviceGetCudaComputeCapability": lambda _n, _s, gpu, _a: numbers(*figures.generation(gpu.state.architecture)[1]),
+    "DeviceGetUtilizationRates": _utilization,
+    "DeviceGetEncoderUtilization": _codec,
+    "DeviceGetDecoderUtilization": _codec,
+    "DeviceGetEccMode": _ecc,
+    "DeviceGetPersistenceMode": lambda _n, _s, gpu, _a: str(int(gpu.state.persistence)),
+    "DeviceGetTopologyCommonAncestor": _ancestor,
+    "DeviceGetVirtualizationMode": lambda _n, _s, gpu, _a: str(int(gpu.state.guest)),
+}
+
+
+def metric(gpu: SimGpu, call: str, a: Args) -> str:
+    """A single number of an idle board. Raises NOT_SUPPORTED where this board, or a MIG device, has none."""
+    value = figures.metric(call, gpu.state.architecture, a[3] if len(a) > 3 else 0)
+    if value is None or _is_mig(a):
+        raise Refused(codes.NOT_SUPPORTED)
+    return str(value)
+
+
+def hold(gpu: SimGpu, pid: int, name: str, gi: int, ci: int) -> None:
+    """Put a simulated process on a compute instance, or on the whole GPU."""
+    if gi != WHOLE:
+        SimInstance(gpu, gi).one(ci)
+    gpu.state.processes = [*gpu.state.processes, Process(pid, name, gi, ci)]
+
+
+def address(a: Args) -> Call:
+    """What a call is about, for the log."""
+    gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3]
+    return Call("", gpu, gi, ci)

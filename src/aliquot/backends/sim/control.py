@@ -1,0 +1,237 @@
+"""Start and stop simulated nodes, and reach their server; ``Node`` (see ``client``) acts on one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aliquot.errors import AliquotError, BlockedError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.backends.sim.client import Node as Node
+
+LATENCIES = ("none", "measured")
+WRITE_CALLS = frozenset(
+    {
+        *("DeviceSetMigMode", "DeviceCreateGpuInstance", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceDestroy"),
+        *("GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement"),
+        *("ComputeInstanceDestroy", "DeviceSetPersistenceMode", "DeviceReset"),
+    }
+)
+"""Names in the call log of calls that change something; such records also have ``"write": true``."""
+
+_START_S = 20.0
+
+
+def root(state_dir: str) -> str:
+    """Where the simulator keeps the nodes of a state directory."""
+    return os.path.join(os.path.abspath(state_dir), "sim")
+
+
+def folder(state_dir: str, name: str) -> str:
+    """Where a node keeps its state, its call log, its socket and its library."""
+    return os.path.join(root(state_dir), name)
+
+
+def start(
+    state_dir: str, template: str, name: str | None = None, latency: str = "none", driver: str | None = None
+) -> str:
+    """Start a simulated node and return its name. Raises UsageError for a wrong template or a name that is taken."""
+    if latency not in LATENCIES:
+        raise UsageError(f"no latency model {latency!r}", details=(f"there are: {', '.join(LATENCIES)}",))
+    request = {"do": "start", "template": template, "name": name, "latency": latency, "driver": driver}
+    return str(_ask(state_dir, request)["name"])
+
+
+def stop(state_dir: str, name: str | None = None) -> list[str]:
+    """Stop one node, or all, and forget its state. Raises UsageError if there is none of that name."""
+    known = names(state_dir)
+    if name is not None and name not in known:
+        raise unknown(state_dir, name)
+    if not known:
+        return []
+    return list(_ask(state_dir, {"do": "stop", "name": name})["stopped"])
+
+
+def names(state_dir: str) -> list[str]:
+    """The nodes of a state directory, read from disk: no server is needed."""
+    base = root(state_dir)
+    if not os.path.isdir(base):
+        return []
+    return sorted(n for n in os.listdir(base) if os.path.exists(os.path.join(base, n, "calls.jsonl")))
+
+
+def library(state_dir: str, name: str) -> str:
+    """The path of that node's libnvidia-ml.so.1, compiled on demand. The node's server runs when this returns.
+
+    Raises AliquotError without a C compiler.
+    """
+    from aliquot.backends.sim.library import provide
+
+    if name not in names(state_dir):
+        raise unknown(state_dir, name)
+    ensure(state_dir)
+    return provide(root(state_dir), name)
+
+
+def ensure(state_dir: str) -> None:
+    """See to it that the server runs."""
+    _ask(state_dir, {"do": "ping"})
+
+
+def connect(directory: str, name: str) -> Lines:
+    """A connection to a socket in a directory. Its path goes through /proc: a socket's own may have 107 bytes only."""
+    import socket
+
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(f"/proc/self/fd/{folder}/{name}")
+        return Lines(connection.detach())
+    finally:
+        connection.close()
+        os.close(folder)
+
+
+class Lines:
+    """Requests and answers over one connection, a line each. Owns its file descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._rest = b""
+
+    def ask(self, line: str) -> str:
+        """Raises ConnectionError when the server is gone: BrokenPipeError if it did not get the request."""
+        request = line.encode() + b"\n"
+        while request:
+            request = request[os.write(self._fd, request) :]
+        while b"\n" not in self._rest:
+            chunk = os.read(self._fd, 65536)
+            if not chunk:
+                raise ConnectionResetError("the simulator closed the connection")
+            self._rest += chunk
+        answer, _, self._rest = self._rest.partition(b"\n")
+        return answer.decode()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
+    """One request to the server, started if need be. Raises UsageError with what the server has against it."""
+    text = msgspec.json.encode(request).decode()
+    for _attempt in range(3):
+        try:
+            lines = connect(root(state_dir), "control.sock")
+            try:
+                reply = msgspec.json.decode(lines.ask(text), type=dict[str, Any])
+            finally:
+                lines.close()
+        except (FileNotFoundError, NotADirectoryError, ConnectionError):
+            _spawn(root(state_dir))
+            continue
+        except PermissionError as error:
+            raise _unusable(root(state_dir), error) from error
+        if "error" in reply:
+            raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
+        return reply
+    raise AliquotError(
+        "the simulator's server does not start",
+        details=(f"state directory: {root(state_dir)}", f"its last words: {_last_words(root(state_dir))}"),
+    )
+
+
+def _last_words(base: str) -> str:
+    try:
+        with open(os.path.join(base, "server.log"), encoding="utf-8", errors="replace") as log:
+            return (log.read().strip().splitlines() or ["none"])[-1]
+    except OSError:
+        return "none"
+
+
+def _unusable(base: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"the simulator cannot use its state directory {base}: {error.strerror}",
+        next_step="set ALIQUOT_STATE_DIR to a directory that you can write",
+    )
+
+
+@contextmanager
+def _locked(base: str) -> Iterator[None]:
+    import fcntl
+
+    try:
+        os.makedirs(base, mode=0o700, exist_ok=True)
+        handle = os.open(os.path.join(base, "server.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(base, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _spawn(base: str) -> None:
+    """Start the server, detached, unless another process has just done it; return when it answers or has failed."""
+    with _locked(base):
+        try:
+            connect(base, "control.sock").close()
+            return
+        except (FileNotFoundError, ConnectionError):
+            pass  # nobody is there: start one
+        readable, writable = os.pipe()
+        package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
+        path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
+        log = os.path.join(base, "server.log")
+        child = os.posix_spawn(
+            sys.executable,
+            [sys.executable, "-m", "aliquot.backends.sim.server", base, "3"],
+            {**os.environ, "PYTHONPATH": path},
+            file_actions=[
+                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+                (os.POSIX_SPAWN_DUP2, 1, 2),
+                (os.POSIX_SPAWN_DUP2, writable, 3),
+            ],
+            setsid=True,
+        )
+        os.close(writable)
+        try:
+            os.waitpid(child, 0)
+            _wait_ready(readable)
+        finally:
+            os.close(readable)
+
+
+def _wait_ready(readable: int) -> None:
+    import select
+
+    if select.select([readable], [], [], _START_S)[0]:
+        os.read(readable, 1)
+
+
+def unknown(state_dir: str, name: str) -> BlockedError:
+    """The error for a node that is not there."""
+    known = names(state_dir)
+    details = (f"there are: {', '.join(known)}",) if known else ("there is none at all",)
+    return BlockedError(f"no simulated node {name!r}", details=details, next_step="aliquot sim start dgx-a100")
+
+
+def __getattr__(attribute: str) -> type[Node]:
+    """``Node`` on demand: most commands do not need it."""
+    if attribute != "Node":
+        raise AttributeError(attribute)
+    from aliquot.backends.sim.client import Node
+
+    return Node

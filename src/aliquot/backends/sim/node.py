@@ -1,0 +1,201 @@
+"""A simulated node at run time: its GPUs, who has NVML open, its faults, and how one write call is carried out.
+
+What touches the world (clock, sleep, kill, disk) comes in as a ``World``, so that tests run a node in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aliquot.backends.sim import codes, latency
+from aliquot.backends.sim.codes import Refused
+from aliquot.backends.sim.faults import Faults
+from aliquot.backends.sim.gpu import SimGpu
+from aliquot.backends.sim.state import WHOLE, NodeState
+from aliquot.backends.sim.template import name_uuid
+
+
+class World(NamedTuple):
+    """The effects of a node: all of the server's side, nothing of the model's."""
+
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    kill: Callable[[int], None]
+    save: Callable[[NodeState], None]
+    log: Callable[[str], None]
+
+
+class Session:
+    """One open NVML session, or a caller without one (``token`` empty). ``links`` counts its connections."""
+
+    def __init__(self, token: str, pid: int, privileged: bool = True, hand: bool = False) -> None:
+        self.token = token
+        self.pid = pid
+        self.privileged = privileged
+        self.hand = hand
+        self.links = 0
+
+
+class Call(NamedTuple):
+    """A write call: its NVML name without the prefix, and what it is about."""
+
+    name: str
+    gpu: int
+    gi: int = WHOLE
+    ci: int = WHOLE
+    profile: int = WHOLE
+    place: str = ""
+
+
+class Gone(Exception):
+    """The caller was killed by a fault: there is nobody to answer."""
+
+
+class SimNode:
+    """One node. Calls for different GPUs run side by side, calls that write to one GPU one after another."""
+
+    def __init__(self, state: NodeState, world: World, seq: int = 0) -> None:
+        self.state = state
+        self.world = world
+        self.seq = seq
+        self.faults = Faults(state.faults)
+        self.gpus = [SimGpu(g, state.driver_major) for g in state.gpus]
+        self.sessions: dict[str, Session] = {}
+        self._lanes = [threading.Lock() for _ in self.gpus]
+        self._lock = threading.RLock()
+
+    # -- sessions
+
+    def join(self, token: str, pid: int, privileged: bool = True) -> Session:
+        """A connection joins a session, which is opened by its first connection."""
+        with self._lock:
+            session = self.sessions.get(token)
+            if session is None:
+                session = self.sessions[token] = Session(token, pid, privileged)
+                self.record(session, "Init", 0)
+            session.links += 1
+            return session
+
+    def leave(self, session: Session) -> None:
+        """A connection ended; the last one ends the session."""
+        with self._lock:
+            session.links -= 1
+            if session.links <= 0 and self.is_open(session):
+                del self.sessions[session.token]
+                self.record(session, "Shutdown", 0)
+
+    def end(self, session: Session) -> None:
+        """nvmlShutdown."""
+        with self._lock:
+            if self.sessions.pop(session.token, None) is not None:
+                self.record(session, "Shutdown", 0)
+
+    def is_open(self, session: Session) -> bool:
+        return self.sessions.get(session.token) is session
+
+    def others(self, session: Session) -> bool:
+        return any(s is not session for s in self.sessions.values())
+
+    def reboot(self, boot_id: str) -> None:
+        """Every client is gone, every instance and process too; what is kept of MIG mode depends on the GPU."""
+        with self._lock:
+            for gpu in self.gpus:
+                gpu.reboot()
+            self.sessions.clear()
+            self.faults.active.clear()
+            self.state.boots += 1
+            self.state.boot_id = boot_id or name_uuid(f"{self.state.boot_id}/{self.state.boots}")
+            self.save()
+
+    # -- the log
+
+    def record(
+        self, session: Session, call: str, rc: int, gpu: int = WHOLE, gi: int = WHOLE, ci: int = WHOLE, more: str = ""
+    ) -> None:
+        """One line of the call log. Every call that reached the node has one."""
+        pci = f'"{self.state.gpus[gpu].pci}"' if 0 <= gpu < len(self.state.gpus) else "null"
+        hand = ',"hand":true' if session.hand else ""
+        with self._lock:
+            self.seq += 1
+            self.world.log(
+                f'{{"seq":{self.seq},"call":"{call}","gpu":{pci},"instance":{gi if gi >= 0 else "null"},'
+                f'"compute_instance":{ci if ci >= 0 else "null"},"rc":{rc},"pid":{session.pid}{more}{hand}}}\n'
+            )
+
+    def save(self) -> None:
+        with self._lock:
+            self.world.save(self.state)
+
+    # -- writing
+
+    def gpu(self, index: int) -> SimGpu:
+        """The GPU of a handle. Raises INVALID_ARGUMENT."""
+        if not 0 <= index < len(self.gpus):
+            raise Refused(codes.INVALID_ARGUMENT)
+        return self.gpus[index]
+
+    def privileged(self, session: Session) -> bool:
+        return session.privileged and self.faults.privileged
+
+    def write(self, session: Session, call: Call, act: Callable[[SimGpu], int], step: str = "", slices: int = 0) -> int:
+        """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
+        gpu = self.gpu(call.gpu)
+        with self._lanes[call.gpu]:
+            with self._lock:
+                doomed = None if session.hand else self.faults.kill()
+            if doomed == "before":
+                self._kill(session)
+            rc, number, loses = codes.SUCCESS, WHOLE, False
+            try:
+                number = self._act(session, call, gpu, act)
+            except Refused as refusal:
+                rc = refusal.code
+            else:
+                self._take_time(call, step, slices)
+                loses = not session.hand and self.faults.loses(call.gpu)
+                gpu.state.lost = gpu.state.lost or loses
+                if call.name == "DeviceCreateGpuInstance" or call.name == "DeviceCreateGpuInstanceWithPlacement":
+                    rc = codes.UNKNOWN if not session.hand and self.faults.half(call.gpu, "gpu") else rc
+            self.save()
+            self._record_write(session, call, rc, number)
+            if doomed == "after":
+                self._kill(session)
+            if rc:
+                raise Refused(rc)
+            return number
+
+    def _act(self, session: Session, call: Call, gpu: SimGpu, act: Callable[[SimGpu], int]) -> int:
+        if not session.hand:
+            with self._lock:
+                refused = self.faults.refusal(call.name, call.gpu, call.gi, self.world.now())
+                if call.name.startswith("GpuInstanceCreateCompute") and self.faults.half(call.gpu, "compute"):
+                    refused = codes.UNKNOWN
+            if refused:
+                raise Refused(refused)
+        if gpu.state.lost:
+            raise Refused(codes.GPU_IS_LOST)
+        return act(gpu)
+
+    def _take_time(self, call: Call, step: str, slices: int) -> None:
+        if self.state.latency == "none" or not step:
+            return
+        gpu = self.gpus[call.gpu]
+        model = gpu.table.family.slot_model if gpu.table is not None else "eighths"
+        self.world.sleep(latency.seconds(step, slices, gpu.state.architecture, model))
+
+    def _record_write(self, session: Session, call: Call, rc: int, number: int) -> None:
+        gi, ci = call.gi, call.ci
+        if rc in (codes.SUCCESS, codes.UNKNOWN) and number >= 0:
+            gi = number if call.name.startswith("DeviceCreateGpuInstance") else gi
+            ci = number if call.name.startswith("GpuInstanceCreateCompute") else ci
+        more = ',"write":true'
+        more += f',"profile_id":{call.profile}' if call.profile >= 0 else ""
+        more += f',"placement":"{call.place}"' if call.place else ""
+        self.record(session, call.name, rc, call.gpu, gi, ci, more)
+
+    def _kill(self, session: Session) -> None:
+        self.save()
+        self.world.kill(session.pid)
+        raise Gone

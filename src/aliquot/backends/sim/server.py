@@ -1,0 +1,280 @@
+"""The simulator's server: one detached process per state directory, which owns the state of all its nodes.
+
+``$STATE/sim/NAME/`` holds a node: its state (``store``, saved after every step and before the answer), the call log
+``calls.jsonl``, the socket ``nvml.sock`` and the library beside it. Killed at any instant, the server is started
+again on the next use and goes on from the same state. It ends when its directory is gone or its last node is stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from io import FileIO
+
+import msgspec
+
+from aliquot.backends.sim import template
+from aliquot.backends.sim.node import Gone, SimNode, World
+from aliquot.backends.sim.service import Link
+from aliquot.backends.sim.state import NodeState
+from aliquot.backends.sim.store import Store
+from aliquot.errors import AliquotError, UsageError
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+POLL_S = 0.5
+"""How often the server looks whether its directory is still there."""
+
+
+def bind(directory: str, name: str) -> socket.socket:
+    """A listening socket. The path goes through /proc, since a socket's own may have 107 bytes only."""
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        path = f"/proc/self/fd/{folder}/{name}"
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(128)
+        return listener
+    finally:
+        os.close(folder)
+
+
+def log_end(path: str) -> int:
+    """The number of the last record in a call log; a torn last line is cut off."""
+    try:
+        with open(path, "rb+") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - 4096))
+            tail = log.read()
+            whole = tail.rfind(b"\n") + 1
+            if whole != len(tail):
+                log.truncate(size - len(tail) + whole)
+            last = re.findall(rb'"seq":(\d+)', tail[:whole])
+            return int(last[-1]) if last else 0
+    except FileNotFoundError:
+        return 0
+
+
+class Host:
+    """One node with its files and its listening socket."""
+
+    def __init__(self, directory: str, store: Store, state: NodeState) -> None:
+        self.directory = directory
+        log_path = os.path.join(directory, "calls.jsonl")
+        seq = log_end(log_path)
+        self._log = FileIO(log_path, "a")  # closed with the last call that may still write to it
+        world = World(time.monotonic, time.sleep, self._kill, store.save, self._append)
+        self.node = SimNode(state, world, seq)
+        self._connections: set[socket.socket] = set()
+        store.save(state)
+        self.listener = bind(directory, "nvml.sock")
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _append(self, line: str) -> None:
+        self._log.write(line.encode())
+
+    def _kill(self, pid: int) -> None:
+        if pid != os.getpid():
+            os.kill(pid, signal.SIGKILL)
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("3i", raw)
+        link = Link(self.node, pid, uid in (0, os.getuid()))
+        self._connections.add(connection)
+        try:
+            converse(connection, link)
+        finally:
+            self._connections.discard(connection)
+            link.close()
+            connection.close()
+
+    def stop(self) -> None:
+        for thing in (self.listener, *self._connections):
+            try:
+                thing.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it ended by itself
+        self.listener.close()
+
+
+def converse(connection: socket.socket, link: Link) -> None:
+    """Answer lines until the other side goes away."""
+    rest = b""
+    while True:
+        try:
+            chunk = connection.recv(65536)
+        except ConnectionError:
+            return
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            try:
+                answer = link.answer(line.decode("utf-8", "replace"))
+                connection.sendall(answer.encode() + b"\n")
+            except (Gone, ConnectionError):
+                return
+
+
+class Server:
+    """All nodes of one state directory, and the socket that starts and stops them."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.hosts: dict[str, Host] = {}
+        self.lock = threading.Lock()
+        self.ever = False
+        self.ending = False
+        for name in sorted(os.listdir(root)):
+            directory = os.path.join(root, name)
+            if not os.path.exists(os.path.join(directory, "calls.jsonl")):
+                continue
+            store = Store(directory)
+            if store.state is not None:
+                self.hosts[name] = Host(directory, store, store.state)
+                self.ever = True
+        self.listener = bind(root, "control.sock")
+
+    def answer(self, line: bytes) -> dict[str, object]:
+        """One request of ``control``: start, stop, names or ping."""
+        request = msgspec.json.decode(line, type=dict[str, str | None])
+        with self.lock:
+            if self.ending:
+                raise ConnectionAbortedError("this server is on its way out; ask again")
+            match request.get("do"):
+                case "start":
+                    return {"name": self._start(request)}
+                case "stop":
+                    return {"stopped": self._stop(request.get("name"))}
+                case "names":
+                    return {"names": sorted(self.hosts)}
+                case _:
+                    return {"pid": os.getpid()}
+
+    def _start(self, request: dict[str, str | None]) -> str:
+        wish = request.get("template") or ""
+        name = request.get("name")
+        if name is None:
+            plain = re.sub(r"[^a-z0-9]+", "-", wish.partition("@")[0]).strip("-")[:48] or "node"
+            name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 10_000))) if n not in self.hosts)
+        elif not NAME.fullmatch(name):
+            raise UsageError(f"{name!r} is not a node name (lower case letters, digits, - and .)")
+        elif name in self.hosts:
+            raise UsageError(
+                f"a simulated node {name!r} is there already",
+                next_step=f"aliquot sim stop {name}",
+            )
+        boot = template.name_uuid(f"{name}/{time.time_ns()}/{os.getpid()}")
+        state = template.build(name, wish, boot, request.get("driver"), request.get("latency") or "none")
+        directory = os.path.join(self.root, name)
+        os.makedirs(directory, mode=0o700, exist_ok=True)
+        self.hosts[name] = Host(directory, Store(directory), state)
+        self.ever = True
+        return name
+
+    def _stop(self, name: str | None) -> list[str]:
+        stopped = [n for n in self.hosts if name is None or n == name]
+        for one in stopped:
+            self.hosts.pop(one).stop()
+            shutil.rmtree(os.path.join(self.root, one), ignore_errors=True)
+        return stopped
+
+    def accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as stream:
+            for line in stream:
+                try:
+                    reply = self.answer(line)
+                except ConnectionAbortedError:
+                    return
+                except AliquotError as error:
+                    reply = {"error": error.brief, "details": list(error.details), "next": error.next_step}
+                stream.write(msgspec.json.encode(reply) + b"\n")
+                stream.flush()
+
+    def watch(self) -> None:
+        """Return when there is no reason to go on."""
+        identity = os.stat(self.root).st_ino
+        while True:
+            time.sleep(POLL_S)
+            try:
+                if os.stat(self.root).st_ino != identity:
+                    return
+            except FileNotFoundError:
+                return
+            with self.lock:
+                for name in [n for n in self.hosts if not os.path.isdir(os.path.join(self.root, n))]:
+                    self.hosts.pop(name).stop()
+                if self.ever and not self.hosts:
+                    self.ending = True
+                    self.listener.close()
+                    return
+
+
+def main(root: str, ready: int) -> None:
+    """Serve ``root`` until there is no reason to; write to ``ready`` once requests are answered."""
+    lock = os.open(os.path.join(root, "server.run"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _owns(lock):
+        return  # another server has this directory
+    os.chdir("/")
+    sys.setswitchinterval(0.0005)
+    _leave_command(root)
+    server = Server(root)
+    threading.Thread(target=server.accept, daemon=True).start()
+    if ready >= 0:
+        os.write(ready, b"1")
+        os.close(ready)
+    server.watch()
+    os._exit(0)
+
+
+def _owns(lock: int) -> bool:
+    """Take the directory; a predecessor that is just ending gets the time for it."""
+    for _ in range(250):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
+def _leave_command(root: str) -> None:
+    """Write down how to start this server, for a client of the library that finds it killed."""
+    path = os.environ.get("PYTHONPATH", "")
+    words = (f"PYTHONPATH={path}", sys.executable, "-m", "aliquot.backends.sim.server", root, "-1")
+    with open(os.path.join(root, "server.argv.new"), "w", encoding="utf-8") as file:
+        file.write("\n".join(words) + "\n")
+    os.rename(os.path.join(root, "server.argv.new"), os.path.join(root, "server.argv"))
+
+
+if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # detached: nobody has to wait for the server
+    main(sys.argv[1], int(sys.argv[2]))
