@@ -1,0 +1,160 @@
+"""What NVML's return codes mean to a person: each becomes one clear error with a next step. Pure, for every backend.
+
+Codes and their causes: nvml.h and the constants of nvidia-ml-py; a contract test checks that none of those is missing.
+"""
+
+from __future__ import annotations
+
+from aliquot.errors import (
+    AliquotError,
+    BlockedError,
+    GpuLostError,
+    HardwareError,
+    InUseError,
+    NoDriverError,
+    PermissionDeniedError,
+)
+
+SUCCESS = 0
+UNINITIALIZED = 1
+INVALID_ARGUMENT = 2
+NOT_SUPPORTED = 3
+NO_PERMISSION = 4
+NOT_FOUND = 6
+INSUFFICIENT_SIZE = 7
+DRIVER_NOT_LOADED = 9
+LIBRARY_NOT_FOUND = 12
+FUNCTION_NOT_FOUND = 13
+GPU_IS_LOST = 15
+RESET_REQUIRED = 16
+IN_USE = 19
+INSUFFICIENT_RESOURCES = 23
+ARGUMENT_VERSION_MISMATCH = 25
+RESET_TYPE_NOT_SUPPORTED = 30
+UNKNOWN = 999
+
+DRIVER_FLOOR = 470
+"""The oldest driver branch that we drive: before R470 a MIG device's UUID was not stable."""
+
+_NEWER = f"update the NVIDIA driver to R{DRIVER_FLOOR} or later, then run: aliquot show"
+_RELOAD = "reboot, or reload the NVIDIA kernel modules, then run: aliquot show"
+_LOGS = "look for Xid messages in the kernel log (dmesg | grep -i xid), then run: aliquot show"
+_SPACE = "aliquot show"
+
+_Row = tuple[type[AliquotError], str, str, str]
+
+TABLE: dict[int, _Row] = {
+    1: (
+        HardwareError,
+        "UNINITIALIZED",
+        "the NVML session is closed",
+        "run the command again; if it repeats, report it",
+    ),
+    2: (
+        HardwareError,
+        "INVALID_ARGUMENT",
+        "the driver does not accept this here (stale instance or placement)",
+        _SPACE,
+    ),
+    3: (HardwareError, "NOT_SUPPORTED", "this GPU, in its present mode, cannot do that", _SPACE),
+    4: (
+        PermissionDeniedError,
+        "NO_PERMISSION",
+        "the caller may not do this",
+        "run it as root, or give this user access to the mig/config capability "
+        "(MIG mode itself always needs root or CAP_SYS_ADMIN)",
+    ),
+    5: (HardwareError, "ALREADY_INITIALIZED", "the NVML session is already open", "run the command again"),
+    6: (HardwareError, "NOT_FOUND", "it is not there (any more)", _SPACE),
+    7: (HardwareError, "INSUFFICIENT_SIZE", "the answer outgrew the space for it", "run the command again"),
+    8: (
+        HardwareError,
+        "INSUFFICIENT_POWER",
+        "the GPU's power cables are not properly attached",
+        "check the power cables",
+    ),
+    9: (NoDriverError, "DRIVER_NOT_LOADED", "the NVIDIA kernel driver is not loaded", "modprobe nvidia"),
+    10: (HardwareError, "TIMEOUT", "the driver did not answer in time", _LOGS),
+    11: (HardwareError, "IRQ_ISSUE", "the kernel reports an interrupt problem with the GPU", _LOGS),
+    12: (
+        NoDriverError,
+        "LIBRARY_NOT_FOUND",
+        "libnvidia-ml.so.1 is not on this machine",
+        "install the NVIDIA driver, or rehearse on a simulated node: aliquot sim start dgx-a100",
+    ),
+    13: (NoDriverError, "FUNCTION_NOT_FOUND", "the installed driver is too old for this call", _NEWER),
+    14: (HardwareError, "CORRUPTED_INFOROM", "the GPU's InfoROM is corrupted", "have the GPU serviced"),
+    15: (GpuLostError, "GPU_IS_LOST", "the GPU has fallen off the bus", _LOGS),
+    16: (
+        HardwareError,
+        "RESET_REQUIRED",
+        "the GPU must be reset before it can be used again",
+        "nvidia-smi -r -i {gpu}",
+    ),
+    17: (HardwareError, "OPERATING_SYSTEM", "the operating system refused a driver request", _LOGS),
+    18: (
+        NoDriverError,
+        "LIB_RM_VERSION_MISMATCH",
+        "the NVML library and the loaded kernel driver have different versions (driver updated without reboot)",
+        _RELOAD,
+    ),
+    19: (
+        InUseError,
+        "IN_USE",
+        "another client is on it",
+        "see who holds it with aliquot show, end that work, then run the command again",
+    ),
+    20: (HardwareError, "MEMORY", "the driver is out of memory", "free memory on this machine, then run it again"),
+    21: (HardwareError, "NO_DATA", "the driver has no data for this", _SPACE),
+    22: (HardwareError, "VGPU_ECC_NOT_SUPPORTED", "vGPU is not possible with ECC on", "nvidia-smi -i {gpu} -e 0"),
+    23: (
+        HardwareError,
+        "INSUFFICIENT_RESOURCES",
+        "memory slices, compute slices or engines for it are taken",
+        _SPACE,
+    ),
+    24: (HardwareError, "FREQ_NOT_SUPPORTED", "the GPU has no such clock", _SPACE),
+    25: (HardwareError, "ARGUMENT_VERSION_MISMATCH", "the driver does not know this version of the call", _NEWER),
+    26: (HardwareError, "DEPRECATED", "the driver has dropped this call", "update Aliquot, then run: aliquot show"),
+    27: (BlockedError, "NOT_READY", "the GPU or driver is not ready yet", "wait a moment, then run it again"),
+    28: (HardwareError, "GPU_NOT_FOUND", "no GPU was found", _SPACE),
+    29: (HardwareError, "INVALID_STATE", "the GPU's present state does not allow it", _SPACE),
+    30: (
+        HardwareError,
+        "RESET_TYPE_NOT_SUPPORTED",
+        "this kind of reset is not possible on this GPU",
+        "reboot the machine",
+    ),
+    999: (HardwareError, "UNKNOWN", "the driver failed without saying why", _LOGS),
+}
+
+
+def name(code: int) -> str:
+    """The code's name as nvml.h spells it, without ``NVML_ERROR_``; a number that we do not know as itself."""
+    return TABLE[code][1] if code in TABLE else str(code)
+
+
+def error(code: int, attempt: str, *, gpu: str = "") -> AliquotError:
+    """The error for one NVML return code. ``attempt`` says what was tried, as a noun phrase that starts the sentence
+    (``creating 3g.20gb at 4:4 on 0000:07:00.0``); ``gpu`` is the PCI address for the next step.
+    """
+    kind, label, meaning, step = TABLE.get(code, TABLE[UNKNOWN])
+    if code not in TABLE:
+        label, meaning = str(code), "the driver answered with a code that is not in any published NVML"
+    brief = f"{attempt} failed: {meaning}"
+    details = (f"NVML return code {code} ({label})",)
+    next_step = step.replace("{gpu}", gpu or "<PCI address>")
+    if issubclass(kind, HardwareError):
+        return kind(brief, details=details, next_step=next_step, nvml_code=code)
+    return kind(brief, details=details, next_step=next_step)
+
+
+def driver_too_old(version: str) -> NoDriverError | None:
+    """An error if the driver is older than the floor; None if it is new enough or the version cannot be read."""
+    branch = version.partition(".")[0]
+    if not branch.isdigit() or int(branch) >= DRIVER_FLOOR:
+        return None
+    return NoDriverError(
+        f"NVIDIA driver {version} is too old: R{DRIVER_FLOOR} is the oldest that can be driven",
+        next_step=_NEWER,
+    )

@@ -1,0 +1,153 @@
+"""From a node's name to everything that the engine needs to work on it.
+
+No name is the machine itself. A name is a simulated node: the real NVML backend over that node's shim library where
+there is a C compiler to build it, else the simulator spoken to directly. ``ALIQUOT_BACKEND=shim|direct`` chooses.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from contextlib import AbstractContextManager, closing
+from functools import cached_property
+from types import TracebackType
+from typing import TYPE_CHECKING
+
+from aliquot.backends import paths
+from aliquot.backends.paths import node_directories, state_dir
+from aliquot.errors import AliquotError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.backends.sim.control import Node
+    from aliquot.engine.ports import Backend, Clock, Host, Journal, Lock, Workers
+
+__all__ = ["Connection", "connect", "state_dir"]
+
+_NO_COMPILER = (
+    "no shim library for this simulated node ({reason}): speaking to the simulator directly. The real NVML code is "
+    "rehearsed only with a C compiler (gcc)"
+)
+
+
+class Connection:
+    """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend."""
+
+    def __init__(self, name: str, backend: Backend, directories: tuple[str, str], sim: Node | None = None) -> None:
+        self.node = name
+        self.backend = backend
+        self.simulated = sim is not None
+        self._run, self._lib = directories
+        self._sim = sim
+
+    def __enter__(self) -> Connection:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        self.backend.close()
+        if self._sim is not None:
+            self._sim.close()
+
+    @cached_property
+    def host(self) -> Host:
+        """Resets GPUs and ends processes: the machine, or the simulated node."""
+        if self._sim is not None:
+            return SimHost(self._sim)
+        from aliquot.backends.host import LocalHost
+
+        return LocalHost(_nvidia_smi(os.environ.get("ALIQUOT_DRIVER_ROOT")))
+
+    @cached_property
+    def journal(self) -> Journal:
+        from aliquot.backends.journal import FileJournal
+
+        boot = str(self._sim.show()["boot_id"]) if self._sim is not None else None
+        return FileJournal(os.path.join(self._lib, "journal.jsonl"), boot)
+
+    @cached_property
+    def lock(self) -> Lock:
+        from aliquot.backends.lock import FileLock
+
+        return FileLock(os.path.join(self._run, "lock"))
+
+    @cached_property
+    def clock(self) -> Clock:
+        from aliquot.backends.workers import SystemClock
+
+        return SystemClock()
+
+    @cached_property
+    def workers(self) -> Workers:
+        from aliquot.backends.workers import ThreadWorkers
+
+        return ThreadWorkers()
+
+
+class SimHost:
+    """The machine around a simulated node. Lanes call it at the same time: each call has a connection of its own."""
+
+    def __init__(self, sim: Node) -> None:
+        self._where = (sim.state_dir, sim.name)
+
+    def reset(self, pci: str) -> None:
+        with self._node() as node:
+            node.reset(pci)
+
+    def terminate(self, pid: int) -> None:
+        with self._node() as node:
+            node.terminate(pid)
+
+    def _node(self) -> AbstractContextManager[Node]:
+        from aliquot.backends.sim.control import Node
+
+        return closing(Node(*self._where))
+
+
+def connect(
+    node: str | None = None, *, state_dir: str | None = None, say: Callable[[str], None] = lambda _: None
+) -> Connection:
+    """The machine itself (``node`` None) or a simulated node. ``say`` gets sentences for stderr. Raises NoDriverError,
+    UsageError for a node that is not there, and whatever opening NVML raises.
+    """
+    if node is None:
+        from aliquot.backends.nvml import NvmlBackend
+
+        name, root = os.uname().nodename, os.environ.get("ALIQUOT_DRIVER_ROOT")
+        return Connection(name, NvmlBackend(node=name, driver_root=root), node_directories())
+    from aliquot.backends.sim import control
+
+    base = state_dir or paths.state_dir()
+    sim = control.Node(base, node)
+    folder = control.folder(base, node)
+    return Connection(node, _backend(base, node, sim, say), (folder, folder), sim)
+
+
+def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> Backend:
+    from aliquot.backends.sim import control
+
+    chosen = os.environ.get("ALIQUOT_BACKEND", "")
+    if chosen not in ("", "shim", "direct"):
+        raise UsageError(f"ALIQUOT_BACKEND is {chosen!r}: it can be shim or direct")
+    if chosen != "direct":
+        try:
+            library = control.library(base, node)
+        except AliquotError as error:
+            if chosen == "shim":
+                raise
+            say(_NO_COMPILER.format(reason=error.brief))
+        else:
+            from aliquot.backends.nvml import NvmlBackend
+
+            return NvmlBackend(library, node, proc_root=None)
+    from aliquot.backends.sim.backend import SimBackend
+
+    return SimBackend(sim)
+
+
+def _nvidia_smi(driver_root: str | None) -> str:
+    below = os.path.join(driver_root or "/", "usr/bin/nvidia-smi")
+    return below if driver_root and os.path.exists(below) else "nvidia-smi"

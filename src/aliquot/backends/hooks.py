@@ -1,0 +1,92 @@
+"""Commands that the user wants run around an apply: mig-parted's hooks, run as mig-parted runs them.
+
+The environment is replaced, not extended: a hook's own variables, then the MIG_PARTED_* ones, which win. The first
+command that fails ends its list.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from aliquot.errors import BlockedError
+
+NAMES = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
+TIMEOUT_S = 1800.0
+
+
+class Command(Protocol):
+    """One entry of a hook's list."""
+
+    @property
+    def command(self) -> str: ...
+    @property
+    def args(self) -> Sequence[str]: ...
+    @property
+    def envs(self) -> Mapping[str, str]: ...
+    @property
+    def workdir(self) -> str: ...
+
+
+class NoHooks:
+    """Nothing to run."""
+
+    def fire(self, name: str) -> None:
+        return
+
+
+class CommandHooks:
+    """Runs the commands of a hooks file. ``environment`` holds the MIG_PARTED_* variables; with ``debug`` their output
+    is shown on stderr, else it is kept and told only if the command fails.
+    """
+
+    def __init__(
+        self,
+        hooks: Mapping[str, Sequence[Command]],
+        environment: Mapping[str, str],
+        *,
+        debug: bool = False,
+        timeout_s: float = TIMEOUT_S,
+    ) -> None:
+        self._hooks = hooks
+        self._environment = environment
+        self._debug = debug
+        self._timeout_s = timeout_s
+
+    def fire(self, name: str) -> None:
+        for command in self._hooks.get(name, ()):
+            self._run(name, command)
+
+    def _run(self, name: str, command: Command) -> None:
+        import shutil
+        import subprocess
+
+        what = f"hook {name}: {' '.join([command.command, *command.args])}"
+        # The program itself is looked up in our PATH, as mig-parted does; what it runs inherits none.
+        program = shutil.which(command.command) or command.command
+        try:
+            done = subprocess.run(
+                [program, *command.args],
+                env={**command.envs, **self._environment},
+                cwd=command.workdir or None,
+                stdin=subprocess.DEVNULL,
+                stdout=2 if self._debug else subprocess.PIPE,
+                stderr=None if self._debug else subprocess.STDOUT,
+                text=True,
+                errors="replace",
+                timeout=self._timeout_s,
+            )
+        except subprocess.TimeoutExpired as failure:
+            raise _failed(f"{what} did not end within {self._timeout_s:.0f} s", "") from failure
+        except OSError as failure:
+            raise _failed(f"{what} cannot be run: {failure.strerror}", "") from failure
+        if done.returncode:
+            raise _failed(f"{what} ended with status {done.returncode}", done.stdout or "")
+
+
+def _failed(brief: str, output: str) -> BlockedError:
+    return BlockedError(
+        brief,
+        details=tuple(output.splitlines()[-20:]),
+        next_step="repair the command in the hooks file (absolute paths: no PATH is inherited), then run it again",
+    )

@@ -1,0 +1,89 @@
+"""Simulated nodes for the contract suites: one server per module, one node per test, two ways to speak to it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from itertools import count
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.backends.sim import control
+from aliquot.engine.ports import Backend
+from aliquot.errors import AliquotError
+
+KINDS = ("direct", "shim")
+
+_numbers = count(1)
+
+
+class Machine:
+    """A simulated node: ``node`` acts on it from outside, ``open`` gives backends that the test need not close."""
+
+    def __init__(self, state_dir: str, template: str) -> None:
+        self.state_dir = state_dir
+        # A library stays loaded for the life of a process, by its path: no two nodes of a run have the same name.
+        self.name = control.start(state_dir, template, f"n{next(_numbers)}")
+        self.node = control.Node(state_dir, self.name)
+        self._open: list[Backend] = []
+
+    def open(self, kind: str) -> Backend:
+        """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library."""
+        backend = self._direct() if kind == "direct" else self._shim()
+        self.closing(backend)
+        return backend
+
+    def closing(self, backend: Backend) -> None:
+        """Close this one too, at the end."""
+        self._open.append(backend)
+
+    def _direct(self) -> Backend:
+        from aliquot.backends.sim.backend import SimBackend
+
+        return SimBackend(control.Node(self.state_dir, self.name))
+
+    def _shim(self) -> Backend:
+        from aliquot.backends.nvml import NvmlBackend
+
+        try:
+            library = control.library(self.state_dir, self.name)
+        except AliquotError as error:
+            pytest.skip(f"no shim library: {error.brief}")
+        return NvmlBackend(library, self.name, proc_root=None)
+
+    def writes(self) -> list[str]:
+        """The names of the write calls that reached the node."""
+        return [c["call"] for c in self.node.calls() if c["call"] in control.WRITE_CALLS]
+
+    def close(self) -> None:
+        for backend in self._open:
+            backend.close()
+        self.node.close()
+        control.stop(self.state_dir, self.name)
+
+
+@pytest.fixture(scope="module")
+def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    folder: Path = tmp_path_factory.mktemp("state")
+    yield str(folder)
+    control.stop(str(folder))
+
+
+@pytest.fixture
+def machine(state_dir: str) -> Iterator[Callable[[str], Machine]]:
+    """Starts a node from a template; it is stopped after the test."""
+    made: list[Machine] = []
+
+    def start(template: str) -> Machine:
+        made.append(Machine(state_dir, template))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+
+
+def plain(value: object) -> object:
+    """A value as data, for comparison with a readable difference."""
+    return msgspec.to_builtins(value)

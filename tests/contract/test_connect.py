@@ -1,0 +1,175 @@
+"""From a node's name to a Connection: which backend, which places, what is said."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from aliquot.backends import connect as module
+from aliquot.backends import paths
+from aliquot.backends.connect import Connection, connect
+from aliquot.backends.local import LocalHost
+from aliquot.backends.nvml import NvmlBackend, available
+from aliquot.backends.sim import control, library
+from aliquot.backends.sim.backend import SimBackend
+from aliquot.engine.ports import Backend, Clock, Host, Journal, Lock, Record, Workers
+from aliquot.errors import AliquotError, BlockedError, InUseError, LockedError, NoDriverError, UsageError
+from contract.conftest import Machine
+
+Start = Callable[[str], Machine]
+
+
+def opened(node: Machine, said: list[str] | None = None) -> Connection:
+    notes: list[str] = [] if said is None else said
+    return connect(node.name, state_dir=node.state_dir, say=notes.append)
+
+
+def no_compiler() -> str:
+    raise AliquotError("no C compiler")
+
+
+def test_the_real_nvml_code_over_the_shim(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
+    said: list[str] = []
+    with opened(machine("a30"), said) as connection:
+        assert isinstance(connection.backend, NvmlBackend)
+        assert connection.simulated
+        assert connection.backend.read().node == connection.node
+    assert said == []
+
+
+def test_direct_when_asked(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
+    said: list[str] = []
+    with opened(machine("a30"), said) as connection:
+        assert isinstance(connection.backend, SimBackend)
+    assert said == []
+
+
+def test_direct_without_a_compiler_and_says_so(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = machine("a30")
+    monkeypatch.delenv("ALIQUOT_BACKEND", raising=False)
+    monkeypatch.setattr(library, "provide", lambda root, name: no_compiler())
+    said: list[str] = []
+    with opened(node, said) as connection:
+        assert isinstance(connection.backend, SimBackend)
+        assert connection.backend.read().gpus[0].family == "a30-24gb"
+    (sentence,) = said
+    assert "no C compiler" in sentence
+    monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
+    with pytest.raises(AliquotError) as caught:
+        opened(node)
+    assert caught.value.brief == "no C compiler"
+
+
+def test_a_backend_that_does_not_exist(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = machine("a30")
+    monkeypatch.setenv("ALIQUOT_BACKEND", "magic")
+    with pytest.raises(UsageError):
+        opened(node)
+
+
+def test_a_node_that_does_not_exist(state_dir: str) -> None:
+    with pytest.raises(BlockedError) as caught:
+        connect("nobody", state_dir=state_dir)
+    assert "nobody" in caught.value.brief
+    assert caught.value.next_step
+
+
+@pytest.mark.parametrize("backend", ["shim", "direct"])
+def test_the_host_of_a_simulated_node(machine: Start, monkeypatch: pytest.MonkeyPatch, backend: str) -> None:
+    monkeypatch.setenv("ALIQUOT_BACKEND", backend)
+    node = machine("a100-sxm4-40gb*2")
+    with opened(node) as connection:
+        pci = connection.backend.read().gpus[0].pci
+        with pytest.raises(InUseError):
+            connection.host.reset(pci)
+        with connection.backend.suspend():
+            connection.host.reset(pci)
+        pid = node.node.hold(0)
+        with pytest.raises(InUseError), connection.backend.suspend():
+            connection.host.reset(pci)
+        connection.host.terminate(pid)
+        connection.host.terminate(pid)
+        with connection.backend.suspend():
+            connection.host.reset(pci)
+        resets = [c for c in node.node.calls() if c["call"] == "DeviceReset"]
+        assert [c["rc"] for c in resets] == [19, 0, 19, 0]
+        assert {c["gpu"] for c in resets} == {pci}
+
+
+def test_the_parts_are_the_ports(machine: Start) -> None:
+    with opened(machine("a30")) as connection:
+        backend: Backend = connection.backend
+        host: Host = connection.host
+        journal: Journal = connection.journal
+        lock: Lock = connection.lock
+        clock: Clock = connection.clock
+        workers: Workers = connection.workers
+        assert [backend, host, journal, lock, clock, workers]
+        assert connection.journal is journal
+
+
+def test_journal_and_lock_belong_to_the_node(machine: Start) -> None:
+    one, two = machine("a30"), machine("a30")
+    with opened(one) as first, opened(one) as again, opened(two) as other:
+        with first.lock.hold():
+            with pytest.raises(LockedError), again.lock.hold():
+                pass
+            with other.lock.hold():
+                pass
+        first.journal.append(Record("begin", first.journal.new_run(), boot=first.journal.boot), durable=True)
+        assert len(again.journal.records()) == 1
+        assert len(other.journal.records()) == 0
+
+
+def test_a_reboot_of_the_node_is_another_boot(machine: Start) -> None:
+    node = machine("a30")
+    with opened(node) as connection:
+        before = connection.journal.boot
+    node.node.reboot()
+    with opened(node) as connection:
+        assert before
+        assert connection.journal.boot != before
+
+
+def test_a_stopped_node_leaves_no_journal(machine: Start) -> None:
+    node = machine("a30")
+    with opened(node) as connection:
+        connection.journal.append(Record("begin", "r"), durable=True)
+    folder = Path(control.folder(node.state_dir, node.name))
+    assert list(folder.glob("journal*"))
+    control.stop(node.state_dir, node.name)
+    assert not folder.exists()
+    control.start(node.state_dir, "a30", node.name)
+
+
+def test_the_machine_itself() -> None:
+    if available() is None:
+        with connect() as connection:
+            assert not connection.simulated
+            assert connection.node == os.uname().nodename
+            assert isinstance(connection.host, LocalHost)
+    else:
+        with pytest.raises(NoDriverError) as caught:
+            connect()
+        assert caught.value.next_step
+
+
+def test_nvidia_smi_of_a_driver_root(tmp_path: Path) -> None:
+    assert module._nvidia_smi(None) == "nvidia-smi"
+    assert module._nvidia_smi(str(tmp_path)) == "nvidia-smi"
+    (tmp_path / "usr/bin").mkdir(parents=True)
+    (tmp_path / "usr/bin/nvidia-smi").touch()
+    assert module._nvidia_smi(str(tmp_path)) == str(tmp_path / "usr/bin/nvidia-smi")
+
+
+def test_the_state_directory_is_the_users_when_none_is_given(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    node = machine("a30")
+    monkeypatch.setenv("ALIQUOT_STATE_DIR", node.state_dir)
+    assert paths.state_dir() == node.state_dir
+    with connect(node.name) as connection:
+        assert connection.backend.read().gpus

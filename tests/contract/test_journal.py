@@ -1,0 +1,188 @@
+"""The Journal contract: what was appended durably is there after any end of the process, and nothing else is."""
+
+from __future__ import annotations
+
+import os
+import resource
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.backends import journal
+from aliquot.backends.local import FileJournal
+from aliquot.engine.ports import Journal, Record
+from aliquot.errors import StorageError
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "lib" / "journal.jsonl")
+
+
+def run(log: FileJournal, *steps: str) -> str:
+    """A run with a begin record and these steps; its id."""
+    name = log.new_run()
+    log.append(Record("begin", name, boot=log.boot, plan=msgspec.Raw(b'{"kind":"Plan"}')), durable=True)
+    for step in steps:
+        log.append(Record("intent", name, gpu="0000:07:00.0", step=step), durable=True)
+    return name
+
+
+def test_is_a_journal(path: str) -> None:
+    log: Journal = FileJournal(path, "boot-1")
+    assert log.boot == "boot-1"
+    assert list(log.records()) == []
+
+
+def test_records_of_the_last_run_come_back_equal(path: str) -> None:
+    log = FileJournal(path, "boot-1")
+    run(log, "a")
+    last = run(log, "b", "c")
+    again = FileJournal(path, "boot-2")
+    found = again.records()
+    assert [r.run for r in found] == [last] * 3
+    assert [r.step for r in found] == ["", "b", "c"]
+    assert found[0].plan == msgspec.Raw(b'{"kind":"Plan"}')
+    assert found[0].boot == "boot-1"
+    assert found[1].plan is None
+
+
+def test_boot_is_the_kernels_when_none_is_given(path: str) -> None:
+    assert FileJournal(path).boot == Path(journal.BOOT_ID).read_text().strip()
+
+
+def test_a_torn_last_line_is_left_out_and_swallows_nothing(path: str) -> None:
+    log = FileJournal(path, "b")
+    run(log, "a", "b")
+    whole = Path(path).read_bytes()
+    last = whole.splitlines(keepends=True)[-1]
+    for cut in range(1, len(last)):
+        Path(path).write_bytes(whole[:-cut])
+        again = FileJournal(path, "b")
+        expected = ["", "a", "b"] if cut == 1 else ["", "a"]  # without its newline the line is whole all the same
+        assert [r.step for r in again.records()] == expected
+        again.append(Record("undo", again.records()[-1].run, step="next"), durable=True)
+        again.close()
+        assert [r.step for r in FileJournal(path, "b").records()] == [*expected, "next"]
+
+
+@pytest.mark.parametrize("where", [0, 9, 20, 40])
+def test_a_line_with_a_flipped_bit_is_no_record(path: str, where: int) -> None:
+    log = FileJournal(path, "b")
+    run(log, "a", "b")
+    lines = Path(path).read_bytes().splitlines(keepends=True)
+    lines[1] = lines[1][:where] + bytes([lines[1][where] ^ 1]) + lines[1][where + 1 :]
+    Path(path).write_bytes(b"".join(lines))
+    assert [r.step for r in FileJournal(path, "b").records()] == ["", "b"]
+
+
+@pytest.mark.parametrize("body", [b"", b"\n\n", b"not a journal\n", b"\x00" * 4096, b"00000000 {}\n"])
+def test_a_file_that_is_no_journal_has_no_records(path: str, body: bytes) -> None:
+    Path(path).parent.mkdir()
+    Path(path).write_bytes(body)
+    assert list(FileJournal(path, "b").records()) == []
+
+
+@pytest.fixture
+def small_files() -> Iterator[None]:
+    """Files can grow to 600 bytes: the next write fails as on a full disk (EFBIG), or is cut short."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    previous = signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (600, before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_FSIZE, before)
+    signal.signal(signal.SIGXFSZ, previous)
+
+
+@pytest.mark.usefixtures("small_files")
+def test_a_full_disk_is_an_error_and_leaves_whole_lines_only(path: str) -> None:
+    log = FileJournal(path, "b")
+    name = log.new_run()
+    written = 0
+    fault = None
+    while fault is None and written < 100:
+        try:
+            log.append(Record("intent", name, step=str(written), text="x" * 40), durable=True)
+            written += 1
+        except StorageError as error:
+            fault = error
+    assert fault is not None
+    assert fault.next_step
+    assert Path(path).read_bytes().endswith(b"\n")
+    assert [r.step for r in log.records()] == [str(n) for n in range(written)]
+    assert 0 < written < 100
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "lib").write_text("a file where a folder should be")
+    log = FileJournal(str(tmp_path / "lib" / "journal.jsonl"), "b")
+    with pytest.raises(StorageError):
+        log.append(Record("begin", "r"), durable=True)
+
+
+def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    synced: list[int] = []
+    real = os.fsync
+
+    def fsync(file: int) -> None:
+        real(file)
+        synced.append(file)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    log = FileJournal(path, "b")
+    log.append(Record("begin", "r"), durable=True)
+    assert len(synced) == 2, "the line, and the folder that names the new file"
+    log.append(Record("done", "r"), durable=False)
+    assert len(synced) == 2
+    log.append(Record("intent", "r"), durable=True)
+    assert len(synced) == 3
+
+
+def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:
+    program = (
+        "import os, sys\n"
+        "from aliquot.backends.local import FileJournal\n"
+        "from aliquot.engine.ports import Record\n"
+        "log = FileJournal(sys.argv[1], 'b')\n"
+        "log.append(Record('intent', 'r', step='before the kill'), durable=True)\n"
+        "os.kill(os.getpid(), 9)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, path], check=False)
+    assert ended.returncode == -9
+    assert [r.step for r in FileJournal(path, "b").records()] == ["before the kill"]
+
+
+def test_lanes_append_at_once_without_mixing(path: str) -> None:
+    log = FileJournal(path, "b")
+
+    def lane(name: str) -> None:
+        for n in range(50):
+            log.append(Record("intent", "r", gpu=name, step=str(n)), durable=False)
+
+    lanes = [threading.Thread(target=lane, args=(str(n),)) for n in range(8)]
+    for thread in lanes:
+        thread.start()
+    for thread in lanes:
+        thread.join()
+    found = log.records()
+    assert len(found) == 400
+    for n in range(8):
+        assert [r.step for r in found if r.gpu == str(n)] == [str(s) for s in range(50)]
+
+
+def test_a_long_journal_keeps_its_last_runs_and_never_the_run_in_the_middle(path: str) -> None:
+    log = FileJournal(path, "b", rotate_at=2000)
+    runs = [run(log, *map(str, range(20))) for _ in range(journal.KEEP_RUNS + 4)]
+    assert len(set(runs)) == len(runs)
+    kept = list(dict.fromkeys(r.run for r in journal.read(path)))
+    assert kept == runs[-len(kept) :]
+    assert len(kept) <= journal.KEEP_RUNS + 1
+    for name in kept:
+        assert sum(r.run == name for r in journal.read(path)) == 21
+    assert not Path(path + ".new").exists()

@@ -1,0 +1,105 @@
+"""The Lock contract: one holder at a time, named to the other, and nothing left by one that was killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from aliquot.backends.local import FileLock
+from aliquot.engine.ports import Lock
+from aliquot.errors import LockedError, StorageError
+
+HOLDER = """
+import sys
+from aliquot.backends.local import FileLock
+with FileLock(sys.argv[1]).hold():
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@contextmanager
+def another_process(path: str) -> Iterator[subprocess.Popen[str]]:
+    """A process that holds the lock until its stdin is closed."""
+    command = [sys.executable, "-c", HOLDER, path]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as child:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+        try:
+            yield child
+        finally:
+            child.kill()
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> str:
+    return str(tmp_path / "run" / "lock")
+
+
+def test_is_a_lock_that_can_be_taken_again(path: str) -> None:
+    lock: Lock = FileLock(path)
+    with lock.hold():
+        pass
+    with lock.hold():
+        pass
+
+
+def test_two_in_one_process_exclude_each_other(path: str) -> None:
+    with FileLock(path).hold(), pytest.raises(LockedError) as caught, FileLock(path).hold():
+        pass
+    assert f"process {os.getpid()} " in caught.value.brief
+
+
+def test_another_process_is_named_with_its_command(path: str) -> None:
+    with another_process(path) as child:
+        with pytest.raises(LockedError) as caught, FileLock(path).hold():
+            pass
+        assert f"process {child.pid} " in caught.value.brief
+        assert "FileLock" in caught.value.brief
+        assert caught.value.next_step
+
+
+def test_it_is_free_when_its_holder_ends(path: str) -> None:
+    with another_process(path) as child:
+        child.communicate("")
+        with FileLock(path).hold():
+            pass
+
+
+def test_kill_9_frees_it(path: str) -> None:
+    with another_process(path) as child:
+        child.send_signal(signal.SIGKILL)
+        child.wait()
+        with FileLock(path).hold():
+            pass
+
+
+def test_a_hook_that_outlives_us_does_not_inherit_it(path: str) -> None:
+    with FileLock(path).hold():
+        sleeper = subprocess.Popen(["sleep", "30"], close_fds=False)
+    try:
+        with FileLock(path).hold():
+            pass
+    finally:
+        sleeper.kill()
+        sleeper.wait()
+
+
+def test_an_error_inside_frees_it(path: str) -> None:
+    with pytest.raises(ZeroDivisionError), FileLock(path).hold():
+        raise ZeroDivisionError
+    with FileLock(path).hold():
+        pass
+
+
+def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "run").write_text("a file")
+    with pytest.raises(StorageError), FileLock(str(tmp_path / "run" / "lock")).hold():
+        pass

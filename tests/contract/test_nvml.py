@@ -1,0 +1,307 @@
+"""What only the NVML backend does: drivers that differ from the catalog, GPUs that are in no table, version fallbacks,
+its cost in calls and imports. Over the shim of simulated nodes.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.backends import codes, nvml_session
+from aliquot.backends.nvml import NvmlBackend, available
+from aliquot.backends.sim import control
+from aliquot.errors import AliquotError, HardwareError, NoDriverError
+from aliquot.model import catalog
+from contract.conftest import Machine
+
+Start = Callable[[str], Machine]
+
+
+def shim(node: Machine, proc_root: str | None = None) -> NvmlBackend:
+    backend = node.open("shim")
+    assert isinstance(backend, NvmlBackend)
+    if proc_root is None:
+        return backend
+    backend.close()
+    own = NvmlBackend(control.library(node.state_dir, node.name), node.name, proc_root=proc_root)
+    node.closing(own)
+    return own
+
+
+# -- a machine without a driver
+
+
+def test_no_library(tmp_path: Path) -> None:
+    with pytest.raises(NoDriverError) as caught:
+        NvmlBackend(str(tmp_path / "libnvidia-ml.so.1"))
+    assert caught.value.next_step
+
+
+def test_a_file_that_is_no_library(tmp_path: Path) -> None:
+    (tmp_path / "libnvidia-ml.so.1").write_text("not an ELF file")
+    with pytest.raises(NoDriverError):
+        NvmlBackend(str(tmp_path / "libnvidia-ml.so.1"))
+
+
+def test_a_library_without_nvml_in_it() -> None:
+    import _ctypes
+
+    with pytest.raises(NoDriverError) as caught:
+        NvmlBackend(_ctypes.__file__)
+    assert "FUNCTION_NOT_FOUND" in caught.value.details[0]
+
+
+def test_a_driver_root_without_a_driver(tmp_path: Path) -> None:
+    error = available(str(tmp_path))
+    assert isinstance(error, NoDriverError)
+    assert str(tmp_path) in error.brief
+
+
+def test_a_driver_below_another_root(machine: Start, tmp_path: Path) -> None:
+    node = machine("a30")
+    folder = tmp_path / "usr/lib64"
+    folder.mkdir(parents=True)
+    (folder / nvml_session.LIBRARY).symlink_to(control.library(node.state_dir, node.name))
+    backend = NvmlBackend(node=node.name, proc_root=None, driver_root=str(tmp_path))
+    node.closing(backend)
+    assert backend.read().gpus[0].family == "a30-24gb"
+
+
+def test_a_simulated_nodes_library_is_never_taken_for_the_machines(machine: Start) -> None:
+    """The loader would answer the plain name with the library that is loaded already."""
+    shim(machine("a30"))
+    error = available()
+    if error is not None:
+        assert isinstance(error, NoDriverError)
+        assert "looking for" in error.brief
+    else:
+        simulated = str(machine("a30").node.show())
+        assert not any(gpu.uuid in simulated for gpu in NvmlBackend().read().gpus)
+
+
+# -- tables
+
+
+def test_an_unknown_gpu_works_from_its_own_tables(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "family_of_device", lambda pci_device, subsystem=None: None)
+    node = machine("rtx-pro-6000-blackwell-server-edition")
+    backend = shim(node)
+    off = backend.read()
+    (gpu,) = off.gpus
+    assert gpu.family == "nvml-0x2BB510DE"
+    assert "estimate until MIG mode is on" in off.notes[0]
+    backend.set_mode(gpu.pci, True)
+    on = backend.read()
+    table, known = on.family(on.gpus[0]), catalog.family("rtx-pro-6000-96gb")
+    assert table.source == "nvml"
+    assert (table.memory_slices, table.compute_slices, table.slot_model) == (12, 4, "quarters")
+    assert {p.id: (p.name, p.placements) for p in table.profiles} == {
+        p.id: (p.name, p.placements) for p in known.profiles
+    }
+    for profile, start in ((5, 6), (14, 0)):
+        size = table.by_id[profile].size
+        made = backend.create_gpu_instance(gpu.pci, profile, start, size)
+        compute = table.by_id[profile].default_compute
+        backend.create_compute_instance(gpu.pci, made, compute.id, None, compute.size)
+    found = backend.read().gpus[0]
+    assert sorted((i.profile, i.placement) for i in found.instances) == [("1g.24gb", "0:3"), ("2g.48gb", "6:6")]
+    assert all(i.compute_instances for i in found.instances)
+
+
+def test_an_unknown_gpu_on_a_driver_that_lists_nothing(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(catalog, "family_of_device", lambda pci_device, subsystem=None: None)
+    inventory = shim(machine("a30@535.183.01")).read()
+    assert inventory.gpus[0].family is None
+    assert inventory.gpus[0].mig.capable
+    assert "lists their profiles only in MIG mode" in inventory.notes[0]
+
+
+def test_names_that_moved_since_the_catalog(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver keeps its names; the catalog is the one that is changed here: same ids, older names."""
+    true = catalog.family("a30-24gb")
+
+    def older(name: str) -> str:
+        return name.replace("1g.6gb", "1g.5gb")
+
+    profiles = tuple(msgspec.structs.replace(p, name=older(p.name)) for p in true.profiles)
+    rules = tuple(msgspec.structs.replace(r, profiles=tuple(map(older, r.profiles))) for r in true.rules)
+    stale = msgspec.structs.replace(true, profiles=profiles, rules=rules)
+    monkeypatch.setattr(catalog, "family", lambda name: stale)
+    inventory = shim(machine("a30*2")).read()
+    (table,) = inventory.tables
+    assert table.name == "a30-24gb"
+    assert table.by_name["1g.5gb"].name == "1g.6gb"
+    assert [r.profiles for r in table.rules] == [r.profiles for r in true.rules]
+    assert inventory.notes == ()
+
+
+def test_an_older_driver_offers_less_and_says_so(machine: Start) -> None:
+    inventory = shim(machine("a100-sxm4-40gb@470.57.02")).read()
+    table = inventory.family(inventory.gpus[0])
+    assert "1g.10gb" not in table.by_name
+    assert any("1g.10gb" in note and "R525" in note for note in inventory.notes)
+
+
+@pytest.mark.parametrize("version", [2, 1])
+def test_older_versions_of_the_profile_answer(machine: Start, version: int) -> None:
+    node = machine("a100-sxm4-40gb")
+    backend = shim(node)
+    node.node.fault("fail", call="DeviceGetGpuInstanceProfileInfo", code=25, calls=3 - version)
+    inventory = backend.read()
+    assert backend.session.profile_info_version == version
+    assert inventory.tables == ()
+    assert inventory.notes == ()
+
+
+# -- a GPU that is lost before it could be named
+
+
+def test_a_lost_gpu_is_named_by_the_kernel(machine: Start, tmp_path: Path) -> None:
+    node = machine("a30*3")
+    before = shim(node).read()
+    for gpu in before.gpus:
+        (tmp_path / "driver/nvidia/gpus" / gpu.pci).mkdir(parents=True)
+    node.node.fault("fail", call="DeviceGetPciInfo", code=15, gpu=1, calls=1)
+    found = shim(node, str(tmp_path)).read()
+    assert [g.lost for g in found.gpus] == [False, True, False]
+    assert [g.pci for g in found.gpus] == [g.pci for g in before.gpus]
+
+
+def test_a_lost_gpu_that_nobody_names(machine: Start, tmp_path: Path) -> None:
+    node = machine("a30*2")
+    node.node.fault("fail", call="DeviceGetPciInfo", code=15, gpu=0, calls=1)
+    found = shim(node, str(tmp_path)).read()
+    assert [(g.lost, g.pci) for g in found.gpus] == [(True, "lost-0"), (False, "0000:02:00.0")]
+
+
+def test_a_gpu_that_falls_off_in_the_middle_of_a_look(machine: Start) -> None:
+    node = machine("a30*3")
+    backend = shim(node)
+    node.node.fault("fail", call="DeviceGetMinorNumber", code=15, gpu=1, calls=1)
+    assert [g.lost for g in backend.read().gpus] == [False, True, False]
+
+
+# -- each code arrives as its error
+
+
+@pytest.mark.parametrize("code", [2, 3, 4, 10, 15, 17, 19, 20, 23, 27, 999])
+def test_a_write_that_fails_says_what_was_tried(machine: Start, code: int) -> None:
+    node = machine("h100-80gb-hbm3")
+    backend = shim(node)
+    pci = backend.read().gpus[0].pci
+    backend.set_mode(pci, True)
+    node.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
+    with pytest.raises(AliquotError) as caught:
+        backend.create_gpu_instance(pci, 9, 4, 4)
+    assert type(caught.value) is type(codes.error(code, ""))
+    assert caught.value.brief.startswith(f"creating a GPU instance of profile 9 at 4:4 on {pci} failed: ")
+    assert backend.create_gpu_instance(pci, 9, 4, 4) == 2
+
+
+def test_a_half_done_create_is_seen(machine: Start) -> None:
+    node = machine("h100-80gb-hbm3")
+    backend = shim(node)
+    pci = backend.read().gpus[0].pci
+    backend.set_mode(pci, True)
+    node.node.fault("half-create", gpu=0, what="gpu")
+    with pytest.raises(HardwareError) as caught:
+        backend.create_gpu_instance(pci, 9, 4, 4)
+    assert caught.value.nvml_code == 999
+    assert [i.placement for i in backend.read_gpu(pci).instances] == ["4:4"]
+
+
+def server_pid(node: Machine) -> int:
+    """The process that hosts the node: the one whose command line names its directory."""
+    wanted = control.root(node.state_dir).encode()
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            words = (folder / "cmdline").read_bytes().split(b"\0")
+        except OSError:
+            continue  # ended meanwhile
+        if b"aliquot.backends.sim.server" in words and wanted in words:
+            return int(folder.name)
+    raise AssertionError("no server runs")
+
+
+def test_the_server_may_die_between_calls(machine: Start) -> None:
+    node = machine("h100-80gb-hbm3*2")
+    backend = shim(node)
+    before = backend.read()
+    os.kill(server_pid(node), signal.SIGKILL)
+    assert backend.read() == before
+
+
+# -- what it costs
+
+
+def test_calls_for_an_eight_gpu_node(machine: Start) -> None:
+    """The plan path: a look at an empty node, a second one, a look at a full one, one GPU."""
+    node = machine("dgx-a100")
+    for index in range(8):
+        node.node.set_mode(index, True)
+    backend = shim(node)
+    backend.read()
+    first = backend.calls
+    backend.read()
+    assert first <= 160
+    assert backend.calls - first <= 90
+    for index in range(8):
+        for _ in range(7):
+            node.node.create(index, "1g.5gb")
+    fresh = backend.calls
+    backend.read()
+    full = backend.calls - fresh
+    assert full <= 8 * (5 + 1 + 7 * 3 + 1 + 7 * 4)
+    backend.read_gpu(node.node.show()["gpus"][0]["pci"])
+    assert backend.calls - fresh - full <= 27
+
+
+def test_what_opening_nvml_imports() -> None:
+    """ctypes.util costs as much as Python's start; without it the binding still has a working find_library."""
+    program = (
+        "import sys, aliquot.backends.nvml as n\n"
+        "from aliquot.backends import nvml_session\n"
+        "nv = nvml_session._import_binding()\n"
+        "heavy = {'shutil', 'subprocess', 'tempfile', 'ctypes.util', 'pynvml'} & set(sys.modules)\n"
+        "print(sorted(heavy)); print(nv.find_library('c'))\n"
+        "import ctypes.util; print(ctypes.util.find_library('c'))"
+    )
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=True)
+    heavy, through, direct = done.stdout.splitlines()
+    assert heavy == "[]"
+    assert through == direct
+
+
+def test_the_binding_is_private() -> None:
+    import pynvml
+
+    one, two = nvml_session._import_binding(), nvml_session._import_binding()
+    assert one is not two
+    assert sys.modules["pynvml"] is pynvml
+    assert pynvml not in (one, two)
+
+
+def test_a_node_that_was_stopped_and_started_again(state_dir: str) -> None:
+    found = []
+    for template in ("a30", "h100-80gb-hbm3", "a30*2"):
+        name = control.start(state_dir, template, "again")
+        backend = NvmlBackend(control.library(state_dir, name), name, proc_root=None)
+        found.append([g.family for g in backend.read().gpus])
+        backend.close()
+        control.stop(state_dir, name)
+    assert found == [["a30-24gb"], ["h100-80gb-sxm"], ["a30-24gb", "a30-24gb"]]
+
+
+def test_two_nodes_in_one_process(machine: Start) -> None:
+    one, two = shim(machine("a30")), shim(machine("h100-80gb-hbm3*2"))
+    assert [g.family for g in one.read().gpus] == ["a30-24gb"]
+    assert [g.family for g in two.read().gpus] == ["h100-80gb-sxm"] * 2
+    one.close()
+    assert len(two.read().gpus) == 2
