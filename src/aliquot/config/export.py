@@ -1,0 +1,94 @@
+"""What is on the node as a configuration file: mig-parted's, which knows counts, and ours, which knows placements."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aliquot.config.file import NATIVE
+from aliquot.config.selector import packed
+from aliquot.config.write import natural
+from aliquot.model.ids import packed_pci_id
+from aliquot.model.inventory import Gpu, GpuInstance, Inventory
+
+Document = dict[str, object]
+
+
+def export(inventory: Inventory, label: str = "current") -> Document:
+    """mig-parted's export: GPUs that are alike share an entry, in the order in which they first appear.
+
+    GPU instances without a compute instance do not show; GPUs that cannot be partitioned count as disabled.
+    """
+    records: list[tuple[bool, Counter[str], list[Gpu]]] = []
+    for gpu in inventory.gpus:
+        enabled, devices = gpu.mig.capable and gpu.mig.enabled, _devices(gpu)
+        same = next((r for r in records if (r[0], r[1]) == (enabled, devices)), None)
+        if same is None:
+            records.append((enabled, devices, [gpu]))
+        else:
+            same[2].append(gpu)
+    by_type: dict[str, set[int]] = {}
+    for gpu in inventory.gpus:
+        by_type.setdefault(device_type(gpu), set()).add(gpu.index)
+    entries = [_entry(enabled, devices, gpus, by_type, len(records)) for enabled, devices, gpus in records]
+    return {"version": "v1", "mig-configs": {label: entries}}
+
+
+def device_type(gpu: Gpu) -> str:
+    """The PCI id as mig-parted prints it, without the subsystem; what the platform says for GPUs without one."""
+    number = packed(gpu.pci_device)
+    return gpu.pci_device if number is None else packed_pci_id(number)
+
+
+def _devices(gpu: Gpu) -> Counter[str]:
+    if not gpu.mig.enabled:
+        return Counter()
+    return Counter(c.profile for instance in gpu.instances for c in instance.compute_instances)
+
+
+def _entry(
+    enabled: bool, devices: Counter[str], gpus: list[Gpu], by_type: dict[str, set[int]], entries: int
+) -> Document:
+    types = sorted({device_type(gpu) for gpu in gpus})
+    indexes = sorted(gpu.index for gpu in gpus)
+    entry: Document = {}
+    if len(by_type) > 1 and entries > 1:
+        entry["device-filter"] = types[0] if len(types) == 1 else types
+    entry["devices"] = "all" if set(indexes) == set().union(*(by_type[t] for t in types)) else indexes
+    entry["mig-enabled"] = enabled
+    entry["mig-devices"] = {name: devices[name] for name in natural(devices)}
+    return entry
+
+
+def export_native(inventory: Inventory, label: str = "current") -> Document:
+    """Our export: each MIG-capable GPU by PCI address, instances at their placements with their compute instances.
+    GPUs that are alike to the slice share an entry.
+    """
+    entries: list[Document] = []
+    for gpu in inventory.gpus:
+        if not gpu.mig.capable:
+            continue
+        mig: object = [_wish(inventory, gpu, i) for i in _ordered(gpu)] or {}
+        if not gpu.mig.enabled:
+            mig = "disabled"
+        same = next((e for e in entries if e["mig"] == mig), None)
+        if same is None:
+            entries.append({"gpus": {"pci": [gpu.pci]}, "mig": mig})
+        else:
+            terms = same["gpus"]
+            assert isinstance(terms, dict)
+            terms["pci"].append(gpu.pci)
+    return {"version": NATIVE, "configs": {label: entries}}
+
+
+def _ordered(gpu: Gpu) -> list[GpuInstance]:
+    return sorted(gpu.instances, key=lambda i: (i.place.start, i.profile_id))
+
+
+def _wish(inventory: Inventory, gpu: Gpu, instance: GpuInstance) -> object:
+    profile = inventory.family(gpu).by_id.get(instance.profile_id)
+    name = profile.name if profile else f"id:{instance.profile_id}"
+    parts = instance.compute_instances
+    if profile and [c.profile_id for c in parts] == [profile.default_compute.id]:
+        return f"{name}@{instance.place.start}"
+    compute = [f"{c.profile}@{c.place.start}" for c in sorted(parts, key=lambda c: c.place.start)]
+    return {"profile": name, "placement": instance.place.start, "compute": compute}

@@ -1,0 +1,53 @@
+"""All the faults of one text, collected with their place, and raised at once."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from aliquot.errors import ConfigError
+
+_LONGEST = 400
+"""Characters of a sentence, which may quote what was written."""
+
+
+class Marked(Protocol):
+    """Anything that knows where in the text it was written, counted from 1. Line 0: no line to point at."""
+
+    @property
+    def line(self) -> int: ...
+
+    @property
+    def column(self) -> int: ...
+
+
+def place(source: str, at: Marked) -> str:
+    """``gpus.yaml:7:5``; for a text of one line, such as a command line argument, ``--mig column 5``."""
+    if at.line:
+        return f"{source}:{at.line}:{at.column}"
+    return f"{source} column {at.column}" if at.column else source
+
+
+class Faults:
+    """Sentences about a text that is wrong on every machine, each with its place."""
+
+    def __init__(self, source: str) -> None:
+        self.source = source
+        self.next_step: str | None = None
+        self._found: list[tuple[int, int, str]] = []
+
+    def add(self, at: Marked, sentence: str) -> None:
+        if len(sentence) > _LONGEST:
+            sentence = f"{sentence[:_LONGEST]}..."
+        fault = (at.line, at.column, f"{place(self.source, at)}: {sentence}")
+        if fault not in self._found:
+            self._found.append(fault)
+
+    def __bool__(self) -> bool:
+        return bool(self._found)
+
+    def check(self) -> None:
+        """Raises ConfigError with every fault, in the order of the text. Does nothing where there is none."""
+        if self._found:
+            lines = tuple(sentence for _, _, sentence in sorted(self._found))
+            count = "1 fault" if len(lines) == 1 else f"{len(lines)} faults"
+            raise ConfigError(f"{self.source} has {count}", details=lines, next_step=self.next_step)

@@ -1,0 +1,57 @@
+"""Reading a configuration file of any format that is understood."""
+
+from __future__ import annotations
+
+from aliquot.config import yaml
+from aliquot.config.file import NATIVE, ConfigFile
+from aliquot.config.reading import article
+from aliquot.errors import ConfigError
+
+_EXAMPLE = "start one with: aliquot generate > gpus.yaml"
+
+
+def load(text: str, source: str, *, compat: bool = False) -> ConfigFile:
+    """Reads the native format and mig-parted v1. ``source`` names the text in messages.
+
+    ``compat`` accepts what mig-parted accepts. Raises ConfigError with all faults, each ``source:line:column: ...``.
+    """
+    document = yaml.read(text, source)
+    root = document.root
+    if root is None or (isinstance(root, yaml.Scalar) and root.value is None):
+        raise ConfigError(f"{source} is empty: it has no named config", next_step=_EXAMPLE)
+    if not isinstance(root, yaml.Map):
+        raise ConfigError(
+            f"{source} is not a configuration: it holds {article(root)[:80]} instead of a mapping", next_step=_EXAMPLE
+        )
+    version = _version(root, source)
+    if version == NATIVE:
+        from aliquot.config import native
+
+        return native.read(document, source, compat=compat)
+    from aliquot.config import migparted
+
+    return migparted.read(document, source, compat=compat)
+
+
+def _version(root: yaml.Map, source: str) -> str:
+    fields = root.fields()
+    node = fields.get("version")
+    version = node.value if isinstance(node, yaml.Scalar) else None
+    if version == NATIVE and "vgpu-configs" not in fields:
+        return NATIVE
+    if version == "v1" and "vgpu-configs" not in fields:
+        return "v1"
+    raise ConfigError(f"{source} has 1 fault", details=(_why_not(root, fields, node, source),), next_step=_EXAMPLE)
+
+
+def _why_not(root: yaml.Map, fields: dict[str, yaml.Node], node: yaml.Node | None, source: str) -> str:
+    at = node or root
+    where = f"{source}:{at.line}:{at.column}"
+    if "vgpu-configs" in fields:
+        return f"{where}: this is a vGPU configuration, which this version does not apply yet"
+    if "data" in fields and "kind" in fields:
+        return f"{where}: this is a Kubernetes object: save the configuration inside its 'data' as a file of its own"
+    if node is None:
+        wanted = "v1" if "mig-configs" in fields else NATIVE
+        return f"{where}: the key 'version' is missing (write version: {wanted})"
+    return f"{where}: unknown version: {article(node)} (known: {NATIVE}, and v1 for files of mig-parted)"
