@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -68,8 +69,8 @@ MUTANTS = {
 }
 
 
-def run(mutant: Mutant) -> list[str]:
-    """The tests that fail on a copy of the source with the mutant in it."""
+def run(mutant: Mutant, tests: Sequence[str] = TESTS) -> list[str]:
+    """The first of some tests that fails on a copy of the source with the mutant in it; empty if all pass."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder) / "src")
         path = Path(folder) / "src/aliquot/planner" / mutant.file
@@ -78,7 +79,7 @@ def run(mutant: Mutant) -> list[str]:
             raise SystemExit(f"{mutant.file}: expected exactly one {mutant.old!r}")
         path.write_text(text.replace(mutant.old, mutant.new))
         env = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{ROOT / 'tests'}"}
-        command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no", "-rfE", *TESTS]
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "--no-header", "--tb=no", "-rfE", *tests]
         done = subprocess.run(command, cwd=ROOT, env=env, capture_output=True, text=True, check=False)
     return [
         line.split(" - ")[0].split()[1] for line in done.stdout.splitlines() if line.startswith(("FAILED", "ERROR"))
@@ -92,7 +93,7 @@ def main() -> int:
     rows = [
         "# Proof that the tests can fail",
         "",
-        "Made by `python tools/mutants.py`; the suite runs the same mutants.",
+        "Made by `python tools/mutants.py`. The suite runs each named test against its mutant and wants it to fail.",
     ]
     rows += ["", "| broken on purpose | first test that fails |", "|---|---|"]
     for name, mutant in MUTANTS.items():

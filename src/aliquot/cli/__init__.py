@@ -1,15 +1,16 @@
-"""Floor 4: the command line. This module stays empty of imports: ``--version`` must cost no more than Python itself."""
+"""Floor 4: the command line. Only ``sys`` is imported here: ``--version`` must cost no more than Python itself."""
 
-from __future__ import annotations
+import sys
 
 
-def main() -> int:
-    """The ``aliquot`` command. Returns the exit code."""
-    import sys
-
-    if sys.argv[1:] in (["--version"], ["-V"]):
+def main(argv: list[str] | None = None) -> int:
+    """The ``aliquot`` command. Returns the exit code; the meaning of each code is in ``docs/cli.md``."""
+    words = sys.argv[1:] if argv is None else argv
+    if words in (["--version"], ["-V"]):
         from aliquot import __version__
 
         print(f"aliquot {__version__}")
         return 0
-    raise NotImplementedError
+    from aliquot.cli.run import run
+
+    return run(words)

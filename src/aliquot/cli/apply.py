@@ -1,0 +1,31 @@
+"""``aliquot apply``: carry out a wish or a saved plan, and prove by a fresh read that it happened."""
+
+from __future__ import annotations
+
+from aliquot.cli import node, wish
+from aliquot.cli.doing import Job, carry_out
+from aliquot.cli.parse import Args
+from aliquot.errors import UsageError
+from aliquot.model.plan import Plan
+
+
+def run(args: Args) -> int:
+    from aliquot.planner.planning import plan
+
+    policy = wish.policy(args)
+    saved = _saved(args) if args.plan else None
+    config = None if saved else wish.stated(args)
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        made = saved or plan(inventory, wish.read(args, config, inventory), policy)
+        return carry_out(Job(connection, made, inventory), args)
+
+
+def _saved(args: Args) -> Plan:
+    stated = args.file or args.gpu or args.mig or args.config or args.mode_only
+    if stated or args.policy != "refuse":
+        raise UsageError(
+            "a saved plan is carried out as it is: no -f, -c, --gpu, --mig, --mode-only or --policy beside it",
+            next_step=f"aliquot apply {args.plan}",
+        )
+    return wish.saved_plan(args.plan)

@@ -1,0 +1,209 @@
+"""The table of commands. A new verb is a row here and a file beside this one."""
+
+from __future__ import annotations
+
+from aliquot.cli import migparted_commands, sim_commands
+from aliquot.cli.options import (
+    EVERYWHERE,
+    GPU,
+    HOOKS,
+    NODE,
+    OUT,
+    OUTPUT,
+    POLICY,
+    TIMEOUT,
+    WISH,
+    Command,
+    Option,
+)
+
+_SHOW = Command(
+    "show",
+    "the GPUs, their geometry drawn to the slice, and who holds what",
+    "show",
+    options=(*EVERYWHERE, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    examples=("aliquot show", "aliquot show 0 -o json"),
+)
+_PROFILES = Command(
+    "profiles",
+    "what each GPU can be cut into, where, and what still fits now",
+    "profiles",
+    options=(*EVERYWHERE, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    examples=("aliquot profiles", "aliquot profiles 0"),
+)
+_PLAN = Command(
+    "plan",
+    "what would change, drawn, with a reason for every action; touches nothing",
+    "plan",
+    options=(
+        *WISH,
+        POLICY,
+        TIMEOUT,
+        Option("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
+        *EVERYWHERE,
+    ),
+    examples=("aliquot plan -f wish.yaml -c train", "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6"),
+    exits="0 nothing to do, 10 changes pending, 20 blocked",
+)
+_APPLY = Command(
+    "apply",
+    "carry out a wish or a saved plan, and prove by a fresh read that it happened",
+    "apply",
+    options=(
+        Option("plan", help="a plan saved by 'aliquot plan --out'", metavar="PLAN.json", complete="file"),
+        *WISH,
+        POLICY,
+        TIMEOUT,
+        HOOKS,
+        *EVERYWHERE,
+    ),
+    text="A saved plan is carried out exactly, or refused (20) because the machine changed since.",
+    examples=("aliquot apply -f wish.yaml -c train", "aliquot apply plan.json", "aliquot apply --gpu 0 --mig 7g.40gb"),
+    exits="0 done or nothing to do, 10 the rest needs a reboot, 20 blocked, 40 hardware refused (and what was undone)",
+)
+_VERIFY = Command(
+    "verify",
+    "does the machine match the wish?",
+    "verify",
+    options=(*WISH, *EVERYWHERE),
+    examples=("aliquot verify -f wish.yaml -c train",),
+    exits="0 it does, 30 drift",
+)
+_GENERATE = Command(
+    "generate",
+    "a config file for this machine, with the names that mig-manager generates",
+    "generate",
+    options=(OUT, *EVERYWHERE),
+    examples=("aliquot generate --out wish.yaml",),
+)
+_EXPORT = Command(
+    "export",
+    "the geometry of this machine as a config file",
+    "export",
+    options=(
+        Option("-l", "--label", help="name of the config in the file", metavar="NAME", default="current"),
+        Option("--native", help="in Aliquot's own format, with placements, instead of mig-parted's", kind="flag"),
+        OUT,
+        *EVERYWHERE,
+    ),
+    examples=("aliquot export --label now",),
+)
+_CHECKPOINT = Command(
+    "checkpoint",
+    "the exact state, placements included, for 'aliquot restore'",
+    "checkpoint",
+    options=(OUT, *EVERYWHERE),
+    examples=("aliquot checkpoint --out before.json",),
+)
+_RESTORE = Command(
+    "restore",
+    "bring back the state of a checkpoint",
+    "restore",
+    options=(
+        Option("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file", required=True),
+        POLICY,
+        TIMEOUT,
+        HOOKS,
+        *EVERYWHERE,
+    ),
+    examples=("aliquot restore before.json",),
+    exits="as apply",
+)
+_EXPLAIN = Command(
+    "explain",
+    "why a profile does not fit now, and the cheapest plan that would make it fit",
+    "explain",
+    options=(
+        Option("profile", help="for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True),
+        GPU,
+        *EVERYWHERE,
+    ),
+    examples=("aliquot explain 2g.10gb", "aliquot explain 3g.20gb --gpu 0"),
+)
+_CATALOG = Command(
+    "catalog",
+    "the tables of what GPUs can be cut into",
+    children=(
+        Command("list", "the families of GPUs that the tables know", "catalog", options=EVERYWHERE),
+        Command(
+            "show",
+            "one family's table",
+            "catalog",
+            options=(Option("family", help="a name from 'catalog list'", metavar="FAMILY", required=True), *EVERYWHERE),
+        ),
+        Command(
+            "check",
+            "compare the tables with this machine's driver",
+            "catalog",
+            options=EVERYWHERE,
+            exits="0 they agree, 30 they differ",
+        ),
+        Command(
+            "record",
+            "write a table from this machine's driver",
+            "catalog",
+            options=(Option("gpu", help="only this GPU", metavar="GPU", complete="gpus"), OUT, *EVERYWHERE),
+        ),
+    ),
+    examples=("aliquot catalog show a100-40gb", "aliquot catalog check"),
+)
+_COMPLETION = Command(
+    "completion",
+    "a completion script for your shell",
+    "completion",
+    options=(
+        Option("shell", help="bash, zsh or fish", metavar="SHELL", choices=("bash", "zsh", "fish"), required=True),
+        OUTPUT,
+    ),
+    text="bash: add  source <(aliquot completion bash)  to ~/.bashrc. zsh: the same in ~/.zshrc, after compinit. "
+    "fish: write it to ~/.config/fish/completions/aliquot.fish.",
+    examples=("aliquot completion bash",),
+)
+_VERSION = Command("version", "the versions of Aliquot, Python and the driver", "version", options=EVERYWHERE)
+_COMPLETE = Command(
+    "__complete",
+    "what the completion scripts ask",
+    "complete",
+    options=(
+        Option("what", help="gpus, profiles, configs or nodes", metavar="WHAT", required=True),
+        Option("file", help="for configs", metavar="FILE"),
+        NODE,
+    ),
+    hidden=True,
+)
+
+ROOT = Command(
+    "aliquot",
+    "Aliquot divides NVIDIA GPUs: it plans the least disruptive change, shows it, does it and proves it.",
+    children=(
+        _SHOW,
+        _PROFILES,
+        _PLAN,
+        _APPLY,
+        _VERIFY,
+        _EXPLAIN,
+        _GENERATE,
+        _EXPORT,
+        _CHECKPOINT,
+        _RESTORE,
+        _CATALOG,
+        sim_commands.SIM,
+        migparted_commands.MIG_PARTED,
+        _COMPLETION,
+        _VERSION,
+        _COMPLETE,
+    ),
+    options=(*EVERYWHERE, Option("--version", help="print the version", kind="flag")),
+    examples=("aliquot sim start dgx-a100", "aliquot --node dgx-a100 show"),
+)
+
+EXIT_CODES = (
+    (0, "done, or nothing to do"),
+    (1, "internal fault: a defect of Aliquot itself"),
+    (2, "wrong on every machine: usage, syntax, a name that is in no table"),
+    (10, "changes pending (plan)"),
+    (20, "blocked: valid, but not on this machine or not now"),
+    (30, "drift: the machine does not match the wish"),
+    (40, "the hardware refused; what was undone is said"),
+    (130, "interrupted from the keyboard"),
+)

@@ -1,0 +1,129 @@
+"""Carrying out a plan, with progress while it runs and the whole truth after."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli import failure, output, planview, streams
+from aliquot.cli import plan as planning
+from aliquot.cli.parse import Args
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Plan
+
+if TYPE_CHECKING:
+    from aliquot.backends.connect import Connection
+    from aliquot.engine.ports import Hooks
+    from aliquot.engine.world import Outcome, World
+
+_EXIT = {"nothing": 0, "done": 0, "reboot": 10}
+
+
+class Job:
+    """A plan, the node it is for, and the inventory that it was made from."""
+
+    __slots__ = ("connection", "inventory", "plan")
+
+    def __init__(self, connection: Connection, plan: Plan, inventory: Inventory) -> None:
+        self.connection = connection
+        self.plan = plan
+        self.inventory = inventory
+
+
+def carry_out(job: Job, args: Args) -> int:
+    """Applies a plan and prints what came of it. Returns the exit code; raises what the engine refuses to start."""
+    if job.plan.blocked:
+        return planning.show(job.plan, job.inventory, args)
+    from aliquot.engine.apply import apply, interrupted
+
+    made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
+    everything = world(job.connection, made)
+    if interrupted(everything, job.inventory) is not None and args.output == "text":
+        streams.note("note: the last apply here was cut off; this one starts from where that left the machine")
+    outcome = apply(job.plan, everything, progress)
+    report(outcome, job, args)
+    return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
+
+
+def progress(line: str) -> None:
+    """One line per act, on stderr, as it happens."""
+    streams.note(line)
+
+
+def world(connection: Connection, hooks: Hooks) -> World:
+    """The ports of a connected node, for the engine."""
+    from aliquot.engine.world import World
+
+    c = connection
+    return World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, hooks)
+
+
+def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hooks:
+    """The commands of a hooks file, or nothing to run."""
+    from aliquot.backends.hooks import CommandHooks, NoHooks
+
+    if not path:
+        return NoHooks()
+    from aliquot.config.hooks import load_hooks
+
+    found = load_hooks(output.read_text(path, "hooks file"), path)
+    for line in found.notes:
+        streams.note(f"note: {line}")
+    return CommandHooks(found.hooks, environment, debug=debug)
+
+
+def environment(args: Args) -> dict[str, str]:
+    """The variables that mig-parted gives to hooks."""
+    return {
+        "MIG_PARTED_CONFIG_FILE": getattr(args, "file", None) or "",
+        "MIG_PARTED_SELECTED_CONFIG": getattr(args, "config", None) or "",
+        "MIG_PARTED_HOOKS_FILE": args.hooks or "",
+        "MIG_PARTED_SKIP_RESET": "false",
+        "MIG_PARTED_MODE_CHANGE_ONLY": "true" if getattr(args, "mode_only", False) else "false",
+    }
+
+
+def report(outcome: Outcome, job: Job, args: Args) -> None:
+    """Prints an outcome: the result on stdout, a failure also on stderr."""
+    if args.output == "text":
+        for line in job.plan.notes:
+            streams.note(f"note: {line}")
+    output.emit(document(outcome, job), args.output, text(outcome, job))
+    if outcome.error:
+        failure.report(outcome.error, args.output, args.typed_node)
+
+
+def document(outcome: Outcome, job: Job) -> dict[str, Any]:
+    """An outcome as plain data."""
+    plan = job.plan
+    return output.made(
+        "Outcome",
+        node=plan.node,
+        status=outcome.status,
+        kept=plan.kept,
+        destroyed=plan.destroyed if outcome.status in ("done", "reboot") else 0,
+        created=plan.created if outcome.status in ("done", "reboot") else 0,
+        driver_calls=outcome.calls,
+        verified=outcome.error is None and not outcome.drift,
+        undone=outcome.sentences,
+        drift=outcome.drift,
+        reboots=plan.reboots,
+        notes=plan.notes,
+        fingerprint=outcome.inventory.fingerprint,
+        error=outcome.error.document() if outcome.error else None,
+    )
+
+
+def text(outcome: Outcome, job: Job) -> str:
+    """An outcome for people."""
+    plan = job.plan
+    if outcome.status == "nothing":
+        return planview.figures(plan)
+    if outcome.status in ("done", "reboot"):
+        done = f"done: kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
+        if outcome.status == "reboot":
+            return f"{done}; GPU {', '.join(plan.reboots)} needs a reboot, then run the same command again"
+        return f"{done}; verified by a fresh read"
+    head = "undone: the former state is back" if outcome.status == "undone" else "not all could be undone"
+    lines = [head, *(f"  {line}" for line in outcome.sentences)]
+    return "\n".join(lines + [f"  differs from before: {d.message}" for d in outcome.drift])

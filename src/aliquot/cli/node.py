@@ -1,0 +1,60 @@
+"""What a verb needs of the machine: a connection, an inventory, and GPUs by any name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aliquot.cli import streams
+from aliquot.cli.parse import Args
+from aliquot.errors import BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.backends.connect import Connection
+    from aliquot.model.inventory import Gpu, Inventory
+
+
+@contextmanager
+def connected(args: Args) -> Iterator[Connection]:
+    """The node that ``--node`` or ALIQUOT_SIM names, else this machine."""
+    from aliquot.backends.connect import connect
+
+    with connect(args.node, say=streams.note) as connection:
+        yield connection
+
+
+def inventory(args: Args) -> Inventory:
+    """One fresh look at the node."""
+    with connected(args) as connection:
+        return connection.backend.read()
+
+
+def gpu(found: Inventory, word: str) -> Gpu:
+    """The GPU that a person means: index, PCI address, UUID, or a product that only one GPU has.
+
+    Raises UsageError where the word cannot name a GPU, BlockedError where this node has none or several of that name.
+    """
+    hits = [g for g in found.gpus if word.lower() in _names(g)]
+    if len(hits) == 1:
+        return hits[0]
+    known = tuple(f"GPU {g.index}  {g.pci}  {g.uuid}  {g.product}" for g in found.gpus)
+    if hits:
+        raise UsageError(f"{word!r} names {len(hits)} GPUs", details=known, next_step=f"aliquot show {hits[0].pci}")
+    if not found.gpus:
+        raise BlockedError(f"there is no GPU {word!r}: this node has none", next_step="aliquot show")
+    raise BlockedError(f"there is no GPU {word!r} on this node", details=known, next_step="aliquot show")
+
+
+def _names(gpu: Gpu) -> tuple[str, ...]:
+    from aliquot.model.ids import pci_address
+
+    names = (
+        str(gpu.index),
+        gpu.pci,
+        gpu.uuid.lower(),
+        gpu.product.lower(),
+        gpu.product.lower().removeprefix("nvidia "),
+    )
+    short = gpu.pci.partition(":")[2]
+    return (*names, short, f"0000{pci_address(gpu.pci)}")

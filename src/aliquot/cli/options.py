@@ -1,0 +1,157 @@
+"""What a command and an option are, as data: argparse, shell completion and docs/cli.md are all made from it."""
+
+from __future__ import annotations
+
+
+class Option:
+    """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list) or ``many`` (the rest).
+
+    ``complete`` says what the shell offers: ``file``, ``gpus``, ``profiles``, ``configs``, ``nodes``, or nothing.
+    ``env`` names a variable that stands in where the option is not given.
+    """
+
+    __slots__ = (
+        "choices",
+        "complete",
+        "default",
+        "env",
+        "help",
+        "hidden",
+        "kind",
+        "metavar",
+        "names",
+        "number",
+        "required",
+    )
+
+    def __init__(
+        self,
+        *names: str,
+        help: str,
+        kind: str = "value",
+        metavar: str = "",
+        choices: tuple[str, ...] = (),
+        default: str | None = None,
+        complete: str = "",
+        env: str = "",
+        number: str = "",
+        required: bool = False,
+        hidden: bool = False,
+    ) -> None:
+        self.names = names
+        self.help = help
+        self.kind = kind
+        self.metavar = metavar
+        self.choices = choices
+        self.default = default
+        self.complete = complete
+        self.env = env
+        self.number = number
+        self.required = required
+        self.hidden = hidden
+
+    @property
+    def positional(self) -> bool:
+        return not self.names[0].startswith("-")
+
+    @property
+    def destination(self) -> str:
+        """The name of the attribute that holds the value."""
+        name = next((n for n in self.names if n.startswith("--")), self.names[0])
+        return name.lstrip("-").replace("-", "_")
+
+    @property
+    def takes_value(self) -> bool:
+        return self.kind != "flag"
+
+    @property
+    def shown(self) -> str:
+        """How help and docs write it: ``-f, --file FILE``."""
+        value = self.metavar or self.destination.upper()
+        if self.positional:
+            word = f"{value}..." if self.kind == "many" else value
+            return word if self.required else f"[{word}]"
+        return ", ".join(self.names) + (f" {value}" if self.takes_value else "")
+
+
+class Command:
+    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting."""
+
+    __slots__ = ("children", "examples", "exits", "help", "hidden", "module", "name", "options", "text")
+
+    def __init__(
+        self,
+        name: str,
+        help: str,
+        module: str = "",
+        *,
+        options: tuple[Option, ...] = (),
+        children: tuple[Command, ...] = (),
+        text: str = "",
+        examples: tuple[str, ...] = (),
+        exits: str = "",
+        hidden: bool = False,
+    ) -> None:
+        self.name = name
+        self.help = help
+        self.module = module
+        self.options = options
+        self.children = children
+        self.text = text
+        self.examples = examples
+        self.exits = exits
+        self.hidden = hidden
+
+    def child(self, name: str) -> Command | None:
+        return next((c for c in self.children if c.name == name), None)
+
+
+OUTPUT = Option(
+    "-o",
+    "--output",
+    help="text for people, json or yaml for programs",
+    choices=("text", "json", "yaml"),
+    default="text",
+)
+NODE = Option(
+    "--node", help="a simulated node instead of this machine", metavar="SIM", complete="nodes", env="ALIQUOT_SIM"
+)
+EVERYWHERE = (OUTPUT, NODE)
+
+FILE = Option(
+    "-f", "--file", help="the wish: a native or mig-parted file, - for stdin", metavar="FILE", complete="file"
+)
+CONFIG = Option(
+    "-c", "--config", help="the named config; not needed if the file has one", metavar="NAME", complete="configs"
+)
+GPU = Option(
+    "--gpu",
+    help="a GPU by index, PCI address, UUID or product; repeatable",
+    kind="repeat",
+    metavar="GPU",
+    complete="gpus",
+)
+MIG = Option(
+    "--mig",
+    help="what those GPUs should hold: 3g.20gb*2,id:19,1g.5gb@6; 'empty' for MIG without instances, 'disabled'",
+    kind="repeat",
+    metavar="WISH",
+    complete="profiles",
+)
+COMPAT = Option("--compat", help="accept in mig-parted files what mig-parted accepts silently", kind="flag")
+MODE_ONLY = Option("--mode-only", help="change MIG mode only, leave instances alone", kind="flag")
+WISH = (FILE, CONFIG, GPU, MIG, COMPAT, MODE_ONLY)
+
+POLICY = Option(
+    "--policy",
+    help="held instances that are in the way: refuse, wait for them, or force (ends their processes)",
+    choices=("refuse", "wait", "force"),
+    default="refuse",
+)
+TIMEOUT = Option(
+    "--timeout", help="seconds that --policy wait waits at most", metavar="SECONDS", default="60", number="float"
+)
+HOOKS = Option(
+    "--hooks", help="a mig-parted hooks file: commands to run around the apply", metavar="FILE", complete="file"
+)
+OUT = Option("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file")

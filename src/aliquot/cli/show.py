@@ -1,0 +1,87 @@
+"""``aliquot show``: the GPUs, their geometry drawn to the slice, who holds what, and a verdict."""
+
+from __future__ import annotations
+
+from aliquot.cli import colour, draw, node, output
+from aliquot.cli.parse import Args
+from aliquot.model.inventory import Gpu, GpuInstance, Inventory
+
+
+def run(args: Args) -> int:
+    from aliquot.model.drivers import verdicts
+
+    inventory = node.inventory(args)
+    said = verdicts(inventory)
+    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+    document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(said)}
+    document["gpus"] = [output.document(g) for g in gpus]
+    document.pop("tables", None)
+    output.emit(document, args.output, _text(inventory, gpus, said, colour.wanted()))
+    return 0
+
+
+def _text(inventory: Inventory, gpus: tuple[Gpu, ...], verdicts: tuple[str, ...], tinted: bool) -> str:
+    column = draw.width([line for g in gpus for line in (draw.title(g), _now(g))])
+    parts = ["\n".join(_gpu(g, inventory, column, tinted)) for g in gpus]
+    foot = [f"note: {line}" for line in inventory.notes] + [f"warning: {line}" for line in verdicts]
+    foot.append(f"verdict: {_verdict(inventory, verdicts)}")
+    return "\n\n".join([_head(inventory), *parts, *(["\n".join(foot)] if foot else [])])
+
+
+def _verdict(inventory: Inventory, verdicts: tuple[str, ...]) -> str:
+    capable = sum(g.mig.capable for g in inventory.gpus)
+    if verdicts:
+        return f"look at the {'warning' if len(verdicts) == 1 else f'{len(verdicts)} warnings'} first"
+    if not capable:
+        return "no GPU of this node can be divided"
+    return f"ready: this driver can divide {'the GPU' if capable == 1 else f'all {capable} MIG-capable GPUs'}"
+
+
+def _head(inventory: Inventory) -> str:
+    capable = sum(g.mig.capable for g in inventory.gpus)
+    count = "1 GPU" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs"
+    driver = f"driver {inventory.driver or 'unknown'}   NVML {inventory.nvml or 'unknown'}"
+    return f"{inventory.node}   {driver}   {count}, {capable} MIG-capable"
+
+
+def _now(gpu: Gpu) -> str:
+    return f"  now  {draw.summary(draw.now(gpu))}" if gpu.mig.enabled else ""
+
+
+def _gpu(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    lines = [draw.title(gpu)]
+    if gpu.mig.enabled and gpu.family and not gpu.lost:
+        family = inventory.family(gpu)
+        lines = [draw.ruler(draw.title(gpu), family, column)]
+        lines.append(draw.row(_now(gpu), draw.now(gpu), family, column, tinted))
+    lines.append("  " + "   ".join(_facts(gpu, inventory)))
+    if gpu.holders:
+        lines.append(f"  in use by {draw.holders(gpu.holders)}")
+    ordered = sorted(gpu.instances, key=lambda i: i.place.start)
+    return lines + draw.table([r for n, i in enumerate(ordered) for r in _rows(draw.LETTERS[n], i)])
+
+
+def _facts(gpu: Gpu, inventory: Inventory) -> list[str]:
+    facts = [gpu.uuid, *(["has fallen off the bus"] if gpu.lost else [] if gpu.mig.capable else ["no MIG"])]
+    if gpu.mig.capable:
+        pending = f" ({gpu.mig.pending} after a reset)" if gpu.mig.pending != gpu.mig.current else ""
+        facts.append(f"MIG {gpu.mig.current}{pending}")
+    if gpu.family and gpu.mig.capable:
+        family = inventory.family(gpu)
+        minimum = f", needs driver {family.driver_min} or later" if family.driver_min else ""
+        facts.append(f"family {family.name}{minimum}")
+    return facts
+
+
+def _rows(letter: str, instance: GpuInstance) -> list[tuple[str, ...]]:
+    """One line per GPU instance, and one per compute instance where they are more than the whole."""
+    inner = instance.compute_instances
+    whole = len(inner) == 1 and inner[0].profile == instance.profile
+    uuid = inner[0].uuid if whole else "" if inner else "no compute instance"
+    first = (letter, f"{instance.profile} at {instance.placement}", f"id {instance.id}", uuid, draw.state(instance))
+    if whole:
+        return [first]
+    return [
+        first,
+        *(("", f"  {c.profile}", f"ci {c.id}", c.uuid, draw.holders(c.holders)) for c in inner),
+    ]

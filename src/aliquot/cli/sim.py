@@ -1,0 +1,156 @@
+"""``aliquot sim``: simulated nodes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aliquot.backends.paths import state_dir
+from aliquot.backends.sim import control
+from aliquot.cli import output, simview, streams
+from aliquot.cli.parse import Args
+from aliquot.errors import BlockedError, UsageError
+
+
+def run(args: Args) -> int:
+    verbs = {
+        "start": _start,
+        "stop": _stop,
+        "list": _list,
+        "show": _show,
+        "hold": _hold,
+        "release": _release,
+        "create": _create,
+        "destroy": _destroy,
+        "mode": _mode,
+        "reset": _reset,
+        "fault": _fault,
+        "reboot": _reboot,
+        "lib": _lib,
+    }
+    return verbs[args.verb](args)
+
+
+def _name(args: Args) -> str:
+    """The node that was meant: named, in ALIQUOT_SIM, or the only one. Raises UsageError or BlockedError."""
+    name: str | None = getattr(args, "name", None) or args.node
+    known = control.names(state_dir())
+    if name in known:
+        return str(name)
+    if name or not known:
+        details = (f"there is {', '.join(known)}",) if known else ()
+        following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
+        which = f" {name!r}" if name else ""
+        raise BlockedError(f"there is no simulated node{which}", details=details, next_step=following)
+    if len(known) > 1:
+        raise UsageError(
+            f"which node? There are {len(known)}: {', '.join(known)}",
+            details=(f"say --node {known[0]}, or export ALIQUOT_SIM={known[0]}",),
+            next_step="aliquot sim list",
+        )
+    return known[0]
+
+
+def _node(args: Args) -> control.Node:
+    return control.Node(state_dir(), _name(args))
+
+
+def _say(args: Args, sentence: str, **facts: Any) -> int:
+    output.emit(output.made("Simulation", verb=args.verb, **facts), args.output, sentence)
+    return 0
+
+
+def _start(args: Args) -> int:
+    name = control.start(state_dir(), args.template, args.name, args.latency, args.driver)
+    _say(args, name, node=name)
+    if args.output == "text":
+        streams.note(f"next     aliquot show --node {name}     or, for every verb     export ALIQUOT_SIM={name}")
+    return 0
+
+
+def _stop(args: Args) -> int:
+    if args.all and args.name:
+        raise UsageError("stop takes a name or --all, not both", next_step="aliquot sim stop --help")
+    stopped = control.stop(state_dir(), None if args.all else _name(args))
+    return _say(args, f"stopped {', '.join(stopped)}" if stopped else "no node is there", nodes=stopped)
+
+
+def _list(args: Args) -> int:
+    names = control.names(state_dir())
+    if not names and args.output == "text":
+        streams.note("there is no simulated node\n  next     aliquot sim start dgx-a100")
+    return _say(args, "\n".join(names), nodes=names)
+
+
+def _show(args: Args) -> int:
+    found = _node(args)
+    if args.calls:
+        calls = found.calls()
+        output.emit(output.made("Calls", node=found.name, calls=calls), args.output, simview.calls(calls))
+    else:
+        state = found.show()
+        output.emit(output.made("SimulatedNode", **state), args.output, simview.node(state))
+    return 0
+
+
+def _where(args: Args) -> str:
+    return f"instance {args.instance} of GPU {args.gpu}" if args.instance else f"GPU {args.gpu}"
+
+
+def _hold(args: Args) -> int:
+    pid = _node(args).hold(args.gpu, args.instance, args.pid)
+    return _say(args, f"process {pid} is on {_where(args)}", gpu=args.gpu, instance=args.instance, pid=pid)
+
+
+def _release(args: Args) -> int:
+    count = _node(args).release(args.gpu, args.instance)
+    ended = "1 process" if count == 1 else f"{count} processes"
+    return _say(args, f"ended {ended} on {_where(args)}", gpu=args.gpu, instance=args.instance, released=count)
+
+
+def _create(args: Args) -> int:
+    made = _node(args).create(args.gpu, args.profile, args.start, compute=not args.no_compute)
+    return _say(args, f"created instance {made} of GPU {args.gpu}", gpu=args.gpu, instance=made)
+
+
+def _destroy(args: Args) -> int:
+    _node(args).destroy(args.gpu, args.instance)
+    return _say(args, f"destroyed {_where(args)}", gpu=args.gpu, instance=args.instance)
+
+
+def _mode(args: Args) -> int:
+    pending = _node(args).set_mode(args.gpu, args.mode == "on")
+    said = "is pending: the GPU is in use" if pending else "is set"
+    return _say(args, f"MIG mode {args.mode} of GPU {args.gpu} {said}", gpu=args.gpu, pending=bool(pending))
+
+
+def _reset(args: Args) -> int:
+    _node(args).reset(args.gpu)
+    return _say(args, f"GPU {args.gpu} was reset", gpu=args.gpu)
+
+
+def _fault(args: Args) -> int:
+    facts = dict(_fact(word) for word in args.words)
+    _node(args).fault(args.kind, **facts)
+    said = "faults are cleared" if args.kind == "none" else f"fault {args.kind} is set"
+    return _say(args, said, fault=args.kind, facts=facts)
+
+
+def _fact(word: str) -> tuple[str, str | int | float]:
+    key, equals, value = word.partition("=")
+    if not equals:
+        raise UsageError(f"{word!r} is not KEY=VALUE", next_step="aliquot sim fault --help")
+    if value.isdigit():
+        return key, int(value)
+    whole, dot, part = value.partition(".")
+    return key, float(value) if dot and whole.isdigit() and part.isdigit() else value
+
+
+def _reboot(args: Args) -> int:
+    found = _node(args)
+    found.reboot()
+    return _say(args, f"{found.name} has rebooted", node=found.name)
+
+
+def _lib(args: Args) -> int:
+    path = control.library(state_dir(), _name(args))
+    return _say(args, path, path=path)

@@ -1,0 +1,143 @@
+"""The rows of ``aliquot sim``: nodes that behave as GPUs do, on any laptop."""
+
+from __future__ import annotations
+
+from aliquot.cli.options import EVERYWHERE, NODE, OUTPUT, Command, Option
+
+_GPU = Option("gpu", help="a GPU by index, PCI address or UUID", metavar="GPU", complete="gpus", required=True)
+_WHERE = Option("instance", help="a GPU instance: its id, or 7/1 for a compute instance", metavar="INSTANCE")
+_INSTANCE = Option("instance", help=_WHERE.help, metavar="INSTANCE", required=True)
+
+SIM = Command(
+    "sim",
+    "simulated nodes: rehearse everything without a GPU",
+    text="A simulated node refuses what the hardware refuses. ALIQUOT_SIM names the node for every verb; "
+    "ALIQUOT_STATE_DIR says where nodes live, so two directories are two worlds.",
+    children=(
+        Command(
+            "start",
+            "start a node",
+            "sim",
+            options=(
+                Option(
+                    "template",
+                    help="PRODUCT[*N],... for example h100-80gb-hbm3*2,a30, or an alias: dgx-a100, dgx-a100-80gb, "
+                    "dgx-h100, hgx-h200, hgx-b200",
+                    metavar="TEMPLATE",
+                    complete="templates",
+                    required=True,
+                ),
+                Option("--name", help="the node's name; made from the template if not given", metavar="NAME"),
+                Option(
+                    "--latency",
+                    help="answer at once, or as slowly as measured on hardware",
+                    choices=("none", "measured"),
+                    default="none",
+                ),
+                Option("--driver", help="the version of its driver", metavar="VERSION"),
+                OUTPUT,
+            ),
+            examples=("aliquot sim start dgx-a100", "aliquot sim start a30*2,h100-80gb-hbm3 --name mixed"),
+        ),
+        Command(
+            "stop",
+            "stop a node",
+            "sim",
+            options=(
+                Option("name", help="the node", metavar="NAME", complete="nodes"),
+                Option("--all", help="every node of this state directory", kind="flag"),
+                *EVERYWHERE,
+            ),
+        ),
+        Command("list", "the nodes of this state directory", "sim", options=(OUTPUT,)),
+        Command(
+            "show",
+            "the node as the driver sees it, or its log of driver calls",
+            "sim",
+            options=(
+                Option("name", help="the node", metavar="NAME", complete="nodes"),
+                Option("--calls", help="every driver call that reached the node", kind="flag"),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim show --calls -o json",),
+        ),
+        Command(
+            "hold",
+            "put a process on an instance, or on the whole GPU",
+            "sim",
+            options=(
+                _GPU,
+                _WHERE,
+                Option("--pid", help="the process id to show", metavar="PID", number="int"),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim hold 0 7",),
+        ),
+        Command(
+            "release",
+            "end the processes on an instance, or on the whole GPU",
+            "sim",
+            options=(_GPU, _WHERE, *EVERYWHERE),
+        ),
+        Command(
+            "create",
+            "create an instance behind Aliquot's back",
+            "sim",
+            options=(
+                _GPU,
+                Option("profile", help="name or id", metavar="PROFILE", complete="profiles", required=True),
+                Option(
+                    "--start", help="first memory slice; the driver chooses if not given", metavar="N", number="int"
+                ),
+                Option("--no-compute", help="leave it without a compute instance", kind="flag"),
+                *EVERYWHERE,
+            ),
+        ),
+        Command("destroy", "destroy an instance behind Aliquot's back", "sim", options=(_GPU, _INSTANCE, *EVERYWHERE)),
+        Command(
+            "mode",
+            "set MIG mode behind Aliquot's back",
+            "sim",
+            options=(
+                _GPU,
+                Option("mode", help="on or off", metavar="MODE", choices=("on", "off"), required=True),
+                *EVERYWHERE,
+            ),
+        ),
+        Command("reset", "reset a GPU", "sim", options=(_GPU, *EVERYWHERE)),
+        Command(
+            "fault",
+            "make the hardware misbehave",
+            "sim",
+            options=(
+                Option(
+                    "kind",
+                    help="busy, reset-pending, lost, half-create, fail, kill, unprivileged; none clears all",
+                    metavar="KIND",
+                    complete="faults",
+                    required=True,
+                ),
+                Option(
+                    "words",
+                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 call=NAME code=999 when=after what=compute",
+                    metavar="KEY=VALUE",
+                    kind="many",
+                ),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim fault busy gpu=0 calls=2", "aliquot sim fault none"),
+        ),
+        Command(
+            "reboot", "restart the node: instances go, modes as the hardware keeps them", "sim", options=EVERYWHERE
+        ),
+        Command(
+            "lib",
+            "the path of the node's libnvidia-ml.so.1, for other NVML programs",
+            "sim",
+            options=EVERYWHERE,
+            examples=("LD_LIBRARY_PATH=$(dirname $(aliquot sim lib)) nvitop -1",),
+        ),
+    ),
+    options=(NODE,),
+    examples=("aliquot sim start dgx-a100", "aliquot sim hold 0 7 --node dgx-a100"),
+)

@@ -1,0 +1,28 @@
+"""``aliquot verify``: does the machine match the wish?"""
+
+from __future__ import annotations
+
+from aliquot.cli import node, output, streams, wish
+from aliquot.cli.parse import Args
+
+
+def run(args: Args) -> int:
+    from aliquot.planner.verify import verify
+
+    config = wish.stated(args)
+    inventory = node.inventory(args)
+    desired = wish.read(args, config, inventory)
+    wish.refuse_faults(desired)
+    drift = verify(inventory, desired)
+    document = output.made("Verification", node=inventory.node, ok=not drift, drift=drift, notes=desired.notes)
+    if args.output == "text":
+        for line in desired.notes:
+            streams.note(f"note: {line}")
+    what = f'"{desired.name}"' if desired.name else "the wish"
+    lines = [f"drift: {d.message}" for d in drift] or [f"{inventory.node} matches {what}"]
+    output.emit(document, args.output, "\n".join(lines))
+    if drift and args.output == "text":
+        command = wish.words(args, "plan")
+        if command:
+            streams.note(f"next     {command}")
+    return 30 if drift else 0

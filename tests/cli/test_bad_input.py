@@ -1,0 +1,250 @@
+"""Bad input, typed and in files: a clear error, the right exit code, and a node on which nothing was touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from .conftest import Run, Sim
+
+
+def native(*entries: str) -> str:
+    return "version: aliquot/v1\nconfigs:\n  c:\n" + "".join(f"    - {entry}\n" for entry in entries)
+
+
+def mig_parted(entry: str) -> str:
+    return f"version: v1\nmig-configs:\n  c:\n    - {entry}\n"
+
+
+BOMB = "a: &a [x,x,x,x,x,x,x,x,x]\n" + "".join(
+    f"{chr(98 + n)}: &{chr(98 + n)} [{','.join([f'*{chr(97 + n)}'] * 9)}]\n" for n in range(9)
+)
+
+FILES: dict[str, tuple[str | bytes, int, tuple[str, ...]]] = {
+    "unknown profile": (native("{gpus: all, mig: {3g.21gb: 1}}"), 2, ("3g.21gb", "3g.20gb", ":4:")),
+    "not a profile": (native("{gpus: all, mig: {big: 1}}"), 2, ("'big'", ":4:")),
+    "profile of another GPU": (native("{gpus: all, mig: {1g.6gb: 1}}"), 20, ("1g.6gb", "A100")),
+    "infeasible multiset": (native("{gpus: all, mig: {4g.20gb: 1, 3g.20gb: 2}}"), 20, ("cannot hold", "next")),
+    "too many": (native("{gpus: all, mig: {1g.5gb: 8}}"), 20, ("1g.5gb", "next")),
+    "two media engines": (native("{gpus: all, mig: {1g.5gb+me: 2}}"), 20, ("1g.5gb+me",)),
+    "overlapping entries": (
+        native("{gpus: all, mig: {1g.5gb: 1}}", "{gpus: {index: 0}, mig: {7g.40gb: 1}}"),
+        2,
+        ("line 4", ":5:", "different things"),
+    ),
+    "unquoted PCI address": (native("{gpus: {pci: 0000:08:00.0}, mig: {1g.5gb: 1}}"), 20, ("0000:08:00.0",)),
+    "PCI address that became a number": (native("{gpus: {pci: 480.0}, mig: {1g.5gb: 1}}"), 2, ("480.0", "quotes")),
+    "index that is not there": (native("{gpus: {index: [9]}, mig: {1g.5gb: 1}}"), 20, ("9",)),
+    "PCI address that is not there": (native('{gpus: {pci: "0000:99:00.0"}, mig: {1g.5gb: 1}}'), 20, ("0000:99:00.0",)),
+    "UUID that is not there": (native("{gpus: {uuid: GPU-00000000-0000-0000-0000-000000000000}, mig: {}}"), 20, ()),
+    "no entry matches": (
+        mig_parted('{devices: all, device-filter: "0x20B710DE", mig-enabled: true, mig-devices: {}}'),
+        20,
+        ("c",),
+    ),
+    "empty file": ("", 2, ("empty",)),
+    "only a comment": ("# nothing\n", 2, ("empty",)),
+    "binary file": (b"\x7fELF\x00\x01\xff\xfe" * 100, 2, ("UTF-8",)),
+    "control characters": ("a: \x00\x01\n", 2, ()),
+    "50 MB file": (b"# " + b"x" * (50 << 20), 2, ("16 MiB",)),
+    "YAML bomb": (BOMB, 2, ()),
+    "deep nesting": ("[" * 100_000, 2, ()),
+    "duplicate keys": (native("{gpus: all, mig: {1g.5gb: 1, 1g.5gb: 2}}"), 2, ("1g.5gb", "twice")),
+    "negative count": (native("{gpus: all, mig: {1g.5gb: -1}}"), 2, ("-1", ":4:")),
+    "zero count": (native("{gpus: all, mig: {1g.5gb: 0}}"), 2, ("0", ":4:")),
+    "fractional count": (native("{gpus: all, mig: {1g.5gb: 1.5}}"), 2, ("1.5", ":4:")),
+    "text as count": (native("{gpus: all, mig: {1g.5gb: many}}"), 2, ("many", ":4:")),
+    "unknown key": (native("{gpus: all, mgi: {1g.5gb: 1}}"), 2, ("mgi", "mig")),
+    "unknown version": ("version: v7\nmig-configs: {}\n", 2, ("v7",)),
+    "no version": ("mig-configs: {}\n", 2, ("version",)),
+    "a list": ("[1, 2]", 2, ()),
+    "not YAML": ("a: [1, 2", 2, ()),
+    "mig-parted: zero count": (mig_parted("{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 0}}"), 2, ("zero",)),
+    "mig-parted: no such index": (
+        mig_parted("{devices: [7], mig-enabled: true, mig-devices: {1g.5gb: 1}}"),
+        20,
+        ("7",),
+    ),
+    "mig-parted: number as filter": (
+        mig_parted("{devices: all, device-filter: 0x20B010DE, mig-enabled: true, mig-devices: {}}"),
+        2,
+        ("device-filter",),
+    ),
+}
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+@pytest.mark.parametrize("case", FILES)
+def test_a_bad_file_changes_nothing(case: str, verb: str, a100: Sim, run: Run, tmp_path: Path) -> None:
+    body, code, words = FILES[case]
+    path = tmp_path / "bad.yaml"
+    path.write_bytes(body if isinstance(body, bytes) else body.encode())
+    before = a100.node.show()["gpus"]
+    result = run(verb, "-f", str(path))
+    assert result.code == code, result.err
+    assert result.out == ""
+    for word in words:
+        assert word in result.err
+    assert "Traceback" not in result.err
+    assert result.err.startswith(("error[", "blocked[", "note: "))
+    assert a100.writes() == []
+    assert a100.node.show()["gpus"] == before
+
+
+@pytest.mark.parametrize("verb", ["plan", "apply", "verify"])
+def test_what_is_wrong_everywhere_is_told_without_a_machine(verb: str, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(native("{gpus: all, mig: {1g.5gb: -1}}"))
+    (tmp_path / "good.yaml").write_text(native("{gpus: all, mig: {1g.5gb: 1}}"))
+    assert run(verb, "-f", "bad.yaml", "--node", "nowhere").code == 2
+    assert run(verb, "-f", "good.yaml", "-c", "nope", "--node", "nowhere").code == 2
+    assert run(verb, "-f", "good.yaml", "--node", "nowhere").code == 20
+
+
+def test_all_faults_of_a_file_are_told_at_once(a100: Sim, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "bad.yaml"
+    path.write_text(native("{gpus: all, mig: {1g.5gb: -1}}", "{gpus: 7, mig: {2g.10gb: x}}", "{mgi: 3}"))
+    result = run("plan", "-f", str(path))
+    assert result.code == 2
+    assert [f":{line}:" in result.err for line in (4, 5, 6)] == [True, True, True]
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "told"),
+    [
+        (["--gpu", "0", "--mig", "3g.21gb"], 2, "3g.20gb"),
+        (["--gpu", "0", "--mig", "1g.5gb*0"], 2, "count"),
+        (["--gpu", "0", "--mig", "1g.5gb*-1"], 2, "count"),
+        (["--gpu", "0", "--mig", "1g.5gb*1.5"], 2, "count"),
+        (["--gpu", "0", "--mig", "id:999"], 2, "999"),
+        (["--gpu", "0", "--mig", "3g.20gb@1"], 20, "0:4, 4:4"),
+        (["--gpu", "0", "--mig", "1g.5gb@99"], 20, "6:1"),
+        (["--gpu", "0", "--mig", "1g.5gb@0,3g.20gb@0"], 20, "overlap"),
+        (["--gpu", "0", "--mig", "1g.5gb*8"], 20, "1g.5gb"),
+        (["--gpu", "0", "--mig", "1c.7g.40gb*8"], 20, ""),
+        (["--gpu", "0", "--mig", ""], 2, ""),
+        (["--gpu", "0", "--mig", ",,"], 2, ""),
+        (["--gpu", "7", "--mig", "1g.5gb"], 20, "7"),
+        (["--gpu", "zebra", "--mig", "1g.5gb"], 2, "zebra"),
+        (["--gpu", "0000:99:00.0", "--mig", "1g.5gb"], 20, "0000:99:00.0"),
+        (["--gpu", "0", "--gpu", "0", "--mig", "1g.5gb", "--mig", "2g.10gb"], 20, "overlap"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--mig", "2g.10gb"], 2, "--mig"),
+        (["--gpu", "0"], 2, "--mig"),
+        ([], 2, "-f"),
+        (["-c", "x"], 2, "-f"),
+        (["-f", "/no/such/file"], 2, "No such file"),
+        (["-f", "/"], 2, "directory"),
+        (["-f", "x", "--mig", "1g.5gb"], 2, "not both"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--timeout", "-1"], 2, "--timeout"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--timeout", "nan"], 2, "--timeout"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--node", "nowhere"], 20, "nowhere"),
+    ],
+)
+@pytest.mark.parametrize("verb", ["plan", "apply"])
+def test_a_bad_wish_changes_nothing(words: list[str], code: int, told: str, verb: str, a100: Sim, run: Run) -> None:
+    result = run(verb, *words)
+    assert (result.code, result.out) == (code, ""), result.err
+    assert told in result.err
+    assert a100.writes() == []
+
+
+def test_an_order_that_fails_by_hand_works_by_placement(a100: Sim, run: Run) -> None:
+    """Created in this order, with the driver choosing places, the 3g does not fit any more (MIG User Guide)."""
+    assert run("apply", "--gpu", "0", "--mig", "1g.5gb,1g.5gb,2g.10gb,3g.20gb").code == 0
+    assert run("verify", "--gpu", "0", "--mig", "3g.20gb,2g.10gb,1g.5gb*2").code == 0
+
+
+def test_mig_of_a_gpu_that_has_none_by_name(mixed: Sim, run: Run, tmp_path: Path) -> None:
+    result = run("plan", "--gpu", "3", "--mig", "1g.5gb")
+    assert result.code == 20
+    assert "T4" in result.err
+    (tmp_path / "all.yaml").write_text(mig_parted("{devices: all, mig-enabled: true, mig-devices: {}}"))
+    ready = run("plan", "-f", "all.yaml")
+    assert ready.code == 10, ready.err
+    assert "note: " in ready.err
+    assert "T4" in ready.err
+    assert mixed.writes() == []
+
+
+def test_a_blocked_plan_in_json_is_the_plan_document(a100: Sim, run: Run) -> None:
+    for verb in ("plan", "apply"):
+        result = run(verb, "--gpu", "0", "--mig", "4g.20gb,3g.20gb*2", "-o", "json")
+        assert (result.code, result.err) == (20, "")
+        document = result.document
+        assert (document["kind"], document["actions"], document["changes"]) == ("Plan", [], False)
+        (blocker,) = document["blockers"]
+        assert blocker["rule"]
+        assert blocker["suggestion"]
+        assert blocker["next"].startswith("aliquot plan ")
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["", "{", "[]", "{}", "null", '"x"', "\x00", '{"kind": "Plan"}', "[" * 100_000, '{"node": 1}', "version: v1"],
+)
+def test_a_plan_file_that_is_none(body: str, a100: Sim, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(body)
+    result = run("apply", str(path))
+    assert (result.code, result.out) == (2, "")
+    assert "is not a plan" in result.err
+    assert a100.writes() == []
+
+
+def test_a_plan_of_another_kind(a100: Sim, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "plan.json"
+    assert run("plan", "--gpu", "0", "--mig", "3g.20gb", "--out", str(path)).code == 10
+    document = msgspec.json.decode(path.read_bytes(), type=dict[str, object])
+    path.write_bytes(msgspec.json.encode(document | {"apiVersion": "aliquot/v9"}))
+    result = run("apply", str(path))
+    assert result.code == 2
+    assert "aliquot/v9" in result.err
+
+
+def test_a_saved_plan_stands_alone(a100: Sim, run: Run, tmp_path: Path) -> None:
+    path = str(tmp_path / "plan.json")
+    assert run("plan", "--gpu", "0", "--mig", "3g.20gb", "--out", path).code == 10
+    for words in (["--mig", "1g.5gb"], ["-c", "x"], ["--policy", "force"], ["--mode-only"]):
+        assert run("apply", path, *words).code == 2
+    assert a100.writes() == []
+
+
+@pytest.mark.parametrize("verb", ["show", "profiles"])
+def test_a_gpu_that_is_not_there(verb: str, a100: Sim, run: Run) -> None:
+    result = run(verb, "9")
+    assert (result.code, result.out) == (20, "")
+    assert a100.node.show()["gpus"][0]["uuid"] in result.err
+
+
+def test_a_gpu_by_every_name(a100: Sim, run: Run) -> None:
+    facts = a100.node.show()["gpus"][0]
+    names = ("0", facts["pci"], facts["pci"].upper(), facts["pci"][5:], f"0000{facts['pci']}", facts["uuid"])
+    for name in (*names, facts["product"], "a100-sxm4-40gb"):
+        assert run("show", name, "-o", "json").document["gpus"][0]["uuid"] == facts["uuid"], name
+
+
+def test_a_product_that_several_gpus_have(dgx: Sim, run: Run) -> None:
+    result = run("show", "a100-sxm4-40gb")
+    assert result.code == 2
+    assert "names 8 GPUs" in result.err
+
+
+@pytest.mark.parametrize(
+    ("profile", "code", "told"),
+    [("5g.1gb", 2, "close"), ("1g.6gb", 0, "has no profile"), ("id:77", 0, "has no profile"), ("1g.5gb", 0, "")],
+)
+def test_explaining_a_profile_that_is_not_there(profile: str, code: int, told: str, a100: Sim, run: Run) -> None:
+    result = run("explain", profile)
+    assert result.code == code
+    assert told in result.out + result.err
+
+
+@pytest.mark.parametrize(
+    ("template", "told"),
+    [("dgx-a1000", "dgx-a100"), ("", "template"), ("a30*0", "a30"), ("a30*99", "32"), ("a,,b", "")],
+)
+def test_a_bad_template(template: str, told: str, run: Run) -> None:
+    result = run("sim", "start", template)
+    assert (result.code, result.out) == (2, "")
+    assert told in result.err

@@ -1,0 +1,83 @@
+"""Start-up cost, guarded by the set of imported modules and not by milliseconds."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from aliquot.backends.sim import control
+from aliquot.errors import AliquotError
+
+from .conftest import SOURCE, Sim
+
+HEAVY = {
+    *("asyncio", "email", "http", "json", "logging", "pathlib", "importlib.resources", "importlib.metadata"),
+    *("pickle", "random", "ssl", "statistics", "typing_extensions", "urllib", "xml", "dataclasses", "difflib"),
+    *("concurrent", "multiprocessing", "traceback", "inspect", "ast", "dis", "tokenize", "fractions", "configparser"),
+    *("unittest", "pprint", "shutil", "tempfile"),
+}
+"""Modules that cost a start-up dear, and that a verb which reads and plans has no use for."""
+
+ENGINE = {"aliquot.engine.apply", "aliquot.engine.lane", "subprocess"}
+
+
+def imported(*words: str, code: int = 0, **environment: str) -> set[str]:
+    """The names of the modules that a command has imported when it ends, those of bare Python aside."""
+    names = "','.join(sorted(sys.modules))"
+    script = f"import sys; from aliquot.cli import main; c = main({list(words)!r}); sys.stderr.write('\\n@' + {names})"
+    script += "; raise SystemExit(c)"
+    env = {**os.environ, "PYTHONPATH": SOURCE, **environment}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
+    assert done.returncode == code, done.stderr
+    nothing = f"import sys; print({names})"
+    bare = subprocess.run([sys.executable, "-c", nothing], capture_output=True, text=True, env=env)
+    return set(done.stderr.rpartition("\n@")[2].split(",")) - set(bare.stdout.strip().split(","))
+
+
+def test_version_imports_nothing() -> None:
+    assert imported("--version") == {"aliquot", "aliquot.cli"}
+
+
+def test_help_needs_no_model() -> None:
+    names = imported("plan", "--help")
+    assert "argparse" in names
+    assert not {n for n in names if n.startswith(("msgspec", "aliquot.model", "aliquot.planner", "aliquot.backends"))}
+
+
+def test_only_the_verb_that_was_typed_is_imported(a100: Sim) -> None:
+    names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", code=10)
+    verbs = {"show", "apply", "verify", "explain", "sim", "migparted", "catalog", "completion", "generate", "restore"}
+    assert not {f"aliquot.cli.{verb}" for verb in verbs} & names
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_typed_wish_is_planned_without_heavy_modules(a100: Sim, form: str) -> None:
+    names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", "-o", form, code=10)
+    assert (HEAVY | ENGINE) & names == set()
+
+
+def test_a_file_is_planned_without_heavy_modules(a100: Sim) -> None:
+    with open("wish.yaml", "w") as stream:
+        stream.write("version: aliquot/v1\nconfigs: {one: [{gpus: all, mig: {3g.20gb: 1}}]}\n")
+    names = imported("plan", "-f", "wish.yaml", code=10)
+    assert (HEAVY | ENGINE) & names == set()
+
+
+def test_the_real_backend_is_no_exception(a100: Sim) -> None:
+    """Through the shim library, where there is a compiler to build it."""
+    try:
+        control.library(a100.node.state_dir, a100.name)
+    except AliquotError as error:
+        pytest.skip(error.brief)
+    names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", code=10, ALIQUOT_BACKEND="shim")
+    assert "aliquot.backends.nvml" in names
+    assert (HEAVY | ENGINE) & names == set()
+
+
+def test_completion_at_tab_time_is_cheap(a100: Sim) -> None:
+    names = imported("__complete", "profiles")
+    assert (HEAVY | ENGINE | {"yaml"}) & names == set()
+    assert not {n for n in names if n.startswith("aliquot.planner")}
