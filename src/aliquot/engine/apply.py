@@ -14,7 +14,7 @@ import msgspec
 from aliquot.engine.lane import Run, reset
 from aliquot.engine.ports import Record
 from aliquot.engine.world import Outcome, Report, World
-from aliquot.errors import AliquotError, BlockedError, HardwareError, MovedError
+from aliquot.errors import AliquotError, BlockedError, HardwareError, MovedError, StorageError
 from aliquot.model.actions import Action, Create, Destroy, Reset, SetMode
 from aliquot.model.desired import Desired
 from aliquot.model.inventory import Inventory
@@ -55,14 +55,15 @@ def _exit_hook(world: World, failed: AliquotError | None) -> None:
 
 
 def _locked(plan: Plan, world: World, report: Report) -> Outcome:
-    before = world.backend.read()
-    if before.fingerprint != plan.fingerprint:
-        plan = _resume(plan, before, world, report)
-    if not plan.actions:
-        drift = _verify(plan, before)
+    now = before = world.backend.read()
+    work = plan
+    if now.fingerprint != plan.fingerprint:
+        work, before = _resume(plan, now, world, report)
+    if not work.actions:
+        drift = _verify(work, now)
         if drift:
             raise MovedError(drift[0].message, next_step="aliquot plan")
-        return Outcome("nothing", before)
+        return Outcome("nothing", now)
     run = Run(world, plan.policy, world.journal.new_run(), report)
     begin = Record(
         "begin",
@@ -72,19 +73,27 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         before=msgspec.Raw(msgspec.json.encode(before)),
     )
     world.journal.append(begin, durable=True)
-    error = _hooks(plan, world) or _lanes(run, plan)
+    error = _hooks(work, world) or _lanes(run, work)
     after = world.backend.read()
-    drift = _verify(plan, after) if error is None else ()
+    drift = _verify(work, after) if error is None else ()
     if drift:
         error = HardwareError(
             f"every call succeeded, but a fresh read disagrees: {drift[0].message}",
             details=tuple(d.message for d in drift[1:]),
         )
     if error is None:
-        world.journal.append(Record("end", run.run, text="done"), durable=True)
-        status = "reboot" if plan.reboots else "done"
+        _end(run)
+        status = "reboot" if work.reboots else "done"
         return Outcome(status, after, calls=run.calls)
     return _undo(run, before, after, plan, error)
+
+
+def _end(run: Run) -> None:
+    """The last record. All is done and proved by now: where it cannot be written, that is said and is no failure."""
+    try:
+        run.world.journal.append(Record("end", run.run, text="done"), durable=True)
+    except StorageError as failure:
+        run.report(f"all is done, but that was not recorded: {failure.brief}")
 
 
 def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:
@@ -173,27 +182,29 @@ def _sentence(action: Action) -> str:
             return f"GPU {action.gpu}: {action.reason}"
 
 
-def _resume(plan: Plan, now: Inventory, world: World, report: Report) -> Plan:
-    """The machine is not where the plan was made. If that is because this very plan was cut off half-way in this
-    boot, plan the rest of it; if it is because of anybody else, refuse.
+def _resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Plan, Inventory]:
+    """The machine is not where the plan was made. If that is because this very plan was carried out, or cut off
+    half-way, in this boot: the rest of it, and the state before its first action, which is the one to go back to. If
+    it is because of anybody else, refuse.
     """
     records = world.journal.records()
-    begin = next((r for r in records if r.kind == "begin"), None)
-    cut_off = begin is not None and not any(r.kind == "end" for r in records)
-    if begin is not None and cut_off and begin.boot == world.journal.boot and begin.plan and begin.before:
+    begin = next((r for r in records if r.kind == "begin" and r.boot == world.journal.boot), None)
+    ends = [r.text for r in records if r.kind == "end"]
+    if begin is not None and ends in ([], ["done"]) and begin.plan and begin.before:
         was = msgspec.json.decode(begin.plan, type=Plan)
         former_state = msgspec.json.decode(begin.before, type=Inventory)
         same = (was.fingerprint, was.desired) == (plan.fingerprint, plan.desired)
         if same and _on_the_way(plan, former_state, now):
             rest = make(now, plan.desired, plan.policy)
-            if rest.blockers:
+            if not ends and rest.blockers:
                 raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
-            report(f"an interrupted run of this plan was found; {len(rest.actions)} actions are left")
-            return rest
+            if not ends or not (rest.actions or rest.blockers):
+                report(f"an earlier run of this plan was found; {len(rest.actions)} actions are left")
+                return rest, former_state
     raise MovedError(
         "the machine changed since this plan was made; nothing was touched",
         details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),
-        next_step="aliquot plan",
+        next_step="ask for the same wish again: it is planned afresh",
     )
 
 

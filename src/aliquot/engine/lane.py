@@ -73,7 +73,8 @@ class Run:
         if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
             raise InUseError(
                 f"GPU {action.gpu}: instance {action.instance} is no longer {action.profile} at {action.placement}",
-                next_step="aliquot plan (somebody else changed this GPU in the meantime)",
+                details=("somebody else changed this GPU in the meantime",),
+                next_step="aliquot plan",
             )
         for compute in instance.compute_instances:
             self._destroy_compute(action.gpu, action.instance, compute.id)

@@ -17,9 +17,9 @@ from aliquot.planner.rules import refusals
 
 
 def wish_text(board: Board, counts: Counter[int]) -> str:
-    """A geometry as ``--mig`` takes it: ``3g.20gb,1g.5gb*2``."""
+    """A geometry as ``--mig`` takes it, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
     parts = [(board.profiles[p].name, counts[p]) for p in board.canonical(p for p in counts if counts[p])]
-    return ",".join(name if n == 1 else f"{name}*{n}" for name, n in parts) or "empty"
+    return ",".join(name if n == 1 else f"{name}:{n}" for name, n in parts) or "empty"
 
 
 def asked_text(board: Board, wishes: Sequence[InstanceWish]) -> str:

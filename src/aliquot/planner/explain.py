@@ -114,13 +114,17 @@ def _spot(b: Board, gpu: Gpu, wanted: int, start: int) -> str:
 
 def _with_plan(inventory: Inventory, gpu: Gpu, b: Board, wanted: int, answer: Answer) -> Answer:
     """Add the cheapest plan: the fewest instances that must go, held ones never."""
-    idle = sorted((i for i in gpu.instances if not i.held), key=lambda i: i.id)
+    # One more of a profile is not won by giving up one that is there.
+    idle = sorted((i for i in gpu.instances if not i.held and i.profile_id != wanted), key=lambda i: i.id)
     for n in range(len(idle) + 1):
         options = [o for gone in combinations(idle, n) for o in _options(b, gpu, gone, wanted)]
         if options:
             _, gone, start = min(options, key=lambda o: (o[0], [i.id for i in o[1]]))
             return _plan_for(inventory, gpu, b, wanted, answer, gone, start)
     held = tuple(h for i in gpu.instances for h in i.holders)
+    if not held:
+        most = b.profiles[wanted].max_instances
+        return msgspec.structs.replace(answer, next_step=f"this GPU holds at most {most}: aliquot profiles {gpu.pci}")
     return msgspec.structs.replace(
         answer, holders=held, next_step="every way needs a held instance: end the holders, or use --policy wait"
     )

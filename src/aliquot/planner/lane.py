@@ -97,7 +97,9 @@ def _cut(b: Board, gpu: Gpu, wishes: tuple[InstanceWish, ...], enabled: bool, as
     if held and policy.held == "refuse":
         return Lane(blockers=(blocked.held(b, gpu, wishes, held),))
     new = [k for k in aim.placed if k not in aim.kept]
-    actions: list[Action] = [_destroy(b, gpu, i, new, asked, enabled, policy) for i in sorted(aim.doomed, key=_by_id)]
+    actions: list[Action] = [
+        _destroy(b, gpu, i, new, asked, enabled, policy) for i in sorted(aim.doomed, key=_held_first)
+    ]
     for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
         actions += _inside(gpu, aim.kept[place], change, asked)
     for place in pack.creation_order(b, new, b.mask(aim.kept), bool(gpu.swapped)):
@@ -105,8 +107,9 @@ def _cut(b: Board, gpu: Gpu, wishes: tuple[InstanceWish, ...], enabled: bool, as
     return Lane(tuple(actions), kept=len(aim.kept) - len(aim.changes))
 
 
-def _by_id(instance: GpuInstance) -> int:
-    return instance.id
+def _held_first(instance: GpuInstance) -> tuple[bool, int]:
+    """Waiting for a held instance may be in vain: nothing else is destroyed before."""
+    return not instance.held, instance.id
 
 
 def _destroy(
