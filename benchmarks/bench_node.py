@@ -1,0 +1,122 @@
+"""A simulated node for a while, and the raw side of E6: the same NVML calls in a plain loop, a thread per GPU."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from ctypes import byref
+from functools import partial
+from tempfile import TemporaryDirectory
+from typing import Any
+
+from aliquot.backends.connect import Connection, connect
+from aliquot.backends.hooks import NoHooks
+from aliquot.backends.nvml_session import Session
+from aliquot.backends.sim import control
+from aliquot.engine.apply import apply
+from aliquot.engine.world import Outcome, World
+from aliquot.model.actions import Action, Create, Destroy
+from aliquot.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.model.inventory import Inventory
+from aliquot.model.placement import Placement
+from aliquot.model.plan import Plan
+from aliquot.planner.planning import plan
+
+Layout = Sequence[tuple[str, int]]
+"""Profile names with the memory slice where each starts."""
+
+
+@contextmanager
+def started(template: str, latency: str) -> Iterator[tuple[str, str]]:
+    """A simulated node: its state directory and its name. Stopped at the end."""
+    with TemporaryDirectory(prefix="aliquot-bench-") as state_dir:
+        name = control.start(state_dir, template, "bench", latency=latency)
+        try:
+            yield state_dir, name
+        finally:
+            control.stop(state_dir)
+
+
+class Node:
+    """Both sides on one simulated node: the engine, and the raw loop over a session of its own."""
+
+    def __init__(self, state_dir: str, name: str) -> None:
+        self.connection: Connection = connect(name, state_dir=state_dir)
+        self.sim = control.Node(state_dir, name)
+        self.raw = Session(control.library(state_dir, name))
+        self.log = os.path.join(control.folder(state_dir, name), "calls.jsonl")
+        inventory = self.read()
+        self.pcis = [g.pci for g in inventory.gpus]
+        self.handles = {p: self.raw.nv.nvmlDeviceGetHandleByPciBusId(p) for p in self.pcis}
+
+    def close(self) -> None:
+        self.raw.close()
+        self.sim.close()
+        self.connection.close()
+
+    def read(self) -> Inventory:
+        return self.connection.backend.read()
+
+    def enable(self) -> None:
+        """MIG mode on, all GPUs side by side."""
+        side_by_side([partial(self.raw.nv.nvmlDeviceSetMigMode, h, 1) for h in self.handles.values()])
+
+    def plan(self, layouts: dict[str, Layout]) -> Plan:
+        """The plan that leads to these layouts; other GPUs are left alone."""
+        inventory = self.read()
+        wishes = []
+        for pci, layout in layouts.items():
+            table = inventory.family(inventory.gpu(pci))
+            rows = [(table.by_name[name], start) for name, start in layout]
+            items = tuple(InstanceWish(p.id, p.name, (p.default_compute.id,), start) for p, start in rows)
+            wishes.append(GpuWish(pci=pci, mig=True, instances=items))
+        made = plan(inventory, Desired(gpus=tuple(wishes), name="bench"))
+        assert not made.blocked, made.blockers
+        return made
+
+    def apply(self, made: Plan) -> Outcome:
+        """Through the engine, as the command does it."""
+        c = self.connection
+        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
+        outcome = apply(made, world, lambda _: None)
+        assert outcome.status == "done", (outcome.status, outcome.error)
+        return outcome
+
+    def loop(self, made: Plan) -> None:
+        """The write calls of a plan and nothing else, in a plain loop, a thread per GPU."""
+        side_by_side([partial(self._lane, pci, lane) for pci, lane in made.lanes.items()])
+
+    def _lane(self, pci: str, lane: Sequence[Action]) -> None:
+        nv, device = self.raw.nv, self.handles[pci]
+        for action in lane:
+            if isinstance(action, Destroy):
+                instance = nv.nvmlDeviceGetGpuInstanceById(device, action.instance)
+                for ci in action.compute_instances:
+                    nv.nvmlComputeInstanceDestroy(nv.nvmlGpuInstanceGetComputeInstanceById(instance, ci))
+                nv.nvmlGpuInstanceDestroy(instance)
+            elif isinstance(action, Create):
+                place = Placement.parse(action.placement)
+                where = byref(nv.c_nvmlGpuInstancePlacement_t(place.start, place.size))
+                made = nv.nvmlDeviceCreateGpuInstanceWithPlacement(device, action.profile_id, where)
+                for part in action.compute:
+                    nv.nvmlGpuInstanceCreateComputeInstance(made, part.profile_id)
+
+    def logged(self) -> int:
+        """Where the call log ends now."""
+        return os.path.getsize(self.log)
+
+    def calls_since(self, mark: int) -> tuple[int, int]:
+        """(all calls, calls that change something) since a mark."""
+        with open(self.log, "rb") as file:
+            file.seek(mark)
+            lines = file.read().splitlines()
+        return len(lines), sum(b'"write":true' in line for line in lines)
+
+
+def side_by_side(jobs: Sequence[Callable[[], Any]]) -> None:
+    """A thread per job. Raises the first failure."""
+    with ThreadPoolExecutor(max(1, len(jobs))) as pool:
+        for waiting in [pool.submit(job) for job in jobs]:
+            waiting.result()

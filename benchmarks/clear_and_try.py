@@ -1,0 +1,81 @@
+"""The peer's rule, replayed: clear the GPU, then try orders of the profile list, the driver choosing every place.
+
+The rule is that of NVIDIA/mig-parted at bd7160f (v0.15.0), pkg/mig/config: flatten the request, sort it by GPU slices
+and compute slices descending, and go through its distinct orders; before each, destroy everything that exists; create
+without placements; the first order that creates everything wins; a GPU that already has the geometry is left alone.
+No check before, no way back after. No code of it is here, only the rule.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import cache
+from typing import NamedTuple
+
+from oracle import raw
+
+
+class Replay(NamedTuple):
+    """``created`` and ``destroyed`` are profile names in order; ``attempts`` the orders tried; ``refused`` the
+    creates that the driver refused.
+    """
+
+    done: bool
+    destroyed: list[str]
+    created: list[str]
+    attempts: int
+    refused: int
+
+    @property
+    def calls(self) -> int:
+        """Calls for whole instances that took effect: each also makes one for its compute instance."""
+        return len(self.destroyed) + len(self.created)
+
+
+def replay(family: str, now: raw.State, wanted: Sequence[str]) -> Replay:
+    """What the peer does to one GPU."""
+    destroyed: list[str] = []
+    created: list[str] = []
+    attempts = refused = 0
+    if Counter(name for name, _ in now) == Counter(wanted):
+        return Replay(True, [], [], 0, 0)
+    state = now
+    for order in orders(sorted(wanted, key=_width)):
+        attempts += 1
+        destroyed += [name for name, _ in sorted(state)]
+        state = frozenset()
+        for name in order:
+            start = default_start(family, state, name)
+            if start is None:
+                refused += 1
+                break
+            state |= {(name, start)}
+            created.append(name)
+        else:
+            return Replay(True, destroyed, created, attempts, refused)
+    return Replay(False, destroyed + [name for name, _ in sorted(state)], created, attempts, refused)
+
+
+def _width(name: str) -> tuple[int, str]:
+    return -int(name.partition("g")[0]), name
+
+
+def orders(items: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """The distinct orders, the given one first."""
+    if not items:
+        yield ()
+        return
+    for first in dict.fromkeys(items):
+        rest = list(items)
+        rest.remove(first)
+        for tail in orders(rest):
+            yield (first, *tail)
+
+
+@cache
+def default_start(family: str, state: raw.State, name: str) -> int | None:
+    """Where the driver itself puts an instance: the place that leaves the most room, then the lowest."""
+    row = next(p for p in raw.table(family)["profiles"] if p["name"] == name)
+    fits = [s for s in row["placements"]["starts"] if raw.legal(family, state | {(name, s)}) and (name, s) not in state]
+    return max(fits, key=lambda s: (raw.room(family, state | {(name, s)}), -s), default=None)

@@ -1,0 +1,37 @@
+"""Figures as lines for the terminal and as the committed table."""
+
+from __future__ import annotations
+
+from itertools import groupby
+
+from benchmarks.measure import Figure, machine
+
+_HEAD = """# Benchmark results
+
+Written by `make bench`; do not edit. Machine class: {machine}. Clocks on a machine that others use too: a ratio holds
+longer than a second. Every ratio has both sides in one run, alternating; the figure is the median of the repeats and
+the spread their least and greatest. *Measured* is a clock on this machine, *simulated* a clock with simulated GPUs
+behind the NVML library, *replayed* a count, with call times that others measured on hardware (`benchmarks/times.py`).
+Nothing here ran on a GPU.
+"""
+_QUICK = "\n**A quick run: too few repeats for figures.**\n"
+
+
+def line(figure: Figure) -> str:
+    """One figure on the terminal."""
+    goal = f"   goal {figure.goal}: {figure.verdict}" if figure.goal else ""
+    extent = f"   ({figure.spread})" if figure.spread else ""
+    verdict = "" if figure.goal or figure.verdict == "-" else f"   {figure.verdict}"
+    return f"[{figure.kind}] {figure.name}: {figure.value}{goal}{verdict}{extent}"
+
+
+def table(figures: list[Figure], quick: bool) -> str:
+    """The whole of RESULTS.md."""
+    out = [_HEAD.format(machine=machine())]
+    if quick:
+        out.append(_QUICK)
+    for group, rows in groupby(figures, key=lambda f: f.group):
+        out.append(f"\n## {group}\n\n| what | figure | goal | verdict | spread | kind |\n|---|---|---|---|---|---|\n")
+        for f in rows:
+            out.append(f"| {f.name} | {f.value} | {f.goal or '-'} | {f.verdict} | {f.spread or '-'} | {f.kind} |\n")
+    return "".join(out)

@@ -1,0 +1,53 @@
+"""``make bench``: runs the experiments, prints each figure as it comes, and writes benchmarks/RESULTS.md.
+
+One run holds both sides of every ratio. Seeds are pinned and inputs are named by their SHA-256, so that a second run
+on the same kind of machine gives the same table but for the clocks.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from importlib import import_module
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+EXPERIMENTS = {
+    "plan": "planning time",
+    "repartition": "E3: one GPU, all pairs",
+    "apply": "E6: software over raw calls",
+    "start": "E7: start of the command",
+}
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description="Aliquot's benchmarks")
+    parser.add_argument("--only", choices=sorted(EXPERIMENTS), action="append", help="run this experiment alone")
+    parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works, not for figures")
+    parser.add_argument("--out", metavar="FILE", help="where the table goes (default: RESULTS.md, if all are run)")
+    args = parser.parse_args()
+    sys.path[:1] = [ROOT, os.path.join(ROOT, "tests")]
+    from benchmarks.measure import Figure
+    from benchmarks.results import line, table
+
+    figures: list[Figure] = []
+
+    def say(figure: Figure) -> None:
+        figures.append(figure)
+        print(line(figure), flush=True)
+
+    for name, title in EXPERIMENTS.items():
+        if not args.only or name in args.only:
+            print(f"\n== {title}", flush=True)
+            import_module(f"benchmarks.{name}").run(say, args.quick)
+    whole = not args.only and not args.quick
+    out = args.out or (os.path.join(ROOT, "benchmarks", "RESULTS.md") if whole else None)
+    if out:
+        with open(out, "w") as file:
+            file.write(table(figures, args.quick))
+        print(f"\nwritten: {os.path.relpath(out)}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

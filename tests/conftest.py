@@ -1,0 +1,38 @@
+"""A skip in a layer that must run is a failure: ``ALIQUOT_REQUIRE`` names the layers (folders of ``tests``)."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import shutil
+import tempfile
+from collections.abc import Generator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+HERE = Path(__file__).resolve().parent
+REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
+
+# The shim is the same for every state directory: build it once per test process, not once per test.
+os.environ.setdefault("ALIQUOT_CACHE_DIR", tempfile.mkdtemp(prefix="aliquot-shim-"))
+atexit.register(shutil.rmtree, os.environ["ALIQUOT_CACHE_DIR"], ignore_errors=True)
+
+unknown = {name for name in REQUIRED if not (HERE / name).is_dir()}
+if unknown:
+    raise pytest.UsageError(f"ALIQUOT_REQUIRE names layers that do not exist: {', '.join(sorted(unknown))}")
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Turn a skip of a required layer into a failure that gives the reason."""
+    report = yield
+    layer = item.path.relative_to(HERE).parts[0]
+    if report.skipped and layer in REQUIRED and not hasattr(report, "wasxfail"):
+        reason: Any = report.longrepr
+        report.outcome = "failed"
+        report.longrepr = f"{layer} must run here (ALIQUOT_REQUIRE), but it was skipped: {reason[2]}"
+    return report
