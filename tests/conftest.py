@@ -15,9 +15,19 @@ import pytest
 HERE = Path(__file__).resolve().parent
 REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
 
-# The shim is the same for every state directory: build it once per test process, not once per test.
-os.environ.setdefault("ALIQUOT_CACHE_DIR", tempfile.mkdtemp(prefix="aliquot-shim-"))
-atexit.register(shutil.rmtree, os.environ["ALIQUOT_CACHE_DIR"], ignore_errors=True)
+
+def _one_build_of_the_shim() -> None:
+    """It is the same for every state directory: built once per run, not once per test. Made by the first process and
+    removed by it alone, not by its workers and children.
+    """
+    if "ALIQUOT_CACHE_DIR" in os.environ:
+        return
+    folder, owner = tempfile.mkdtemp(prefix="aliquot-shim-"), os.getpid()
+    os.environ["ALIQUOT_CACHE_DIR"] = folder
+    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+
+
+_one_build_of_the_shim()
 
 unknown = {name for name in REQUIRED if not (HERE / name).is_dir()}
 if unknown:
