@@ -24,7 +24,12 @@ def _one_build_of_the_shim() -> None:
         return
     folder, owner = tempfile.mkdtemp(prefix="aliquot-shim-"), os.getpid()
     os.environ["ALIQUOT_CACHE_DIR"] = folder
-    atexit.register(lambda: os.getpid() == owner and shutil.rmtree(folder, ignore_errors=True))
+
+    def remove() -> None:
+        if os.getpid() == owner:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    atexit.register(remove)
 
 
 _one_build_of_the_shim()
