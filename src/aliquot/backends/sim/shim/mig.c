@@ -2,10 +2,6 @@
 #include "shim.h"
 
 #include <stdio.h>
-#include <string.h>
-
-#define WORDS "%d %d %d"
-#define PLACE(a) (a).gpu, (a).gi, (a).ci
 
 struct placement {
     unsigned start, size;

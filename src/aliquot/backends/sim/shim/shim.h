@@ -50,6 +50,15 @@ int ask(struct reply *r, const char *format, ...) __attribute__((format(printf, 
 /* The same for a call that changes something: not repeated when the server dies in the middle. */
 int ask_once(struct reply *r, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
+/* The server's address of a thing, as three words. */
+#define WORDS "%d %d %d"
+#define PLACE(a) (a).gpu, (a).gi, (a).ci
+
+/* A call about a GPU or MIG device, with at most one further number; the answer's text. */
+int ask_device(struct reply *r, handle h, const char *call);
+int ask_device_about(struct reply *r, handle h, const char *call, int argument);
+int device_text(handle h, const char *call, char *out, unsigned length);
+
 int copy_text(const struct reply *r, char *out, unsigned length);
 int unimplemented(const char *name);
 
