@@ -1,7 +1,7 @@
 """One hierarchy of errors. Each says what is wrong, where, which rule or holder, and the next command to type.
 
 The exit code lives on the class: 1 internal fault, 2 wrong on every machine, 20 blocked (valid, but not on this
-machine or not now), 30 drift, 40 the hardware refused.
+machine or not now), 30 drift, 40 the hardware refused, 130 interrupted from the keyboard.
 """
 
 from __future__ import annotations
@@ -84,6 +84,13 @@ class InUseError(BlockedError):
     """The hardware says that a client is still on the thing to be changed."""
 
     code = "IN_USE"
+
+
+class CutOffError(AliquotError):
+    """Ctrl-C in the middle of an apply."""
+
+    code = "INTERRUPTED"
+    exit_code = 130
 
 
 class DriftError(AliquotError):

@@ -22,10 +22,15 @@ class SystemClock:
 class ThreadWorkers:
     """One thread per lane; a single lane runs in the caller's. NVML calls leave the interpreter, so lanes overlap."""
 
-    def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+    def run(self, jobs: Sequence[Callable[[], T]], stop: Callable[[], None] = lambda: None) -> list[T]:
         if len(jobs) < 2:
             return [job() for job in jobs]
         from concurrent.futures import ThreadPoolExecutor
 
         with ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
-            return [waiting.result() for waiting in [pool.submit(job) for job in jobs]]
+            waiting = [pool.submit(job) for job in jobs]
+            try:
+                return [job.result() for job in waiting]
+            except KeyboardInterrupt:
+                stop()
+                raise  # leaving the pool waits for every lane

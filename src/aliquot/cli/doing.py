@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from aliquot.cli import failure, output, planview, streams
 from aliquot.cli import plan as planning
 from aliquot.cli.parse import Args
+from aliquot.errors import AliquotError, HardwareError, StorageError
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 
@@ -34,14 +35,20 @@ def carry_out(job: Job, args: Args) -> int:
     """Applies a plan and prints what came of it. Returns the exit code; raises what the engine refuses to start."""
     if job.plan.blocked:
         return planning.show(job.plan, job.inventory, args)
-    from aliquot.engine.apply import apply, interrupted
+    from aliquot.engine.apply import apply
 
     made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
     everything = world(job.connection, made)
-    if interrupted(everything, job.inventory) is not None and args.output == "text":
-        streams.note("note: the last apply here was cut off; this one starts from where that left the machine")
     outcome = apply(job.plan, everything, progress)
-    report(outcome, job, args)
+    try:
+        report(outcome, job, args)
+    except StorageError as error:
+        if not outcome.calls:
+            raise
+        # "Blocked" would say that nothing was changed.
+        raise AliquotError(f"{error.brief}; it was: {text(outcome, job)}", next_step="aliquot show") from error
+    if outcome.status == "partial":
+        return HardwareError.exit_code
     return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
 
 
@@ -118,12 +125,14 @@ def text(outcome: Outcome, job: Job) -> str:
     """An outcome for people."""
     plan = job.plan
     if outcome.status == "nothing":
-        return planview.figures(plan)
+        return "nothing to do: this plan is carried out already" if plan.changes else planview.figures(plan)
     if outcome.status in ("done", "reboot"):
         done = f"done: kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
         if outcome.status == "reboot":
             return f"{done}; GPU {', '.join(plan.reboots)} needs a reboot, then run the same command again"
         return f"{done}; verified by a fresh read"
     head = "undone: the former state is back" if outcome.status == "undone" else "not all could be undone"
+    if not outcome.calls:
+        head = "nothing was changed"
     lines = [head, *(f"  {line}" for line in outcome.sentences)]
     return "\n".join(lines + [f"  differs from before: {d.message}" for d in outcome.drift])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.cli import colour, draw, following, node, output, planview
 from aliquot.cli.parse import Args
+from aliquot.model import catalog
 from aliquot.model.inventory import Inventory
 from aliquot.planner.explain import Answer, Explanation, explain
 
@@ -22,14 +23,13 @@ def run(args: Args) -> int:
 def check_name(profile: str, inventory: Inventory) -> None:
     """Raises ConfigError for a name that no table and no GPU here knows, with the names that come close."""
     from aliquot.errors import ConfigError
-    from aliquot.model import catalog
 
     if profile.startswith("id:") and profile[3:].isdigit():
         return
     here = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
-    if any(profile in family.by_name for family in here):
+    if any(profile in _names(family) for family in here):
         return
-    known = {n for f in map(catalog.family, catalog.family_names()) for n in f.by_name}
+    known = {n for f in map(catalog.family, catalog.family_names()) for n in _names(f)}
     if profile in known:
         return
     import difflib
@@ -39,6 +39,10 @@ def check_name(profile: str, inventory: Inventory) -> None:
     details = (f"close: {', '.join(close)}",) if close else ()
     command = f"aliquot explain {close[0]}" if close else "aliquot profiles"
     raise ConfigError(f"no GPU has a profile {profile!r}", details=details, next_step=command)
+
+
+def _names(family: catalog.Family) -> set[str]:
+    return set(family.by_name) | {c.name for p in family.profiles for c in p.compute}
 
 
 def _text(answers: tuple[Answer, ...], inventory: Inventory, typed: str) -> str:

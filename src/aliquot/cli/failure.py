@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from aliquot.cli import following, streams
 from aliquot.errors import AliquotError
 
-_WORDS = {1: "internal fault", 2: "error", 20: "blocked", 30: "drift", 40: "hardware"}
+_WORDS = {1: "internal fault", 2: "error", 20: "blocked", 30: "drift", 40: "hardware", 130: "stopped"}
 
 
 def wanted_format(words: Sequence[str]) -> str:
@@ -70,9 +70,7 @@ def text(error: AliquotError, node: str = "") -> str:
 def interrupted(words: Sequence[str]) -> None:
     """Ctrl-C. What an apply had begun is in the journal."""
     begun = group(words) in ("apply", "restore", "mig-parted")
-    streams.note(
-        "interrupted" + (": run the same command again to finish, or plan anew; nothing is lost" if begun else "")
-    )
+    streams.note("interrupted" + (": the same command again goes on from where it stopped" if begun else ""))
 
 
 def internal(fault: BaseException, form: str) -> None:

@@ -123,7 +123,15 @@ def _wrapped(text: str) -> str:
 
 def parser(command: Command, prog: str) -> argparse.ArgumentParser:
     """The argparse parser of one verb."""
-    text = "\n\n".join(filter(None, [f"{command.help[:1].upper()}{command.help[1:]}.", _wrapped(command.text)]))
+    text = "\n\n".join(
+        filter(
+            None,
+            [
+                f"{command.help[:1].upper()}{command.help[1:]}{'' if command.help.endswith('?') else '.'}",
+                _wrapped(command.text),
+            ],
+        )
+    )
     examples = "".join(f"  {line}\n" for line in command.examples)
     end = (f"exit codes: {command.exits}\n" if command.exits else "") + (f"examples:\n{examples}" if examples else "")
     made = _Parser(

@@ -113,5 +113,6 @@ def words(args: Args, verb: str) -> str | None:
     out += ["--mode-only"] if args.mode_only else []
     if getattr(args, "policy", "refuse") != "refuse" and verb in ("plan", "apply"):
         out += ["--policy", args.policy]
+        out += ["--timeout", str(args.timeout)] if args.policy == "wait" else []
     out += ["--node", args.typed_node] if args.typed_node else []
     return shlex.join(out)

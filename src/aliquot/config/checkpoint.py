@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.config.export import refuse_lost
 from aliquot.config.texts import gpu_text
 from aliquot.errors import ConfigError
 from aliquot.model.catalog import Family, Profile
@@ -49,6 +50,7 @@ class _Checkpoint(msgspec.Struct, frozen=True, rename="pascal"):
 
 def checkpoint(inventory: Inventory) -> dict[str, object]:
     """The document; write it as JSON. Empty lists are null, as mig-parted has them."""
+    refuse_lost(inventory)
     devices = [_device(inventory, gpu) for gpu in inventory.gpus if gpu.mig.capable]
     return {"Version": VERSION, "MigState": {"Devices": devices or None}}
 

@@ -7,6 +7,7 @@ from collections import Counter
 from aliquot.config.file import NATIVE
 from aliquot.config.selector import packed
 from aliquot.config.write import natural
+from aliquot.errors import BlockedError
 from aliquot.model.ids import packed_pci_id
 from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 
@@ -18,6 +19,7 @@ def export(inventory: Inventory, label: str = "current") -> Document:
 
     GPU instances without a compute instance do not show; GPUs that cannot be partitioned count as disabled.
     """
+    refuse_lost(inventory)
     records: list[tuple[bool, Counter[str], list[Gpu]]] = []
     for gpu in inventory.gpus:
         enabled, devices = gpu.mig.capable and gpu.mig.enabled, _devices(gpu)
@@ -31,6 +33,16 @@ def export(inventory: Inventory, label: str = "current") -> Document:
         by_type.setdefault(device_type(gpu), set()).add(gpu.index)
     entries = [_entry(enabled, devices, gpus, by_type, len(records)) for enabled, devices, gpus in records]
     return {"version": "v1", "mig-configs": {label: entries}}
+
+
+def refuse_lost(inventory: Inventory) -> None:
+    """Raises BlockedError if a GPU fell off the bus: what is on it is not known, and a file must not invent it."""
+    lost = [gpu.pci for gpu in inventory.gpus if gpu.lost]
+    if lost:
+        raise BlockedError(
+            f"GPU {', '.join(lost)} has fallen off the bus: its state is not known and cannot be written down",
+            next_step="reboot the node, then: aliquot show",
+        )
 
 
 def device_type(gpu: Gpu) -> str:
@@ -63,6 +75,7 @@ def export_native(inventory: Inventory, label: str = "current") -> Document:
     """Our export: each MIG-capable GPU by PCI address, instances at their placements with their compute instances.
     GPUs that are alike to the slice share an entry.
     """
+    refuse_lost(inventory)
     entries: list[Document] = []
     for gpu in inventory.gpus:
         if not gpu.mig.capable:

@@ -95,10 +95,17 @@ class Selection:
             return False
         if entry.later:
             return True
-        sentence = f"{gpus_text(gpus)} cannot be partitioned"
+        lost = any(gpu.lost for gpu in gpus)
+        sentence = f"{gpus_text(gpus)} {'fell off the bus' if lost else 'cannot be partitioned'}"
         if entry.mig and not entry.selector.everything and not self.config.compat:
             next_step = "aliquot show"
-            self.block("NOT_CAPABLE", entry, f"{sentence}, but MIG is wanted of it", gpus[0].pci, next_step)
+            self.block(
+                "GPU_LOST" if lost else "NOT_CAPABLE",
+                entry,
+                f"{sentence}, but MIG is wanted of it",
+                gpus[0].pci,
+                next_step,
+            )
         else:
             self.left_alone = True
             self.notes.append(f"{sentence} and {'is' if len(gpus) == 1 else 'are'} left alone")

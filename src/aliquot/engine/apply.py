@@ -14,9 +14,8 @@ import msgspec
 from aliquot.engine.lane import Run, reset
 from aliquot.engine.ports import Record
 from aliquot.engine.world import Outcome, Report, World
-from aliquot.errors import AliquotError, BlockedError, HardwareError, MovedError, StorageError
+from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
 from aliquot.model.actions import Action, Create, Destroy, Reset, SetMode
-from aliquot.model.desired import Desired
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Drift, Plan, Policy
 from aliquot.planner.former import former
@@ -64,6 +63,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         if drift:
             raise MovedError(drift[0].message, next_step="aliquot plan")
         return Outcome("nothing", now)
+    _tell_of_a_cut_off_run(plan, now, world, report)
     run = Run(world, plan.policy, world.journal.new_run(), report)
     begin = Record(
         "begin",
@@ -73,7 +73,10 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         before=msgspec.Raw(msgspec.json.encode(before)),
     )
     world.journal.append(begin, durable=True)
-    error = _hooks(work, world) or _lanes(run, work)
+    try:
+        error = _hooks(work, world) or _lanes(run, work)
+    except KeyboardInterrupt:
+        error = CutOffError("interrupted from the keyboard", next_step="ask for the same wish again")
     after = world.backend.read()
     drift = _verify(work, after) if error is None else ()
     if drift:
@@ -138,7 +141,7 @@ def _split(lane: Sequence[Action]) -> tuple[Sequence[Action], bool, Sequence[Act
 
 def _side_by_side(run: Run, lanes: Sequence[Sequence[Action]]) -> AliquotError | None:
     jobs = [lambda lane=lane: run.lane(lane) for lane in lanes if lane]
-    results: list[AliquotError | None] = run.world.workers.run(jobs) if jobs else []
+    results: list[AliquotError | None] = run.world.workers.run(jobs, run.stop) if jobs else []
     return next((r for r in results if r is not None), None)
 
 
@@ -199,7 +202,8 @@ def _resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[P
             if not ends and rest.blockers:
                 raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
             if not ends or not (rest.actions or rest.blockers):
-                report(f"an earlier run of this plan was found; {len(rest.actions)} actions are left")
+                if rest.actions:
+                    report(f"an earlier run of this plan was cut off; {len(rest.actions)} actions are left")
                 return rest, former_state
     raise MovedError(
         "the machine changed since this plan was made; nothing was touched",
@@ -224,13 +228,17 @@ def _on_the_way(plan: Plan, before: Inventory, now: Inventory) -> bool:
     return True
 
 
-def interrupted(world: World, now: Inventory) -> Desired | None:
-    """The wish of an apply that was cut off in this boot and not yet finished by another one, if there is one."""
+def _tell_of_a_cut_off_run(plan: Plan, now: Inventory, world: World, report: Report) -> None:
+    """Say so if an apply was cut off in this boot in the middle of its work, and where that work is not done yet."""
     records = world.journal.records()
     begin = next((r for r in records if r.kind == "begin"), None)
-    if begin is None or begin.plan is None or any(r.kind == "end" for r in records):
-        return None
+    kinds = {r.kind for r in records}
+    if begin is None or begin.plan is None or "end" in kinds or "intent" not in kinds:
+        return
     if begin.boot != world.journal.boot:
-        return None
-    wish = msgspec.json.decode(begin.plan, type=Plan).desired
-    return wish if verify(now, wish) else None
+        return
+    left = {d.gpu for d in verify(now, msgspec.json.decode(begin.plan, type=Plan).desired)}
+    elsewhere = sorted(left - {w.pci for w in plan.desired.gpus})
+    if left:
+        more = f"; GPU {', '.join(elsewhere)} still waits for its wish to be asked again" if elsewhere else ""
+        report(f"note: an earlier apply was cut off; this one starts from where it left the machine{more}")

@@ -35,12 +35,19 @@ class Run:
         self.calls = 0
         self.unrecorded = False
 
+    def stop(self) -> None:
+        """Ask the lanes to stop at their next action."""
+        self.stopping = True
+
     def lane(self, actions: Sequence[Action]) -> AliquotError | None:
         """Carry out a lane. The error that stopped it, or None."""
-        for action in actions:
+        for n, action in enumerate(actions):
             if self.stopping:
                 return None
             try:
+                if n == 0 and not self.undoing and any(isinstance(a, Create | CreateCompute) for a in actions):
+                    # The driver creates nothing while a client is on the whole GPU: find out before a destroy.
+                    self._clear(action.gpu, lambda gpu: gpu.holders)
                 self._act(action)
             except AliquotError as error:
                 self.stopping = not self.undoing
@@ -173,10 +180,11 @@ class Run:
 
 def _held(pci: str, found: Sequence[Holder], policy: Policy) -> InUseError:
     waited = "" if policy.held == "refuse" else f" after {policy.timeout_s:g} s"
+    more = "add --policy wait, or --policy force" if policy.held == "refuse" else "raise --timeout, or --policy force"
     return InUseError(
         f"GPU {pci} is held by {', '.join(str(h) for h in found)}{waited}",
         details=(f"policy {policy.held}: a held instance is not destroyed",),
-        next_step="end the holders and run again, or add --policy wait, or --policy force",
+        next_step=f"end the holders and run again, or {more}",
     )
 
 
@@ -226,7 +234,7 @@ def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
         return attempt
 
     with world.backend.suspend():
-        results = world.workers.run([job(pci) for pci in pcis])
+        results = world.workers.run([job(pci) for pci in pcis], run.stop)
     errors = [r for r in results if r is not None]
     return errors or [_inactive(gpu) for gpu in map(world.backend.read_gpu, pcis) if gpu.mig.current != gpu.mig.pending]
 

@@ -115,8 +115,10 @@ class Lock(Protocol):
 class Workers(Protocol):
     """Runs the lanes side by side."""
 
-    def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
-        """Every job's result, in order. A job must not raise."""
+    def run(self, jobs: Sequence[Callable[[], T]], stop: Callable[[], None] = lambda: None) -> list[T]:
+        """Every job's result, in order. A job must not raise. A KeyboardInterrupt calls ``stop``, waits for the jobs
+        to end, and is raised then.
+        """
         ...
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
-from aliquot.model.catalog import Family
 from aliquot.model.desired import InstanceWish
 from aliquot.model.geometry import geometry, geometry_text
 from aliquot.model.inventory import Gpu, GpuInstance
@@ -90,8 +89,10 @@ def _impossible(
 def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequence[GpuInstance]) -> Blocker:
     """The blocker for a wish that can only be met by destroying held instances."""
     pinned: list[Placed] = [(i.profile_id, i.place.start) for i in gpu.instances if i.held]
-    near = pack.nearest(board, Counter(w.profile_id for w in wishes), [k for k in pinned if k in board.masks])
-    suggestion = wish_text(board, near) if near else None
+    wanted = Counter(w.profile_id for w in wishes)
+    near = pack.nearest(board, wanted, [k for k in pinned if k in board.masks])
+    # The same profiles again would be blocked again: then placements or compute instances are in the way.
+    suggestion = wish_text(board, near) if near and near != wanted else None
     mask = 0
     for instance in doomed:
         mask |= instance.place.mask
@@ -125,12 +126,11 @@ def lost(gpu: Gpu) -> Blocker:
     )
 
 
-def busy(gpu: Gpu, family: Family, mode: str) -> Blocker:
-    """A mode change while processes use the whole GPU."""
-    why = "it takes a GPU reset" if family.mode.change_needs_gpu_reset else "the driver refuses it meanwhile"
+def busy(gpu: Gpu, what: str) -> Blocker:
+    """Processes use the whole GPU, outside any instance: the driver refuses mode changes and new instances."""
     return Blocker(
         rule="HELD",
-        message=f"GPU {gpu.pci} is in use, MIG mode cannot be {mode}: {why}",
+        message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
         gpu=gpu.pci,
         holders=gpu.holders,
         next_step="end the holders, or add --policy wait, or --policy force",

@@ -52,6 +52,8 @@ def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: 
         return mode
     destroys = tuple(a for a in cut.actions if isinstance(a, Destroy | DestroyCompute))
     creates = tuple(a for a in cut.actions if isinstance(a, Create | CreateCompute))
+    if creates and gpu.holders and policy.held == "refuse":
+        return Lane(blockers=(blocked.busy(gpu, "no instance can be created"),))
     if mode.reboot:
         creates = ()
     return Lane(destroys + mode.actions + creates, cut.kept, (), mode.reboot, mode.notes + cut.notes)
@@ -70,7 +72,7 @@ def _mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -
         reason = f"a change to {gpu.mig.pending} is pending and nobody asked for it"
         return Lane((SetMode(gpu=gpu.pci, mode=want, reason=reason),))
     if gpu.holders and policy.held == "refuse":
-        return Lane(blockers=(blocked.busy(gpu, family, want),))
+        return Lane(blockers=(blocked.busy(gpu, f"MIG mode cannot be {want}"),))
     actions: list[Action] = []
     if gpu.mig.pending != want or not family.mode.change_needs_gpu_reset:
         actions.append(SetMode(gpu=gpu.pci, mode=want, reason=asked))

@@ -182,7 +182,7 @@ class NoLock:
 
 
 class OneByOne:
-    def run(self, jobs: Sequence[Callable[[], T]]) -> list[T]:
+    def run(self, jobs: Sequence[Callable[[], T]], stop: Callable[[], None] = lambda: None) -> list[T]:
         return [job() for job in jobs]
 
 

@@ -301,3 +301,62 @@ def test_lanes_stop_at_the_next_boundary() -> None:
     outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
     assert outcome.status == "undone"
     assert verify(bench.memory.inventory, former(world.node(*gpus), [g.pci for g in gpus])) == ()
+
+
+def test_a_client_of_the_whole_gpu_blocks_before_anything_is_destroyed() -> None:
+    gpu = replace(world.gpu(A100, [("2g.10gb", 0)]), holders=(world.PROCESS,))
+    got = plan(world.node(gpu), world.wish(A100, ["7g.40gb"]))
+    assert [(b.rule, b.holders) for b in got.blockers] == [("HELD", (world.PROCESS,))]
+    assert plan(world.node(gpu), world.wish(A100, ["2g.10gb"])).blockers == ()
+    for policy in (Policy("force"), Policy("wait", 5.0)):
+        bench = Bench(world.node(gpu))
+        bench.memory.released_at = 2.0
+        assert run(bench, plan(world.node(gpu), world.wish(A100, ["7g.40gb"]), policy)).status == "done"
+
+
+def test_a_client_that_came_after_the_plan_costs_no_instance() -> None:
+    bench = Bench(start([("2g.10gb", 0)]))
+    got = plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))
+    bench.memory.inventory = world.node(replace(bench.memory.inventory.gpus[0], holders=(world.PROCESS,)))
+    outcome = run(bench, got)
+    assert (outcome.status, outcome.calls, bench.memory.log) == ("undone", 0, [])
+    assert isinstance(outcome.error, InUseError)
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_ctrl_c_goes_back(nth: int) -> None:
+    before = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
+    bench = Bench(before)
+
+    def press(n: int, what: str) -> None:
+        if n == nth:
+            raise KeyboardInterrupt
+
+    bench.memory.after = press
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb", "2g.10gb", "1g.5gb"])))
+    if bench.memory.writes < nth:
+        assert outcome.status == "done"
+        return
+    assert outcome.status == "undone"
+    assert outcome.error is not None
+    assert outcome.error.exit_code == 130
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+
+
+def test_what_was_cut_off_is_told_until_it_is_done() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    wish = world.wish(A100, ["2g.10gb"] * 3)
+
+    def kill(n: int, what: str) -> None:
+        if n == 3:
+            raise Killed
+
+    bench.memory.before = kill
+    with pytest.raises(Killed):
+        run(bench, plan(bench.memory.inventory, wish))
+    bench.memory.before = lambda n, what: None
+    assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
+    assert any("an earlier apply was cut off" in line for line in bench.said)
+    bench.said.clear()
+    assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["2g.10gb"]))).status == "done"
+    assert not any("cut off" in line for line in bench.said)
