@@ -1,5 +1,5 @@
 """``python -m aliquot``: the same as the ``aliquot`` command."""
 
-from aliquot.cli import main
+from aliquot.cli import program
 
-raise SystemExit(main())
+program()

@@ -14,3 +14,20 @@ def main(argv: list[str] | None = None) -> int:
     from aliquot.cli.run import run
 
     return run(words)
+
+
+def program() -> None:
+    """``main`` as a process of its own. Never returns.
+
+    Everything is closed and flushed by then. Taking the interpreter apart, module by module, would cost as much again
+    as starting it; the operating system does it at once.
+    """
+    code = main()
+    for stream in (sys.stdout, sys.stderr):
+        try:
+            stream.flush()
+        except (AttributeError, OSError, ValueError):
+            continue  # closed by the caller, or nobody reads any more: the exit code still tells
+    import os
+
+    os._exit(code)

@@ -67,7 +67,7 @@ def names(state_dir: str) -> list[str]:
 
 
 def library(state_dir: str, name: str) -> str:
-    """The path of that node's libnvidia-ml.so.1, compiled on demand. The node's server runs when this returns.
+    """The path of that node's libnvidia-ml.so.1, compiled on demand. It starts the node's server where none runs.
 
     Raises AliquotError without a C compiler.
     """
@@ -75,7 +75,6 @@ def library(state_dir: str, name: str) -> str:
 
     if name not in names(state_dir):
         raise unknown(state_dir, name)
-    ensure(state_dir)
     return provide(root(state_dir), name)
 
 
