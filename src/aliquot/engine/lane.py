@@ -41,28 +41,30 @@ class Run:
 
     def lane(self, actions: Sequence[Action]) -> AliquotError | None:
         """Carry out a lane. The error that stopped it, or None."""
-        for n, action in enumerate(actions):
+        # The driver creates nothing while a client is on the whole GPU: find out before anything is destroyed.
+        alone = any(isinstance(a, Create | CreateCompute) for a in actions) and not self.undoing
+        for action in actions:
             if self.stopping:
                 return None
             try:
-                if n == 0 and not self.undoing and any(isinstance(a, Create | CreateCompute) for a in actions):
-                    # The driver creates nothing while a client is on the whole GPU: find out before a destroy.
-                    self._clear(action.gpu, lambda gpu: gpu.holders)
-                self._act(action)
+                self._act(action, alone)
             except AliquotError as error:
                 self.stopping = not self.undoing
                 self._note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
                 return error
         return None
 
-    def _act(self, action: Action) -> None:
+    def _act(self, action: Action, alone: bool) -> None:
         match action:
             case Destroy():
-                self._destroy(action)
+                self._destroy(action, alone)
             case DestroyCompute():
-                self._clear(action.gpu, lambda gpu: _compute_holders(gpu, action.instance, action.compute_instance))
+                inside = action.instance, action.compute_instance
+                self._clear(action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if alone else ())))
                 self._destroy_compute(action.gpu, action.instance, action.compute_instance)
             case Create():
+                if self.policy.held != "refuse":
+                    self._clear(action.gpu, lambda gpu: gpu.holders)
                 self._create(action)
             case CreateCompute():
                 self._create_compute(action.gpu, action.instance, action.profile_id, action.placement)
@@ -74,8 +76,11 @@ class Run:
                 assert_never(action)
         self.report(describe(action))
 
-    def _destroy(self, action: Destroy) -> None:
-        seen = self._clear(action.gpu, lambda gpu: _instance_holders(gpu, action.instance))
+    def _destroy(self, action: Destroy, alone: bool) -> None:
+        def holders(gpu: Gpu) -> Sequence[Holder]:
+            return (*_instance_holders(gpu, action.instance), *(gpu.holders if alone else ()))
+
+        seen = self._clear(action.gpu, holders)
         instance = seen.instance(action.instance)
         if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
             raise InUseError(
