@@ -12,11 +12,13 @@ from aliquot.backends.capabilities import Capabilities
 from aliquot.backends.nvml_instances import Instances, distinct
 from aliquot.backends.nvml_session import Session
 from aliquot.backends.nvml_tables import Tables
-from aliquot.errors import GpuLostError
+from aliquot.errors import GpuLostError, HardwareError
 from aliquot.model.ids import packed_pci_id, pci_address
 from aliquot.model.inventory import Gpu, Mig
 
 _PASSTHROUGH = 1
+_LOOKS = 20
+"""How often a GPU is read before a changing one is given up on."""
 _MODES = ("disabled", "enabled")
 
 
@@ -156,10 +158,18 @@ class Reader:
             mig=mig,
             reset=card.resettable,
         )
-        processes = self._instances.processes(card.handle, pci)
-        if not mig.enabled or table is None:
-            return msgspec.structs.replace(bare, holders=distinct([h for _, _, h in processes]))
-        return self._instances.fill(bare, card.handle, table, processes)
+        for attempt in range(_LOOKS):
+            processes = self._instances.processes(card.handle, pci)
+            if not mig.enabled or table is None:
+                break
+            try:
+                return self._instances.fill(bare, card.handle, table, processes)
+            except HardwareError as error:
+                # Somebody destroyed an instance between its listing and the question about it: look again.
+                gone = error.nvml_code in (codes.INVALID_ARGUMENT, codes.NOT_FOUND)
+                if not gone or attempt == _LOOKS - 1:
+                    raise
+        return msgspec.structs.replace(bare, holders=distinct([h for _, _, h in processes]))
 
     def _lost(self, index: int) -> Gpu:
         """A GPU that fell off the bus: what is still known of it, from this session or from the kernel's list."""
