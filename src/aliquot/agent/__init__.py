@@ -1,0 +1,1 @@
+"""The node agent: one level-triggered loop over plan, apply and verify."""

@@ -1,0 +1,1 @@
+"""One package per runtime. Siblings never import each other."""

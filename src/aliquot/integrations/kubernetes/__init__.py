@@ -1,0 +1,1 @@
+"""What Kubernetes and NVIDIA's operator expect of a node: labels, resources, operands, protocols."""

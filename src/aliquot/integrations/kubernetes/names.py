@@ -1,0 +1,28 @@
+"""Names that others rely on: labels, annotations, resources, pods. Sources: NVIDIA's mig-manager, GPU Operator,
+gpu-feature-discovery and device plugin (labels and resources under ``nvidia.com/``); those under ``aliquot.dev/`` are ours.
+"""
+
+from __future__ import annotations
+
+CONFIG_LABEL = "nvidia.com/mig.config"
+STATE_LABEL = "nvidia.com/mig.config.state"
+STRATEGY_LABEL = "nvidia.com/mig.strategy"
+CAPABLE_LABEL = "nvidia.com/mig.capable"
+DEPLOY_PREFIX = "nvidia.com/gpu.deploy."
+PAUSED = "paused-for-mig-change"
+
+STATUS_ANNOTATION = "aliquot.dev/status"
+"""The status as JSON: state, reason, sentence, times, progress."""
+MESSAGE_ANNOTATION = "aliquot.dev/message"
+"""The sentence alone: what was done, or why not."""
+PAUSE_ANNOTATION = "aliquot.dev/paused"
+"""What was paused, with the former values, as JSON; written in the same patch as the pause itself."""
+HOLDERS_ANNOTATION = "aliquot.dev/holders"
+"""The policy for held instances of this node: refuse, wait, drain or force."""
+
+STATES = ("pending", "rebooting", "success", "failed")
+STRATEGIES = ("none", "single", "mixed")
+DEFAULT_CONFIG_MAP = "default-mig-parted-config"
+DEFAULT_CLIENTS_MAP = "default-gpu-clients"
+SETTINGS_MAP = "aliquot-settings"
+FIELD_MANAGER = "aliquot-agent"

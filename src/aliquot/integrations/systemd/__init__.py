@@ -1,0 +1,1 @@
+"""Services of the host, through D-Bus. The only package that speaks to systemd."""
