@@ -1,5 +1,7 @@
-"""Names that others rely on: labels, annotations, resources, pods. Sources: NVIDIA's mig-manager, GPU Operator,
-gpu-feature-discovery and device plugin (labels and resources under ``nvidia.com/``); those under ``aliquot.dev/`` are ours.
+"""Names that others rely on: labels, annotations, resources, pods.
+
+Sources: NVIDIA's mig-manager, GPU Operator, gpu-feature-discovery and device plugin (labels and resources under
+``nvidia.com/``); those under ``aliquot.dev/`` are ours.
 """
 
 from __future__ import annotations
