@@ -1,0 +1,214 @@
+"""What can go wrong between us and the API server, each with a sentence and the next thing to type.
+
+``from_answer`` turns a refused request into one of these; a request without an answer is an ``ApiAwayError``.
+Status bodies: the Kubernetes API conventions (``Status``: reason, message, details.causes, details.retryAfterSeconds).
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+import msgspec
+
+from aliquot.errors import AliquotError
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What was asked, in RBAC's words. ``resource`` is kubectl's name: ``nodes``, ``leases.coordination.k8s.io``."""
+
+    verb: str
+    resource: str
+    name: str = ""
+    namespace: str = ""
+    subresource: str = ""
+
+    def __str__(self) -> str:
+        what = self.resource + (f"/{self.subresource}" if self.subresource else "")
+        name = f" {self.name}" if self.name else ""
+        return f"{self.verb} {what}{name}" + (f" in namespace {self.namespace}" if self.namespace else "")
+
+    def can_i(self, user: str = "") -> str:
+        """The command that asks the cluster whether ``user`` may do this."""
+        words = ["kubectl", "auth", "can-i", self.verb, self.resource + (f"/{self.name}" if self.name else "")]
+        words += [f"--subresource={self.subresource}"] if self.subresource else []
+        words += ["-n", self.namespace] if self.namespace else []
+        return shlex.join(words + ([f"--as={user}"] if user else []))
+
+
+class ApiError(AliquotError):
+    """The API server refused. ``status`` is HTTP's, 0 where no answer came; ``reason`` the server's own word for it;
+    ``retry_after_s`` how long it asks us to wait.
+    """
+
+    code = "KUBERNETES"
+    exit_code = 20
+
+    def __init__(
+        self,
+        brief: str,
+        *,
+        details: tuple[str, ...] = (),
+        next_step: str | None = None,
+        status: int = 0,
+        reason: str = "",
+        retry_after_s: float | None = None,
+    ) -> None:
+        super().__init__(brief, details=details, next_step=next_step)
+        self.status = status
+        self.reason = reason
+        self.retry_after_s = retry_after_s
+
+
+class NotFoundError(ApiError):
+    """No such object, or no such kind in this cluster."""
+
+    code = "KUBERNETES_NOT_FOUND"
+
+
+class ConflictError(ApiError):
+    """The object changed since it was read, or (``reason`` AlreadyExists) is there already."""
+
+    code = "KUBERNETES_CONFLICT"
+
+
+class UnauthorizedError(ApiError):
+    """The credentials are missing, wrong or expired, or the plugin that makes them failed."""
+
+    code = "KUBERNETES_UNAUTHORIZED"
+
+
+class ForbiddenError(ApiError):
+    """RBAC or an admission check says no."""
+
+    code = "KUBERNETES_FORBIDDEN"
+
+
+class ThrottledError(ApiError):
+    """Too many requests, or an eviction that a PodDisruptionBudget holds back."""
+
+    code = "KUBERNETES_THROTTLED"
+
+
+class GoneError(ApiError):
+    """The resource version is older than what the server still remembers."""
+
+    code = "KUBERNETES_GONE"
+
+
+class ApiAwayError(ApiError):
+    """No answer: nobody listens, the connection broke, it took too long, or the server itself is failing (5xx)."""
+
+    code = "KUBERNETES_AWAY"
+
+
+class Cause(msgspec.Struct, frozen=True):
+    reason: str | None = None
+    message: str | None = None
+    field: str | None = None
+
+
+class StatusDetails(msgspec.Struct, frozen=True, rename="camel"):
+    causes: tuple[Cause, ...] | None = None
+    retry_after_seconds: float | None = None
+
+
+class Status(msgspec.Struct, frozen=True):
+    """Kubernetes' answer to a request that failed."""
+
+    kind: str = ""
+    code: int | None = None
+    reason: str | None = None
+    message: str | None = None
+    details: StatusDetails | None = None
+
+
+TOO_LARGE = "ResourceVersionTooLarge"
+"""The cause of a 504 for a version that the server has not reached: its store was restored from a backup, or it lags."""
+
+_USER = re.compile(r'User "(?P<user>[^"]+)" cannot ')
+_LONGEST = 600
+
+
+def from_answer(status: int, body: bytes, request: Request, *, retry_after: str | None = None) -> ApiError:
+    """The error for an answer with this HTTP status; ``retry_after`` is the header (whole seconds)."""
+    return from_status(_status(body), status, request, retry_after=retry_after)
+
+
+def from_status(said: Status, status: int, request: Request, *, retry_after: str | None = None) -> ApiError:
+    """The error for a ``Status``, which comes as an answer's body or as an event inside a watch."""
+    code = said.code or status
+    message = " ".join((said.message or "").split())[:_LONGEST]
+    reason = said.reason or ""
+    causes = (said.details.causes if said.details else None) or ()
+    wait = _seconds(retry_after)
+    if wait is None and said.details is not None:
+        wait = said.details.retry_after_seconds
+    if any(c.reason == TOO_LARGE for c in causes) or message.startswith("Too large resource version"):
+        reason = TOO_LARGE
+    kind, brief, next_step = _told(code, reason, message, request)
+    details = tuple(f"{c.field}: {c.message}" if c.field else c.message for c in causes if c.message)
+    if message and message not in brief:
+        details = (f"the API server said: {message}", *details)
+    return kind(brief, details=details, next_step=next_step, status=code, reason=reason, retry_after_s=wait)
+
+
+def away(request: Request, server: str, why: str) -> ApiAwayError:
+    """The error for a request that got no answer from ``server``."""
+    return ApiAwayError(
+        f"the API server {server} did not answer ({request}): {why}", next_step=f"kubectl --server={server} version"
+    )
+
+
+def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[ApiError], str, str | None]:
+    """Class, sentence and next step."""
+    look = f"kubectl get {request.resource}" + (f" -n {request.namespace}" if request.namespace else "")
+    if code == 404:
+        return NotFoundError, *_not_found(message, request, look)
+    if code == 409:
+        return ConflictError, message or f"conflict: {request}", f"{look} {request.name} -o yaml".replace("  ", " ")
+    if code == 410 or reason == "Expired":
+        return GoneError, f"the API server no longer knows the version that was asked for ({request})", None
+    if code == 401:
+        return UnauthorizedError, f"the API server does not accept our credentials ({request})", "kubectl auth whoami"
+    if code == 403:
+        return ForbiddenError, *_forbidden(message, request)
+    if code == 429 and request.subresource == "eviction":
+        where = f" -n {request.namespace}" if request.namespace else ""
+        pod = f"{request.namespace}/{request.name}" if request.namespace else request.name
+        return ThrottledError, f"pod {pod} may not be evicted now: {message}", f"kubectl get pdb{where}"
+    if code == 429:
+        return ThrottledError, f"the API server asks us to slow down ({request})", "kubectl get --raw /readyz?verbose"
+    if code >= 500:
+        return ApiAwayError, f"the API server failed with {code} ({request})", "kubectl get --raw /readyz?verbose"
+    return ApiError, f"the API server refused to {request}: {message or code}", None
+
+
+def _not_found(message: str, request: Request, look: str) -> tuple[str, str]:
+    if "could not find the requested resource" in message or "page not found" in message:
+        return f"this cluster has no {request.resource} in the version that was asked for", "kubectl api-resources"
+    return message or f"not found: {request}", look
+
+
+def _forbidden(message: str, request: Request) -> tuple[str, str | None]:
+    found = _USER.search(message)
+    if found is None:
+        return f"the cluster forbids to {request}: {message}", None
+    user = found["user"]
+    return f'user "{user}" lacks the right to {request}', request.can_i(user)
+
+
+def _status(body: bytes) -> Status:
+    try:
+        return msgspec.json.decode(body, type=Status)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return Status(message=body[:_LONGEST].decode(errors="replace"))
+
+
+def _seconds(header: str | None) -> float | None:
+    """``Retry-After`` in seconds; a date (which API servers do not send) is not followed."""
+    try:
+        value = float(header or "")
+    except ValueError:
+        return None
+    return value if 0 <= value < 86400 else None
