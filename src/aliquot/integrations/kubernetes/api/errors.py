@@ -124,7 +124,7 @@ class Status(msgspec.Struct, frozen=True):
 
 
 TOO_LARGE = "ResourceVersionTooLarge"
-"""The cause of a 504 for a version that the server has not reached: its store was restored from a backup, or it lags."""
+"""The cause of a 504 for a version that the server has not reached: it lags, or its store went back to a backup."""
 
 _USER = re.compile(r'User "(?P<user>[^"]+)" cannot ')
 _LONGEST = 600

@@ -8,86 +8,72 @@ the field's default. Sources: the Kubernetes API reference (v1.30 to v1.36); ``n
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import msgspec
 
+from aliquot.integrations.kubernetes.api.base import (
+    Condition,
+    KubeObject,
+    ObjectMeta,
+    OwnerReference,
+    Part,
+    ResourceType,
+)
+from aliquot.integrations.kubernetes.api.custom import ClusterPolicy, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.pods import (
+    ConfigMapSource,
+    Container,
+    ContainerResources,
+    ContainerStatus,
+    EnvVar,
+    HostPath,
+    Pod,
+    PodSpec,
+    PodStatus,
+    PodTemplate,
+    ResourceClaimUse,
+    Toleration,
+    Volume,
+)
 
-class ResourceType(msgspec.Struct, frozen=True):
-    """Where a kind lives: group, version and plural as in a URL. ``str()`` is kubectl's name: ``plural[.group]``."""
-
-    group: str
-    version: str
-    plural: str
-    kind: str
-    namespaced: bool = True
-
-    @property
-    def api_version(self) -> str:
-        return f"{self.group}/{self.version}" if self.group else self.version
-
-    def __str__(self) -> str:
-        return f"{self.plural}.{self.group}" if self.group else self.plural
-
-    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
-        """The URL's path. ``namespace`` None is the whole cluster."""
-        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
-        if self.namespaced and namespace is not None:
-            parts += ["namespaces", namespace]
-        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
-
-
-class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Base of everything below: camelCase on the wire."""
-
-
-class OwnerReference(Part, frozen=True):
-    kind: str
-    name: str
-    uid: str = ""
-    api_version: str = ""
-    controller: bool = False
-
-
-class ObjectMeta(Part, frozen=True):
-    """``deletion_timestamp`` is None unless the object is being deleted."""
-
-    name: str = ""
-    namespace: str = ""
-    uid: str = ""
-    resource_version: str = ""
-    generation: int = 0
-    labels: dict[str, str] = {}
-    annotations: dict[str, str] = {}
-    owner_references: tuple[OwnerReference, ...] = ()
-    finalizers: tuple[str, ...] = ()
-    creation_timestamp: str | None = None
-    deletion_timestamp: str | None = None
-
-
-class KubeObject(Part, frozen=True):
-    """Base of the kinds. ``TYPE`` says where the kind lives."""
-
-    TYPE: ClassVar[ResourceType]
-
-    metadata: ObjectMeta = ObjectMeta()
-
-    @property
-    def name(self) -> str:
-        return self.metadata.name
-
-    @property
-    def key(self) -> tuple[str, str]:
-        """Namespace and name."""
-        return self.metadata.namespace, self.metadata.name
-
-
-class Condition(Part, frozen=True):
-    type: str
-    status: str = "Unknown"
-    reason: str = ""
-    message: str = ""
-    last_transition_time: str | None = None
+__all__ = [
+    "ClusterPolicy",
+    "Condition",
+    "ConfigMap",
+    "ConfigMapSource",
+    "Container",
+    "ContainerResources",
+    "ContainerStatus",
+    "DaemonSet",
+    "DaemonSetSpec",
+    "DaemonSetStatus",
+    "EnvVar",
+    "Event",
+    "HostPath",
+    "KubeObject",
+    "LabelSelector",
+    "Lease",
+    "LeaseSpec",
+    "Node",
+    "NodeInfo",
+    "NodeSpec",
+    "NodeStatus",
+    "ObjectMeta",
+    "ObjectReference",
+    "OwnerReference",
+    "Part",
+    "Pod",
+    "PodSpec",
+    "PodStatus",
+    "PodTemplate",
+    "ResourceClaimUse",
+    "ResourceType",
+    "SRIOVGPUDevice",
+    "Taint",
+    "Toleration",
+    "Volume",
+]
 
 
 class Taint(Part, frozen=True):
@@ -113,8 +99,8 @@ class NodeInfo(Part, frozen=True):
 class NodeStatus(Part, frozen=True):
     """``capacity`` and ``allocatable`` by resource name."""
 
-    capacity: dict[str, str] = {}
-    allocatable: dict[str, str] = {}
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
     conditions: tuple[Condition, ...] = ()
     node_info: NodeInfo = NodeInfo()
 
@@ -126,112 +112,14 @@ class Node(KubeObject, frozen=True):
     status: NodeStatus = NodeStatus()
 
 
-class EnvVar(Part, frozen=True):
-    """``value_from`` is kept as it came (a reference to a field, a Secret or a ConfigMap)."""
-
-    name: str
-    value: str = ""
-    value_from: dict[str, Any] | None = None
-
-
-class ResourceClaimUse(Part, frozen=True):
-    name: str
-    request: str = ""
-
-
-class ContainerResources(Part, frozen=True):
-    limits: dict[str, str] = {}
-    requests: dict[str, str] = {}
-    claims: tuple[ResourceClaimUse, ...] = ()
-
-
-class Container(Part, frozen=True):
-    name: str
-    image: str = ""
-    command: tuple[str, ...] = ()
-    args: tuple[str, ...] = ()
-    env: tuple[EnvVar, ...] = ()
-    resources: ContainerResources = ContainerResources()
-    restart_policy: str = ""
-
-
-class Toleration(Part, frozen=True):
-    key: str = ""
-    operator: str = "Equal"
-    value: str = ""
-    effect: str = ""
-
-
-class ConfigMapSource(Part, frozen=True):
-    name: str = ""
-
-
-class HostPath(Part, frozen=True):
-    path: str = ""
-
-
-class Volume(Part, frozen=True):
-    """``empty_dir`` is not None for a volume whose data ends with its pod."""
-
-    name: str
-    config_map: ConfigMapSource | None = None
-    host_path: HostPath | None = None
-    empty_dir: dict[str, Any] | None = None
-
-
-class PodSpec(Part, frozen=True):
-    node_name: str = ""
-    node_selector: dict[str, str] = {}
-    init_containers: tuple[Container, ...] = ()
-    containers: tuple[Container, ...] = ()
-    tolerations: tuple[Toleration, ...] = ()
-    volumes: tuple[Volume, ...] = ()
-    service_account_name: str = ""
-    runtime_class_name: str = ""
-    priority_class_name: str = ""
-    priority: int = 0
-    restart_policy: str = ""
-    termination_grace_period_seconds: int = 30
-    host_network: bool = False
-    host_pid: bool = msgspec.field(name="hostPID", default=False)
-
-
-class ContainerStatus(Part, frozen=True):
-    name: str
-    ready: bool = False
-    restart_count: int = 0
-    container_id: str = msgspec.field(name="containerID", default="")
-
-
-class PodStatus(Part, frozen=True):
-    phase: str = ""
-    reason: str = ""
-    message: str = ""
-    conditions: tuple[Condition, ...] = ()
-    container_statuses: tuple[ContainerStatus, ...] = ()
-    init_container_statuses: tuple[ContainerStatus, ...] = ()
-
-
-class Pod(KubeObject, frozen=True):
-    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "pods", "Pod")
-
-    spec: PodSpec = PodSpec()
-    status: PodStatus = PodStatus()
-
-
 class ConfigMap(KubeObject, frozen=True):
     TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "configmaps", "ConfigMap")
 
-    data: dict[str, str] = {}
+    data: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class LabelSelector(Part, frozen=True):
-    match_labels: dict[str, str] = {}
-
-
-class PodTemplate(Part, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()
+    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
 
 
 class DaemonSetSpec(Part, frozen=True):
@@ -285,60 +173,3 @@ class Event(KubeObject, frozen=True):
     message: str = ""
     count: int = 0
     last_timestamp: str | None = None
-
-
-class MigSpec(Part, frozen=True):
-    strategy: str = ""
-
-
-class MigManagerConfig(Part, frozen=True):
-    name: str = ""
-    default: str = ""
-
-
-class MigManagerSpec(Part, frozen=True):
-    """``enabled`` None: not said, which the operator reads as yes."""
-
-    enabled: bool | None = None
-    config: MigManagerConfig = MigManagerConfig()
-    gpu_clients_config: ConfigMapSource = ConfigMapSource()
-    env: tuple[EnvVar, ...] = ()
-
-
-class ClusterPolicySpec(Part, frozen=True):
-    mig: MigSpec = MigSpec()
-    mig_manager: MigManagerSpec = MigManagerSpec()
-
-
-class ClusterPolicyStatus(Part, frozen=True):
-    state: str = ""
-    namespace: str = ""
-
-
-class ClusterPolicy(KubeObject, frozen=True):
-    """The GPU Operator's settings; one per cluster."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(
-        "nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
-    )
-
-    spec: ClusterPolicySpec = ClusterPolicySpec()
-    status: ClusterPolicyStatus = ClusterPolicyStatus()
-
-
-class SRIOVGPUDeviceSpec(Part, frozen=True):
-    """``address`` is the PCI address of the physical function."""
-
-    address: str = ""
-    node_name: str = ""
-    enabled: bool = False
-
-
-class SRIOVGPUDevice(KubeObject, frozen=True):
-    """Harvester's word about one GPU whose virtual functions it manages."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(
-        "devices.harvesterhci.io", "v1beta1", "sriovgpudevices", "SRIOVGPUDevice", namespaced=False
-    )
-
-    spec: SRIOVGPUDeviceSpec = SRIOVGPUDeviceSpec()

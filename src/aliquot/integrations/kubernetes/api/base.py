@@ -1,0 +1,84 @@
+"""What every Kubernetes object has: where its kind lives, and its metadata."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+
+class ResourceType(msgspec.Struct, frozen=True):
+    """Where a kind lives: group, version and plural as in a URL. ``str()`` is kubectl's name: ``plural[.group]``."""
+
+    group: str
+    version: str
+    plural: str
+    kind: str
+    namespaced: bool = True
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    def __str__(self) -> str:
+        return f"{self.plural}.{self.group}" if self.group else self.plural
+
+    def path(self, namespace: str | None = None, name: str | None = None, subresource: str | None = None) -> str:
+        """The URL's path. ``namespace`` None is the whole cluster."""
+        parts = ["/apis", self.group, self.version] if self.group else ["/api", self.version]
+        if self.namespaced and namespace is not None:
+            parts += ["namespaces", namespace]
+        return "/".join([*parts, self.plural, *filter(None, (name, subresource))])
+
+
+class Part(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Base of everything below: camelCase on the wire."""
+
+
+class OwnerReference(Part, frozen=True):
+    kind: str
+    name: str
+    uid: str = ""
+    api_version: str = ""
+    controller: bool = False
+
+
+class ObjectMeta(Part, frozen=True):
+    """``deletion_timestamp`` is None unless the object is being deleted."""
+
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+    resource_version: str = ""
+    generation: int = 0
+    labels: dict[str, str] = msgspec.field(default_factory=dict)
+    annotations: dict[str, str] = msgspec.field(default_factory=dict)
+    owner_references: tuple[OwnerReference, ...] = ()
+    finalizers: tuple[str, ...] = ()
+    creation_timestamp: str | None = None
+    deletion_timestamp: str | None = None
+
+
+class KubeObject(Part, frozen=True):
+    """Base of the kinds. ``TYPE`` says where the kind lives."""
+
+    TYPE: ClassVar[ResourceType]
+
+    metadata: ObjectMeta = ObjectMeta()
+
+    @property
+    def name(self) -> str:
+        return self.metadata.name
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """Namespace and name."""
+        return self.metadata.namespace, self.metadata.name
+
+
+class Condition(Part, frozen=True):
+    type: str
+    status: str = "Unknown"
+    reason: str = ""
+    message: str = ""
+    last_transition_time: str | None = None

@@ -1,0 +1,65 @@
+"""Kinds that NVIDIA's GPU Operator (``nvidia.com/v1``) and Harvester's pcidevices bring along."""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from aliquot.integrations.kubernetes.api.base import KubeObject, Part, ResourceType
+from aliquot.integrations.kubernetes.api.pods import ConfigMapSource, EnvVar
+
+
+class MigSpec(Part, frozen=True):
+    strategy: str = ""
+
+
+class MigManagerConfig(Part, frozen=True):
+    name: str = ""
+    default: str = ""
+
+
+class MigManagerSpec(Part, frozen=True):
+    """``enabled`` None: not said, which the operator reads as yes."""
+
+    enabled: bool | None = None
+    config: MigManagerConfig = MigManagerConfig()
+    gpu_clients_config: ConfigMapSource = ConfigMapSource()
+    env: tuple[EnvVar, ...] = ()
+
+
+class ClusterPolicySpec(Part, frozen=True):
+    mig: MigSpec = MigSpec()
+    mig_manager: MigManagerSpec = MigManagerSpec()
+
+
+class ClusterPolicyStatus(Part, frozen=True):
+    state: str = ""
+    namespace: str = ""
+
+
+class ClusterPolicy(KubeObject, frozen=True):
+    """The GPU Operator's settings; one per cluster."""
+
+    TYPE: ClassVar[ResourceType] = ResourceType(
+        "nvidia.com", "v1", "clusterpolicies", "ClusterPolicy", namespaced=False
+    )
+
+    spec: ClusterPolicySpec = ClusterPolicySpec()
+    status: ClusterPolicyStatus = ClusterPolicyStatus()
+
+
+class SRIOVGPUDeviceSpec(Part, frozen=True):
+    """``address`` is the PCI address of the physical function."""
+
+    address: str = ""
+    node_name: str = ""
+    enabled: bool = False
+
+
+class SRIOVGPUDevice(KubeObject, frozen=True):
+    """Harvester's word about one GPU whose virtual functions it manages."""
+
+    TYPE: ClassVar[ResourceType] = ResourceType(
+        "devices.harvesterhci.io", "v1beta1", "sriovgpudevices", "SRIOVGPUDevice", namespaced=False
+    )
+
+    spec: SRIOVGPUDeviceSpec = SRIOVGPUDeviceSpec()
