@@ -19,13 +19,15 @@ from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
     from aliquot.backends.nvml_describe import Described
+    from aliquot.model.facts import Facts
 
 
 class NvmlBackend:
     """One node's GPUs.
 
     ``library``: the NVML library to load (a simulated node's shim); ``driver_root``: where the driver's files lie, if
-    not at ``/`` (driver container); ``proc_root``: ``/proc``, None for a simulated node, whose kernel is not this one.
+    not at ``/`` (driver container); ``proc_root``: ``/proc``, None for a simulated node, whose kernel is not this one;
+    ``sys_root``: ``/sys``, which is not looked at either for such a node.
     """
 
     def __init__(
@@ -34,12 +36,14 @@ class NvmlBackend:
         node: str = "localhost",
         proc_root: str | None = "/proc",
         driver_root: str | None = None,
+        sys_root: str = "/sys",
     ) -> None:
         if library is None and driver_root not in (None, "", "/"):
             library = library_below(str(driver_root))
         self.node = node
         self.session = Session(library)
         self._reader = Reader(self.session, proc_root)
+        self._sys_root = sys_root if proc_root is not None else None
 
     @property
     def calls(self) -> int:
@@ -61,6 +65,12 @@ class NvmlBackend:
     def read_gpu(self, pci: str) -> Gpu:
         with self.session.gate.use():
             return self._reader.gpu(pci)
+
+    def facts(self) -> Facts:
+        from aliquot.backends.nvml_facts import read_facts
+
+        with self.session.gate.use():
+            return read_facts(self._reader, self._sys_root)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         nv, wanted = self.session.nv, int(enabled)

@@ -97,6 +97,12 @@ class Reader:
 
     # -- GPUs
 
+    def cards(self) -> tuple[tuple[Card, Mig], ...]:
+        """Every GPU that is still on the bus, in NVML's order, and its MIG mode."""
+        self._drop_stale()
+        count = self.session.call("counting the GPUs", self.session.nv.nvmlDeviceGetCount)
+        return tuple(known for known in map(self._survey, range(count)) if known is not None)
+
     def gpus(self) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
         """Every GPU in NVML's order, and sentences about what is odd. A GPU that fell off the bus hides no other."""
         self._drop_stale()

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import msgspec
 
 from aliquot.model.inventory import Gpu, Inventory
+
+if TYPE_CHECKING:
+    from aliquot.model.facts import Facts
 
 T = TypeVar("T")
 
@@ -25,6 +28,12 @@ class Backend(Protocol):
 
     def read_gpu(self, pci: str) -> Gpu:
         """A fresh look at one GPU, holders included."""
+        ...
+
+    def facts(self) -> Facts:
+        """What labels and device plugins say beside the geometry, read apart: no plan depends on it. A GPU that fell
+        off the bus has none.
+        """
         ...
 
     def set_mode(self, pci: str, enabled: bool) -> bool:

@@ -9,7 +9,8 @@ import msgspec
 
 
 class GpuFacts(msgspec.Struct, frozen=True):
-    """One physical GPU. ``memory_mib`` is the total that the driver reports; ``compute_capability`` (major, minor);
+    """One physical GPU. ``memory_mib`` is the total that the driver reports, 0 where it does not;
+    ``compute_capability`` (major, minor), (0, 0) where it does not;
     ``numa_node`` None where the machine has none; ``display`` says that its PCI class is VGA (0x0300) rather than 3D
     controller (0x0302); ``clique`` is ``<cluster uuid>.<clique id>`` where it is attached to an NVLink fabric.
     """
@@ -24,7 +25,8 @@ class GpuFacts(msgspec.Struct, frozen=True):
 
 class MigDevice(msgspec.Struct, frozen=True):
     """One MIG device (a compute instance in a GPU instance), as NVML's device attributes tell it. ``profile`` is the
-    printed name, ``1g.5gb`` or ``1c.3g.20gb``; slices and engines are counts.
+    printed name, ``1g.5gb`` or ``1c.3g.20gb``; slices and engines are counts, -1 where nobody says. ``index`` is its
+    number on the GPU as ``nvidia-smi -L`` shows it: there may be holes.
     """
 
     uuid: str
@@ -41,6 +43,7 @@ class MigDevice(msgspec.Struct, frozen=True):
     encoder: int = 0
     jpeg: int = 0
     ofa: int = 0
+    index: int = -1
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from aliquot.engine.ports import Record
 from aliquot.engine.world import World
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 from aliquot.model.actions import Create, CreateCompute, Destroy, DestroyCompute, SetMode
+from aliquot.model.facts import Facts
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.planner.step import StepRefused, step
 
@@ -42,6 +43,9 @@ class Memory:
 
     def read_gpu(self, pci: str) -> Gpu:
         return self.read().gpu(pci)
+
+    def facts(self) -> Facts:
+        return Facts(driver=self.inventory.driver, cuda=(0, 0), gpus=())
 
     def _release(self) -> None:
         if self.released_at is not None and self.now() >= self.released_at:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -18,7 +18,10 @@ from aliquot.backends.slots import swapped
 from aliquot.model import catalog
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
 
-Facts = dict[str, Any]
+if TYPE_CHECKING:
+    from aliquot.model.facts import Facts
+
+Told = dict[str, Any]
 _WHOLE = -1
 
 
@@ -94,8 +97,8 @@ class SimBackend:
 
     # -- reading
 
-    def _snapshot(self, attempt: str) -> Facts:
-        return msgspec.json.decode(self._ask(attempt, "", "Snapshot")[1], type=Facts)
+    def _snapshot(self, attempt: str) -> Told:
+        return msgspec.json.decode(self._ask(attempt, "", "Snapshot")[1], type=Told)
 
     def read(self) -> Inventory:
         facts = self._snapshot(f"reading {self.node}")
@@ -110,6 +113,11 @@ class SimBackend:
                     raise codes.error(codes.GPU_IS_LOST, f"reading {pci}", gpu=pci)
                 return _gpu(facts)
         raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
+
+    def facts(self) -> Facts:
+        from aliquot.model.facts import Facts
+
+        return msgspec.json.decode(self._ask(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
 
     def _number(self, pci: str) -> int:
         if pci not in self._index:
@@ -164,7 +172,7 @@ class SimBackend:
         self._ask(f"{attempt} on {pci}", pci, words)
 
 
-def _gpu(facts: Facts) -> Gpu:
+def _gpu(facts: Told) -> Gpu:
     plain = ("pci", "uuid", "index", "product", "pci_device", "subsystem")
     identity = {k: facts[k] for k in plain}
     if facts["lost"]:
@@ -184,7 +192,7 @@ def _gpu(facts: Facts) -> Gpu:
     )
 
 
-def _instance(instance: Facts, gpu: Facts) -> GpuInstance:
+def _instance(instance: Told, gpu: Told) -> GpuInstance:
     gi = instance["id"]
     holders = _holders(gpu, lambda p: p["instance"] == gi)
     return GpuInstance(
@@ -199,7 +207,7 @@ def _instance(instance: Facts, gpu: Facts) -> GpuInstance:
     )
 
 
-def _compute(compute: Facts, gi: int, gpu: Facts) -> ComputeInstance:
+def _compute(compute: Told, gi: int, gpu: Told) -> ComputeInstance:
     number = compute["id"]
     return ComputeInstance(
         **{k: compute[k] for k in ("id", "profile", "profile_id", "placement", "uuid")},
@@ -208,7 +216,7 @@ def _compute(compute: Facts, gi: int, gpu: Facts) -> ComputeInstance:
     )
 
 
-def _holders(gpu: Facts, mine: Callable[[Facts], bool]) -> tuple[Holder, ...]:
+def _holders(gpu: Told, mine: Callable[[Told], bool]) -> tuple[Holder, ...]:
     order = sorted(gpu["processes"], key=lambda p: (p["instance"] or 0, p["compute_instance"] or 0, p["pid"]))
     found = [Holder("process", str(p["pid"]), p["name"].rpartition("/")[2]) for p in order if mine(p)]
     return tuple(dict.fromkeys(found))

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliquot.backends.sim import codes, figures
+from aliquot.backends.sim import codes, figures, place
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.compute import SimInstance
 from aliquot.backends.sim.gpu import SimGpu
@@ -79,15 +79,16 @@ def _process_name(node: SimNode, _s: Session, a: Args, _t: str) -> str:
     raise Refused(codes.NOT_FOUND)
 
 
-def _cuda(node: SimNode, _s: Session, _a: Args, _t: str) -> str:
+def cuda_version(node: SimNode) -> int:
+    """The newest CUDA version of the driver, as NVML writes it: 1000 major + 10 minor."""
     table = {450: 11000, 470: 11040, 515: 11070, 525: 12000, 535: 12020, 550: 12040, 570: 12080, 580: 13000}
-    return str(table[max((m for m in table if m <= node.state.driver_major), default=450)])
+    return table[max((m for m in table if m <= node.state.driver_major), default=450)]
 
 
 SYSTEM: dict[str, SystemCall] = {
     "SystemGetDriverVersion": lambda node, _s, _a, _t: "|" + node.state.driver,
     "SystemGetNVMLVersion": lambda node, _s, _a, _t: "|" + nvml_version(node),
-    "SystemGetCudaDriverVersion": _cuda,
+    "SystemGetCudaDriverVersion": lambda node, _s, _a, _t: str(cuda_version(node)),
     "SystemGetProcessName": _process_name,
     "DeviceGetCount": lambda node, _s, _a, _t: str(len(node.gpus)),
     "DeviceGetHandleByIndex": _handle_by_index,
@@ -99,7 +100,7 @@ SYSTEM: dict[str, SystemCall] = {
 
 def nvml_version(node: SimNode) -> str:
     """The library's version: CUDA major, then the driver's version."""
-    return f"{int(_cuda(node, Session('', 0), [], '')) // 1000}.{node.state.driver}"
+    return f"{cuda_version(node) // 1000}.{node.state.driver}"
 
 
 # -- a device, which may be a MIG device
@@ -211,11 +212,20 @@ def _ecc(_n: SimNode, _s: Session, _g: SimGpu, _a: Args) -> str:
     return numbers(1, 1)
 
 
+def _capability(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    return numbers(*figures.compute_capability(gpu.state.product, gpu.state.architecture))
+
+
+def _fabric(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    answer = place.fabric(gpu)
+    return f"{numbers(answer.state, answer.status, answer.clique)}|{answer.cluster}"
+
+
 def _ancestor(node: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
     """NVML's topology levels: 0 the same board, 40 the same processor, 50 across processors (four GPUs each)."""
     other = node.gpu(a[3]).state.index
     mine = gpu.state.index
-    return str(0 if mine == other else 40 if mine // 4 == other // 4 else 50)
+    return str(0 if mine == other else 40 if place.numa_node(gpu) == place.numa_node(node.gpu(other)) else 50)
 
 
 GPU_OR_MIG: dict[str, DeviceCall] = {
@@ -234,7 +244,10 @@ GPU_ONLY: dict[str, DeviceCall] = {
     "DeviceGetPciInfo": _pci,
     "DeviceGetBrand": _brand,
     "DeviceGetArchitecture": lambda _n, _s, gpu, _a: str(figures.generation(gpu.state.architecture)[0]),
-    "DeviceGetCudaComputeCapability": lambda _n, _s, gpu, _a: numbers(*figures.generation(gpu.state.architecture)[1]),
+    "DeviceGetCudaComputeCapability": _capability,
+    "DeviceGetPciClass": lambda _n, _s, gpu, _a: numbers(*place.pci_class(gpu)),
+    "DeviceGetNumaNode": lambda _n, _s, gpu, _a: str(place.numa_node(gpu)),
+    "DeviceGetGpuFabricInfo": _fabric,
     "DeviceGetUtilizationRates": _utilization,
     "DeviceGetEncoderUtilization": _codec,
     "DeviceGetDecoderUtilization": _codec,

@@ -33,6 +33,14 @@ _GENERATIONS = {
     "hopper": (9, (9, 0), 700_000, 1980, 5),
     "blackwell": (10, (10, 0), 1_000_000, 1965, 5),
 }
+_CAPABILITIES = {
+    **dict.fromkeys(("NVIDIA A2", "NVIDIA A10", "NVIDIA A16", "NVIDIA A40"), (8, 6)),
+    **dict.fromkeys(("NVIDIA RTX A6000", "NVIDIA RTX A5000"), (8, 6)),
+    **dict.fromkeys(("NVIDIA B300 SXM6 AC", "NVIDIA GB300"), (10, 3)),
+    "Thor iGPU": (11, 0),
+}
+"""Where a generation has several (NVIDIA's list of CUDA GPUs). The RTX boards of Blackwell are all 12.0."""
+
 _UNKNOWN_GENERATION = (0xFFFFFFFF, (0, 0), 250_000, 1500, 4)
 
 BRANDS = {"Tesla": 2, "Quadro": 1}
@@ -56,6 +64,13 @@ def total_memory_mib(product: str, device: catalog.Device) -> int:
 def generation(architecture: str) -> tuple[int, tuple[int, int], int, int, int]:
     """NVML architecture number, compute capability, power limit (mW), top SM clock (MHz), PCIe generation."""
     return _GENERATIONS.get(architecture, _UNKNOWN_GENERATION)
+
+
+def compute_capability(product: str, architecture: str) -> tuple[int, int]:
+    """CUDA compute capability, major and minor; (0, 0) where it is not known."""
+    if architecture == "blackwell" and " RTX " in product:
+        return 12, 0
+    return _CAPABILITIES.get(product, generation(architecture)[1])
 
 
 def instance_memory_mib(family: Family, profile: Profile, total_mib: int) -> int:

@@ -12,6 +12,7 @@ import msgspec
 from aliquot.backends.sim import codes, figures
 from aliquot.backends.sim.calls import GPU_ONLY, GPU_OR_MIG, IDENTITY, SYSTEM, Args, metric
 from aliquot.backends.sim.codes import Refused
+from aliquot.backends.sim.facts import facts
 from aliquot.backends.sim.hand import BadRequest, control, snapshot
 from aliquot.backends.sim.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.backends.sim.node import Session, SimNode
@@ -23,6 +24,8 @@ METRIC_CALLS = frozenset(figures.METRICS) | {
     *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
     *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
 }
+
+_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts}
 
 _DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS
 _NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS)
@@ -88,7 +91,7 @@ class Link:
             name = name if name.replace("_", "").isalnum() else "unknown"
             node.record(session, name, codes.NOT_SUPPORTED, more=',"implemented":false')
             return f"{codes.NOT_SUPPORTED}"
-        known = call in SYSTEM or call in _DEVICE_READS or call in METRIC_CALLS or call == "Snapshot"
+        known = call in SYSTEM or call in _DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
         gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
         rc, body = codes.SUCCESS, ""
         try:
@@ -102,8 +105,8 @@ class Link:
 
     def _body(self, session: Session, call: str, a: Args, text: str) -> str:
         node = self.node
-        if call == "Snapshot":
-            return "|" + msgspec.json.encode(snapshot(node)).decode()
+        if call in _WHOLE_NODE:
+            return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
         if call in SYSTEM:
             return SYSTEM[call](node, session, a, text)
         read = _DEVICE_READS.get(call)

@@ -189,17 +189,20 @@ API int nvmlDeviceGetPciInfo(handle h, struct pci_v2 *out) { return nvmlDeviceGe
 
 API int nvmlDeviceGetPciInfoExt(handle h, struct pci_ext *out)
 {
+    struct reply r;
     struct pci_v3 full;
     if (!out)
         return INVALID_ARGUMENT;
     if (out->version != (1u << 24 | sizeof *out))
         return VERSION_MISMATCH;
     int rc = nvmlDeviceGetPciInfo_v3(h, &full);
+    if (!rc)
+        rc = ask_device(&r, h, "DeviceGetPciClass");
     if (rc)
         return rc;
     out->domain = full.domain, out->bus = full.bus, out->device = full.device;
     out->id = full.id, out->subsystem = full.subsystem;
-    out->base_class = 3, out->sub_class = 2; /* a 3D controller */
+    out->base_class = (unsigned)r.number[0], out->sub_class = (unsigned)r.number[1];
     memcpy(out->bus_id, full.bus_id, sizeof out->bus_id);
     return SUCCESS;
 }

@@ -188,19 +188,6 @@ API int nvmlDeviceGetCpuAffinityWithinScope(handle h, unsigned size, unsigned lo
     return scope > 1 ? INVALID_ARGUMENT : nvmlDeviceGetCpuAffinity(h, size, out);
 }
 
-API int nvmlDeviceGetMemoryAffinity(handle h, unsigned size, unsigned long *out, unsigned scope)
-{
-    unsigned index;
-    if (!out || !size || scope > 1)
-        return INVALID_ARGUMENT;
-    int rc = nvmlDeviceGetIndex(h, &index);
-    if (rc)
-        return rc;
-    memset(out, 0, size * sizeof *out);
-    out[0] = 1;
-    return SUCCESS;
-}
-
 API int nvmlDeviceGetTopologyCommonAncestor(handle one, handle two, unsigned *level)
 {
     struct reply r;
