@@ -1,0 +1,48 @@
+"""Changing a node's labels, annotations and cordon without overwriting what somebody sets at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from aliquot.integrations.kubernetes.api.errors import ConflictError
+from aliquot.integrations.kubernetes.api.objects import KubeObject, Node
+from aliquot.integrations.kubernetes.operands import Marks, NodePatch
+
+K = TypeVar("K", bound=KubeObject)
+
+_ATTEMPTS = 8
+
+
+class NodeApi(Protocol):
+    """What is needed of the API server here."""
+
+    async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K: ...
+
+    async def patch(self, kind: type[K], name: str, body: dict[str, Any]) -> K: ...
+
+
+def marks(node: Node) -> Marks:
+    """What of a node pausing reads and writes."""
+    return Marks(node.metadata.labels, node.metadata.annotations, node.spec.unschedulable)
+
+
+async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePatch]) -> Node:
+    """Reads the node, asks ``change`` what to do about it and sends that, tied to what was read: if somebody changed
+    the node in between, it is read and ``change`` is asked again. The node as it is then. Raises ApiError;
+    ConflictError where the node did not hold still for several attempts.
+    """
+    attempt = 0
+    while True:
+        node = await api.get(Node, name)
+        patch = change(marks(node))
+        if not patch:
+            return node
+        try:
+            return await api.patch(Node, name, patch.body(node.metadata.resource_version))
+        except ConflictError:
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
+            await asyncio.sleep(0.05 * 2**attempt)
