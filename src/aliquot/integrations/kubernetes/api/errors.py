@@ -102,6 +102,12 @@ class ApiAwayError(ApiError):
     code = "KUBERNETES_AWAY"
 
 
+class BrokenError(ApiAwayError):
+    """The connection was there and broke before the answer: a connection that idled too long, or a server that ended.
+    What was asked may have been done.
+    """
+
+
 class Cause(msgspec.Struct, frozen=True):
     reason: str | None = None
     message: str | None = None
@@ -153,9 +159,9 @@ def from_status(said: Status, status: int, request: Request, *, retry_after: str
     return kind(brief, details=details, next_step=next_step, status=code, reason=reason, retry_after_s=wait)
 
 
-def away(request: Request, server: str, why: str) -> ApiAwayError:
+def away(request: Request, server: str, why: str, *, broke: bool = False) -> ApiAwayError:
     """The error for a request that got no answer from ``server``."""
-    return ApiAwayError(
+    return (BrokenError if broke else ApiAwayError)(
         f"the API server {server} did not answer ({request}): {why}", next_step=f"kubectl --server={server} version"
     )
 

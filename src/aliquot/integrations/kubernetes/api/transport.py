@@ -1,0 +1,242 @@
+"""Bytes to the API server and back: the one module that holds the HTTP library.
+
+TLS comes from the client library's reading of the kubeconfig. Added here: a bound for everything, TCP keep-alive (a
+watch only listens, so a peer that vanished is noticed by nothing else), a second try after a 401 with fresh
+credentials, certificates that are renewed on disk or by a plugin, and proxies as Go programs choose them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import socket
+import ssl
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+
+import httpx2
+import msgspec
+from lightkube.config.client_adapter import verify_cluster
+from lightkube.config.models import User
+from lightkube.core.exceptions import ConfigError as LibraryError
+
+from aliquot import __version__
+from aliquot.errors import ConfigError
+from aliquot.integrations.kubernetes.api.credentials import Credentials, credentials
+from aliquot.integrations.kubernetes.api.errors import Request, away
+from aliquot.integrations.kubernetes.api.kubeconfig import Access
+from aliquot.integrations.kubernetes.api.proxies import proxy_for
+
+USER_AGENT = f"aliquot/{__version__}"
+CHECK_FILES_S = 60.0
+_KEEP_ALIVE = (
+    (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
+    (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
+    (socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 30_000),
+    (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
+)
+_BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
+
+
+class Call(msgspec.Struct, frozen=True):
+    """One HTTP request. ``asked`` is the same in RBAC's words, for errors and counters."""
+
+    asked: Request
+    method: str
+    path: str
+    params: Mapping[str, str] = msgspec.field(default_factory=dict)
+    body: bytes | None = None
+    content_type: str = "application/json"
+
+
+class Answer(msgspec.Struct, frozen=True):
+    status: int
+    body: bytes
+    retry_after: str | None = None
+
+
+class Stream:
+    """An answer that goes on. ``body`` and ``chunks`` raise ApiAwayError when the connection breaks."""
+
+    def __init__(self, response: httpx2.Response, asked: Request, server: str) -> None:
+        self.status = response.status_code
+        self.retry_after: str | None = response.headers.get("Retry-After")
+        self._response = response
+        self._asked = asked
+        self._server = server
+
+    async def body(self) -> bytes:
+        """All of it."""
+        try:
+            return await self._response.aread()
+        except (httpx2.HTTPError, OSError) as error:
+            raise away(self._asked, self._server, _why(error), broke=True) from error
+
+    async def chunks(self) -> AsyncGenerator[bytes, None]:
+        try:
+            async for chunk in self._response.aiter_bytes():
+                yield chunk
+        except (httpx2.HTTPError, OSError) as error:
+            raise away(self._asked, self._server, _why(error), broke=True) from error
+
+
+class _Client:
+    """An HTTP client made with one set of certificates. Replaced, it is closed as soon as nobody uses it."""
+
+    def __init__(self, access: Access, certificate: tuple[str, str] | None) -> None:
+        self.certificate = certificate
+        self.stamps = _stamps(access)
+        self._retired = False
+        self._users = 0
+        transport = httpx2.AsyncHTTPTransport(
+            verify=_tls(access, certificate),
+            trust_env=False,
+            limits=httpx2.Limits(max_connections=64, max_keepalive_connections=4, keepalive_expiry=30),
+            proxy=proxy_for(access.server, access.proxy, os.environ),
+            socket_options=_KEEP_ALIVE,
+        )
+        # Every wait is bounded as a whole by asyncio.timeout, not read by read.
+        self.http = httpx2.AsyncClient(base_url=access.server, transport=transport, trust_env=False, timeout=None)
+
+    @asynccontextmanager
+    async def use(self) -> AsyncIterator[httpx2.AsyncClient]:
+        self._users += 1
+        try:
+            yield self.http
+        finally:
+            self._users -= 1
+            if self._retired and not self._users:
+                await self.http.aclose()
+
+    async def retire(self) -> None:
+        self._retired = True
+        if not self._users:
+            await self.http.aclose()
+
+
+class Transport:
+    """Sends calls. Raises ConfigError when it is made, afterwards ApiAwayError and UnauthorizedError only."""
+
+    def __init__(self, access: Access, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.server = access.server
+        self._access = access
+        self._credentials: Credentials = credentials(access)
+        self._clock = clock
+        self._checked_at = clock()
+        try:
+            self._client = _Client(access, None)
+        except (OSError, ValueError, httpx2.InvalidURL, LibraryError) as error:
+            raise ConfigError(
+                f"{access.source} does not lead to an API server: {_why(error)}",
+                next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
+            ) from error
+
+    async def send(self, call: Call, timeout_s: float) -> Answer:
+        """The whole answer, whatever its status, within ``timeout_s`` for the headers and as much for the rest."""
+        async with self.stream(call, timeout_s) as stream:
+            try:
+                async with asyncio.timeout(timeout_s):
+                    body = await stream.body()
+            except TimeoutError:
+                why = f"the answer was not complete within {timeout_s:g} s"
+                raise away(call.asked, self.server, why) from None
+            return Answer(stream.status, body, stream.retry_after)
+
+    @asynccontextmanager
+    async def stream(self, call: Call, timeout_s: float) -> AsyncIterator[Stream]:
+        """The answer as soon as its headers are here, which takes at most ``timeout_s``. A 401 is tried once more
+        where fresh credentials can be had.
+        """
+        async with AsyncExitStack() as stack:
+            response = await self._open(stack, call, timeout_s)
+            if response.status_code == 401 and await self._credentials.renew():
+                response = await self._open(stack, call, timeout_s)
+            yield Stream(response, call.asked, self.server)
+
+    async def aclose(self) -> None:
+        await self._client.retire()
+
+    async def _open(self, stack: AsyncExitStack, call: Call, timeout_s: float) -> httpx2.Response:
+        headers = await self._headers(call)
+        client = await self._current()
+        http = await stack.enter_async_context(client.use())
+        extensions = {"sni_hostname": self._access.server_name} if self._access.server_name else None
+        request = http.build_request(
+            call.method, call.path, params=call.params, content=call.body, headers=headers, extensions=extensions
+        )
+        try:
+            async with asyncio.timeout(timeout_s):
+                response = await http.send(request, stream=True)
+        except TimeoutError:
+            raise away(call.asked, self.server, f"no answer within {timeout_s:g} s") from None
+        except (httpx2.HTTPError, OSError) as error:
+            self._checked_at = float("-inf")  # perhaps the certificates on disk are new
+            raise away(call.asked, self.server, _why(error), broke=isinstance(error, _BROKEN)) from error
+        stack.push_async_callback(response.aclose)
+        return response
+
+    async def _headers(self, call: Call) -> list[tuple[str, str]]:
+        headers = [("User-Agent", USER_AGENT), ("Accept", "application/json"), *self._access.act_as]
+        # An answer that trickles in must not wait in a decompressor.
+        headers.append(("Accept-Encoding", "identity" if "watch" in call.params else "gzip"))
+        if call.body is not None:
+            headers.append(("Content-Type", call.content_type))
+        proof = await self._credentials.header()
+        return [*headers, ("Authorization", proof)] if proof else headers
+
+    async def _current(self) -> _Client:
+        """The client for the certificates of this moment. One that cannot be made leaves the former in place."""
+        client = self._client
+        stale = client.certificate != self._credentials.certificate
+        if not stale and self._clock() - self._checked_at >= CHECK_FILES_S:
+            self._checked_at = self._clock()
+            stale = client.stamps != _stamps(self._access)
+        if not stale:
+            return client
+        try:
+            self._client = _Client(self._access, self._credentials.certificate)
+        except (OSError, ValueError):
+            return client
+        await client.retire()
+        return self._client
+
+
+def _tls(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
+    user = access.user
+    if certificate is not None:
+        chain, key = (base64.b64encode(pem.encode()).decode() for pem in certificate)
+        user = User(client_cert_data=chain, client_key_data=key)
+    config = access.config
+    return verify_cluster(access.cluster, user, config.abs_file, trust_env=False)
+
+
+def _stamps(access: Access) -> tuple[tuple[int, int, int] | None, ...]:
+    """What the certificate files on disk look like: a change means that somebody renewed them."""
+    paths = (access.cluster.certificate_auth, access.user.client_cert, access.user.client_key)
+    return tuple(_stamp(path) for path in paths if path)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size
+
+
+def _why(error: BaseException) -> str:
+    """The operating system's words where there are some: the library's own are "All connection attempts failed"."""
+    deepest: BaseException | None = error
+    while deepest is not None:
+        if isinstance(deepest, ssl.SSLCertVerificationError):
+            return f"its certificate is not trusted: {deepest.verify_message}"
+        if isinstance(deepest, ssl.SSLError):
+            return f"TLS failed: {deepest.reason or deepest}"
+        if isinstance(deepest, OSError) and deepest.strerror:
+            return deepest.strerror + (f": {deepest.filename}" if deepest.filename else "")
+        deepest = deepest.__cause__ or deepest.__context__
+    return str(error) or type(error).__name__
