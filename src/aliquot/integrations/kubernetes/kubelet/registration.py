@@ -1,0 +1,41 @@
+"""Making one resource known to kubelet."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+
+from aliquot.integrations.kubernetes.kubelet.errors import KubeletAwayError, OfferError
+from aliquot.integrations.kubernetes.kubelet.protos import deviceplugin_pb2 as pb
+from aliquot.integrations.kubernetes.kubelet.protos.deviceplugin_grpc import RegistrationStub
+from aliquot.integrations.kubernetes.kubelet.resource_plugin import OPTIONS
+from aliquot.integrations.kubernetes.kubelet.sockets import channel
+
+KUBELET_SOCKET = "kubelet.sock"
+API_VERSION = "v1beta1"
+
+
+async def register(directory: str, endpoint: str, resource: str, timeout_s: float) -> None:
+    """Tell kubelet that ``endpoint``, a socket in its directory, serves a resource. Kubelet dials back before it
+    answers. Raises KubeletAwayError where it does not answer in time, OfferError where it refuses.
+    """
+    path = os.path.join(directory, KUBELET_SOCKET)
+    request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)
+    line = channel(path)
+    try:
+        # The deadline of a call does not cover the connecting.
+        async with asyncio.timeout(timeout_s):
+            await RegistrationStub(line).Register(request, timeout=timeout_s)
+    except (OSError, TimeoutError, StreamTerminatedError) as failure:
+        why = "it took too long" if isinstance(failure, TimeoutError) else str(failure)
+        raise KubeletAwayError(
+            f"kubelet does not answer on {path}: {why}", next_step="systemctl status kubelet"
+        ) from failure
+    except GRPCError as failure:
+        raise OfferError(
+            f"kubelet refused {resource}: {failure.message}", next_step="journalctl -u kubelet | grep device"
+        ) from failure
+    finally:
+        line.close()

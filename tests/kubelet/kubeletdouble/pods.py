@@ -1,0 +1,48 @@
+"""Pods as the double sees them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Protocol
+from uuid import uuid4
+
+
+@dataclass(frozen=True)
+class Container:
+    name: str
+    limits: dict[str, int] = field(default_factory=dict)
+    image: str = ""
+    command: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Pod:
+    name: str
+    containers: tuple[Container, ...]
+    namespace: str = "default"
+    uid: str = field(default_factory=lambda: str(uuid4()))
+
+
+@dataclass(frozen=True)
+class RunOptions:
+    """What a plugin's answers add to a container."""
+
+    envs: dict[str, str] = field(default_factory=dict)
+    mounts: tuple[tuple[str, str, bool], ...] = ()
+    devices: tuple[tuple[str, str, str], ...] = ()
+    annotations: dict[str, str] = field(default_factory=dict)
+    cdi_devices: tuple[str, ...] = ()
+
+
+class Runner(Protocol):
+    """Starts the containers of an admitted pod, for tests that want real ones."""
+
+    def start(self, pod: Pod, container: Container, options: RunOptions) -> None: ...
+
+    def stop(self, pod: Pod) -> None: ...
+
+
+class AdmissionError(Exception):
+    """The pod is rejected for good; ``reason`` is what its status says."""
+
+    reason = "UnexpectedAdmissionError"

@@ -1,0 +1,62 @@
+"""Make the gRPC modules from kubelet's ``.proto`` files, or with ``--check`` say whether they are up to date.
+
+Needs grpcio-tools 1.72.2 (protobuf 6.30): what a newer one makes does not load under an older protobuf.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+SOURCE = ROOT / "src"
+PROTOS = SOURCE / "aliquot/integrations/kubernetes/kubelet/protos"
+VERSION = "1.72.2"
+
+
+def build(target: Path) -> None:
+    """Write the modules below ``target``, in the package's folders. Raises SystemExit where the tools are missing."""
+    import grpc_tools  # noqa: F401
+
+    path = os.pathsep.join([str(Path(sys.executable).parent), os.environ.get("PATH", "")])
+    names = [str(p.relative_to(SOURCE)) for p in sorted(PROTOS.glob("*.proto"))]
+    outputs = [f"--{kind}_out={target}" for kind in ("python", "pyi", "grpclib_python")]
+    command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{SOURCE}", *outputs, *names]
+    subprocess.run(command, cwd=SOURCE, env=os.environ | {"PATH": path}, check=True)
+
+
+def differences(target: Path) -> list[str]:
+    """The names of modules that differ from what was just made below ``target``."""
+    made = target / PROTOS.relative_to(SOURCE)
+    names = (
+        {p.name for p in made.iterdir()}
+        | {p.name for p in PROTOS.glob("*_pb2*")}
+        | {p.name for p in PROTOS.glob("*_grpc.py")}
+    )
+    return sorted(n for n in names if _text(made / n) != _text(PROTOS / n))
+
+
+def _text(path: Path) -> str | None:
+    return path.read_text() if path.exists() else None
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--check", action="store_true", help="write nothing; exit 1 if a module is out of date")
+    if not parser.parse_args().check:
+        build(SOURCE)
+        return 0
+    with tempfile.TemporaryDirectory() as folder:
+        build(Path(folder))
+        stale = differences(Path(folder))
+    for name in stale:
+        print(f"{name}: out of date, run tools/build_protos.py")
+    return 1 if stale else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
