@@ -15,6 +15,7 @@ BAD_WITH_MIXED_MODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
 """Drivers with which no GPU workload is scheduled on a node that mixes MIG and full GPUs (gpu-operator issue 1361)."""
 
 GOOD_INSTEAD = "570.86.15"
+FIXED_IN = "570.172.08"
 
 
 def numbers(version: str) -> tuple[int, ...]:
@@ -39,17 +40,25 @@ def family_minimum(inventory: Inventory, gpu: Gpu) -> str | None:
     return inventory.family(gpu).driver_min if gpu.family else None
 
 
+def bad_with_mixed_modes(driver: str) -> str:
+    """What is wrong with a driver on a node that mixes MIG and full GPUs, as a sentence; empty if nothing is known."""
+    if driver not in BAD_WITH_MIXED_MODES:
+        return ""
+    return (
+        f"driver {driver} is known to be bad for nodes that mix MIG and full GPUs (GPU pods stay pending, gpu-operator "
+        f"issue 1361): NVIDIA recommends {GOOD_INSTEAD}, and {FIXED_IN} has it fixed"
+    )
+
+
 def _node(inventory: Inventory) -> tuple[str, ...]:
     driver, said = inventory.driver, []
     capable = [g for g in inventory.gpus if g.mig.capable]
     on = [g for g in inventory.gpus if g.mig.enabled]
     if older(driver, str(FLOOR)):
         said.append(f"driver {driver} is too old: R{FLOOR} is the oldest that can be driven")
-    if driver in BAD_WITH_MIXED_MODES and on and len(on) < len(inventory.gpus):
-        said.append(
-            f"driver {driver} is known to be bad for nodes that mix MIG and full GPUs, as this one does "
-            f"(GPU pods stay pending): NVIDIA recommends {GOOD_INSTEAD}"
-        )
+    if on and len(on) < len(inventory.gpus):
+        bad = bad_with_mixed_modes(driver)
+        said += [bad] if bad else []
     if numbers(driver)[:1] == (535,) and any(not g.mig.enabled for g in capable):
         said.append(
             f"driver {driver} lists no profiles while MIG mode is off: the catalog's tables are used for those GPUs"

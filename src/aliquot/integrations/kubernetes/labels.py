@@ -178,7 +178,8 @@ def _leading(some: tuple[Card, ...]) -> tuple[Card, ...]:
     def weight(group: list[Card]) -> tuple[bool, int, int]:
         return any(not card.enabled for card in group), len(group), -group[0].gpu.index
 
-    return tuple(max(groups.values(), key=weight))
+    chosen = max(groups.values(), key=weight)
+    return tuple(chosen)
 
 
 def _keyed(present: tuple[Card, ...], strategy: str) -> dict[str, str]:

@@ -5,7 +5,7 @@
   and devices that differ take the whole node's resources away: a pod that asks for ``nvidia.com/gpu`` under this
   strategy relies on every one being alike. What is wrong is said in a sentence.
 - ``mixed``: ``nvidia.com/gpu`` for GPUs without MIG mode, ``nvidia.com/mig-<profile>`` for MIG devices (``+`` written
-  ``.``), also of compute instance profiles (``nvidia.com/mig-1c.3g.20gb``; NVIDIA's plugin fails as a whole with those).
+  ``.``), also of compute instance profiles (``nvidia.com/mig-1c.3g.20gb``: NVIDIA's plugin fails as a whole on them).
   Each name and each device stands for itself: one that cannot be offered takes no other away.
 
 A GPU that containers cannot have (lost, passed through, vGPUs) takes no other away under any strategy.
