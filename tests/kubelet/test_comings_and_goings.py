@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import pytest
 from aliquot.integrations.kubernetes.kubelet.plugin import DevicePlugins
 from aliquot.integrations.kubernetes.resources import Offer, Resource
 from kubelet.conftest import ONE_G, QUICK, THREE_G, devices, go, offer, running, until
-from kubelet.kubeletdouble import Container, Kubelet, Pod
+from kubelet.kubeletdouble import AdmissionError, Container, Kubelet, Pod
 
 SOCKET = "aliquot-nvidia.com_mig-1g.5gb.sock"
 
@@ -60,8 +61,14 @@ def test_sockets_that_somebody_wipes_are_made_again(kubelet: Kubelet) -> None:
             await until(lambda: kubelet.allocatable == {ONE_G: 7})
             (kubelet.directory / SOCKET).unlink()
             await until((kubelet.directory / SOCKET).is_socket)
+
+            def admitted() -> bool:
+                with suppress(AdmissionError):  # until kubelet has the new socket
+                    return bool(kubelet.admit(Pod("a", (Container("main", {ONE_G: 1}),)))["main"].envs)
+                return False
+
+            await until(admitted)
             await until(lambda: kubelet.allocatable == {ONE_G: 7})
-            assert (await asyncio.to_thread(kubelet.admit, Pod("a", (Container("main", {ONE_G: 1}),))))["main"].envs
 
     go(scenario)
 

@@ -125,25 +125,26 @@ class Manager:
             if len(free) < count:
                 text = f"requested number of devices unavailable for {resource}. Requested: {count}"
                 raise AdmissionError(f"{text}, Available: {len(free)}")
-        if endpoint is None or endpoint.plugin is None:
+            plugin = None if endpoint is None else endpoint.plugin
+        if endpoint is None or plugin is None:
             raise AdmissionError(f"endpoint of {resource} has been stopped")
         try:
-            chosen = self._choose(endpoint, free, count)
-            answer = endpoint.plugin.allocate(chosen)
+            chosen = self._choose(endpoint, plugin, free, count)
+            answer = plugin.allocate(chosen)
         except grpc.RpcError as failure:
-            raise AdmissionError(
-                f"Allocate failed due to rpc error: {failure.details()}, which is unexpected"
-            ) from None
+            why = f"rpc error: {failure.details()}"
+            raise AdmissionError(f"Allocate failed due to {why}, which is unexpected") from None
+        except ValueError as failure:  # the connection was closed meanwhile
+            raise AdmissionError(f"Allocate failed due to {failure}, which is unexpected") from None
         with self._lock:
             self.entries.append(Entry(pod.uid, container.name, resource, self._by_node(resource, chosen), answer))
             self._save()
 
-    def _choose(self, endpoint: Endpoint, free: set[str], count: int) -> list[str]:
+    def _choose(self, endpoint: Endpoint, plugin: Plugin, free: set[str], count: int) -> list[str]:
         shuffled = self._random.sample(sorted(free), len(free))
         wished: list[str] = []
         if endpoint.options is not None and endpoint.options.get_preferred_allocation_available:
-            assert endpoint.plugin is not None
-            wished = [i for i in endpoint.plugin.preferred(shuffled, [], count) if i in free]
+            wished = [i for i in plugin.preferred(shuffled, [], count) if i in free]
         return list(dict.fromkeys(wished + shuffled))[:count]
 
     def _by_node(self, resource: str, ids: list[str]) -> dict[int, tuple[str, ...]]:
