@@ -12,7 +12,7 @@ import os
 from aliquot.errors import AliquotError
 
 NAME = "libnvidia-ml.so.1"
-SOURCES = ("wire.c", "handles.c", "device.c", "place.c", "memory.c", "monitor.c", "mig.c")
+SOURCES = ("wire.c", "handles.c", "access.c", "device.c", "place.c", "memory.c", "monitor.c", "mig.c")
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", f"-Wl,-soname,{NAME}")
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
@@ -36,6 +36,7 @@ def provide(root: str, name: str) -> str:
 
     built = _build(os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib"))
     shutil.copyfile(built, f"{path}.{os.getpid()}")
+    os.chmod(f"{path}.{os.getpid()}", 0o755)
     os.rename(f"{path}.{os.getpid()}", path)
     with open(f"{key_path}.{os.getpid()}", "w", encoding="utf-8") as file:
         file.write(key)

@@ -77,6 +77,9 @@ class Host:
         self._connections: set[socket.socket] = set()
         store.save(state)
         self.listener = bind(directory, "nvml.sock")
+        # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
+        os.chmod(directory, 0o755)
+        os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
         threading.Thread(target=self._accept, daemon=True).start()
 
     def _append(self, line: str) -> None:

@@ -1,8 +1,9 @@
 """One line in, one line out: ``call number ... [|text]`` is answered by ``code number ... [|text]``.
 
-``hello TOKEN`` joins (or opens) an NVML session; without one every driver call is answered UNINITIALIZED. ``bye``
-leaves it, ``Shutdown`` ends it for all its connections. ``control`` takes a JSON object and is what no driver offers:
-holding instances, acting by hand, faults, reboot (see ``hand``).
+``hello TOKEN [restricted]`` joins (or opens) an NVML session, without the right to change or list instances if so said;
+without a session every driver call is answered UNINITIALIZED. ``bye`` leaves it, ``Shutdown`` ends it for all its
+connections. ``control`` takes a JSON object and is what no driver offers: holding instances, acting by hand, faults,
+reboot (see ``hand``).
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ class Link:
         if call == "control":
             return self._control(text)
         if call == "hello":
-            return self._hello(words[1] if len(words) > 1 else "")
+            return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
         session = self.session
         if session is None or not self.node.is_open(session):
             if call != "DeviceReset":
@@ -71,10 +72,10 @@ class Link:
         except Refused as refusal:
             return str(refusal.code)
 
-    def _hello(self, token: str) -> str:
+    def _hello(self, token: str, restricted: bool) -> str:
         if not token or self.session is not None:
             return f"{codes.INVALID_ARGUMENT}"
-        self.session = self.node.join(token, self.pid, self.privileged)
+        self.session = self.node.join(token, self.pid, self.privileged and not restricted)
         return "0"
 
     def _read(self, session: Session, call: str, a: Args, text: str, words: list[str]) -> str:

@@ -71,30 +71,22 @@ API int nvmlSystemGetProcessName(unsigned pid, char *out, unsigned length)
 
 /* -- finding devices */
 
-API int nvmlDeviceGetCount_v2(unsigned *out)
-{
-    struct reply r;
-    if (!out)
-        return INVALID_ARGUMENT;
-    int rc = ask(&r, "DeviceGetCount");
-    if (!rc)
-        *out = (unsigned)r.number[0];
-    return rc;
-}
-
-API int nvmlDeviceGetCount(unsigned *out) { return nvmlDeviceGetCount_v2(out); }
-
 static int found(const struct reply *r, int rc, handle *out)
 {
-    if (!rc)
-        *out = make_handle(r->number[1] < 0 ? DEVICE : MIG_DEVICE, r->number[0], r->number[1], r->number[2]);
-    return rc;
+    if (rc)
+        return rc;
+    struct address a = {(int)r->number[0], (int)r->number[1], (int)r->number[2]};
+    if (!visible(&a))
+        return NOT_FOUND;
+    *out = make_handle(a.gi < 0 ? DEVICE : MIG_DEVICE, a.gpu, a.gi, a.ci);
+    return SUCCESS;
 }
 
 API int nvmlDeviceGetHandleByIndex_v2(unsigned index, handle *out)
 {
     struct reply r;
-    return out ? found(&r, ask(&r, "DeviceGetHandleByIndex %u", index), out) : INVALID_ARGUMENT;
+    int rc = out ? node_index(&index) : INVALID_ARGUMENT;
+    return rc ? rc : found(&r, ask(&r, "DeviceGetHandleByIndex %u", index), out);
 }
 
 API int nvmlDeviceGetHandleByIndex(unsigned index, handle *out) { return nvmlDeviceGetHandleByIndex_v2(index, out); }

@@ -439,18 +439,6 @@ API int nvmlDeviceGetMaxMigDeviceCount(handle h, unsigned *out)
     return rc;
 }
 
-API int nvmlDeviceGetMigDeviceHandleByIndex(handle h, unsigned index, handle *out)
-{
-    struct reply r;
-    struct address a;
-    if (!out || on_gpu(h, &a))
-        return INVALID_ARGUMENT;
-    int rc = ask(&r, "DeviceGetMigDeviceHandleByIndex " WORDS " %d", PLACE(a), (int)index);
-    if (!rc)
-        *out = make_handle(MIG_DEVICE, r.number[0], r.number[1], r.number[2]);
-    return rc;
-}
-
 API int nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle h, handle *out)
 {
     struct address a;

@@ -43,7 +43,6 @@
         return rc;                                                                \
     }
 
-NUMBER(unsigned, nvmlDeviceGetIndex, "DeviceGetIndex")
 NUMBER(unsigned, nvmlDeviceGetMinorNumber, "DeviceGetMinorNumber")
 NUMBER(unsigned, nvmlDeviceGetBrand, "DeviceGetBrand")
 NUMBER(unsigned, nvmlDeviceGetArchitecture, "DeviceGetArchitecture")

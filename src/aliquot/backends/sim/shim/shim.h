@@ -15,6 +15,7 @@ enum {
     UNINITIALIZED = 1,
     INVALID_ARGUMENT = 2,
     NOT_SUPPORTED = 3,
+    NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
     DRIVER_NOT_LOADED = 9,
     TIMEOUT = 10,
@@ -61,6 +62,13 @@ int device_text(handle h, const char *call, char *out, unsigned length);
 
 int copy_text(const struct reply *r, char *out, unsigned length);
 int unimplemented(const char *name);
+
+/* What this process may see (access.c): is a thing visible; the node's index from the caller's, INVALID_ARGUMENT past
+ * the last; is the process one without the right to change or list instances. */
+int visible(const struct address *a);
+int node_index(unsigned *index);
+int restricted(void);
+API int nvmlDeviceGetIndex(handle h, unsigned *out);
 
 int session_open(void);
 int session_close(void);

@@ -197,7 +197,7 @@ static int joined(const char *name)
         int fd = dial_or_revive();
         if (fd < 0)
             return -1;
-        snprintf(line, sizeof line, "hello %s\n", name);
+        snprintf(line, sizeof line, "hello %s%s\n", name, restricted() ? " restricted" : "");
         if (send_all(fd, line, strlen(line)) && receive_line(fd, line, sizeof line)) {
             if (!strcmp(line, "0"))
                 return fd;

@@ -1,0 +1,130 @@
+"""Containers by Podman and runc in a store of their own: nothing of the machine's own containers is touched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import sysconfig
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import pynvml
+
+IMAGE = "localhost/aliquot-test:1"
+_LIMITS = ("--ulimit", "nofile=1024:2048", "--ulimit", "nproc=4096:4096")
+"""Runtimes raise limits, which a root without CAP_SYS_RESOURCE may not."""
+
+_TIMEOUT_S = 120
+
+
+class Done(NamedTuple):
+    """What a container came to."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Podman:
+    """A container engine that reads CDI files from ``cdi`` alone. ``directory`` holds its store; ``close`` ends it.
+
+    Containers see this machine's programs and this Python with nvidia-ml-py, read-only: ``run("python3", ...)``.
+    """
+
+    def __init__(self, directory: Path, cdi: Path | None = None) -> None:
+        self.directory = directory
+        self.cdi = cdi or directory / "cdi"
+        self.cdi.mkdir(parents=True, exist_ok=True)
+        self._image = False
+        self._env = {**os.environ, "CONTAINERS_CONF": str(self._settings())}
+
+    def run(
+        self,
+        *words: str,
+        devices: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        mounts: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Run a container to its end. ``devices`` are CDI names (``nvidia.com/gpu=...``); ``mounts`` read-only folders
+        by their place in the container.
+        """
+        self._build()
+        line = ["run", "--rm", "--network", "none", *_LIMITS, *options]
+        line += [word for name in devices for word in ("--device", name)]
+        line += [word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")]
+        places = system() | dict(mounts or {})
+        line += [word for inside, host in places.items() for word in ("--volume", f"{host}:{inside}:ro")]
+        return self._podman(*line, IMAGE, *words)
+
+    def close(self) -> None:
+        """Take the store away, containers that still run with it."""
+        self._podman("rm", "--all", "--force", "--time", "0")
+        self._podman("rmi", "--all", "--force")
+        for name in ("root", "runroot", "run", "image"):
+            shutil.rmtree(self.directory / name, ignore_errors=True)
+
+    def _settings(self) -> Path:
+        path = self.directory / "containers.conf"
+        path.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n')
+        return path
+
+    def _build(self) -> None:
+        if self._image:
+            return
+        folder = self.directory / "image"
+        folder.mkdir(exist_ok=True)
+        shutil.copy(shutil.which("busybox") or "busybox", folder / "busybox")
+        (folder / "Containerfile").write_text("FROM scratch\nCOPY busybox /bin/sh\nCOPY busybox /bin/busybox\n")
+        done = self._podman("build", "--network", "none", "--tag", IMAGE, str(folder))
+        if done.code:
+            raise RuntimeError(f"podman build: {done.err}")
+        self._image = True
+
+    def _podman(self, *words: str) -> Done:
+        # Podman 4 reads CDI files from /etc/cdi and /var/run/cdi alone. In a mount namespace of its own it finds ours
+        # there, has a /run of its own, and sees nothing of the machine's.
+        run = self.directory / "run"
+        (run / "cdi").mkdir(parents=True, exist_ok=True)
+        bind = 'mount --bind "$0" /run && mount --bind "$1" /run/cdi && shift && '
+        bind += "{ [ ! -d /etc/cdi ] || mount -t tmpfs none /etc/cdi; } && "
+        store = ["--root", str(self.directory / "root"), "--runroot", str(self.directory / "runroot")]
+        engine = ["podman", *store, "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words]
+        line = ["unshare", "--mount", "sh", "-c", f'{bind}exec "$@"', str(run), str(self.cdi), *engine]
+        done = subprocess.run(line, capture_output=True, text=True, env=self._env, timeout=_TIMEOUT_S)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+
+def system() -> dict[str, str]:
+    """What makes this machine's programs run in an empty image: its folders by their place in the container."""
+    places = {path: os.path.realpath(path) for path in ("/usr", "/lib", "/lib64", "/etc/alternatives")}
+    places["/opt/nvml/pynvml.py"] = str(pynvml.__file__)
+    base = sys.base_prefix
+    if not base.startswith("/usr/"):
+        places[base] = base
+    return {inside: host for inside, host in places.items() if os.path.exists(host)}
+
+
+def python() -> str:
+    """The path of this Python in a container."""
+    return os.path.join(sys.base_prefix, "bin", f"python{sysconfig.get_python_version()}")
+
+
+def unusable(directory: Path) -> str:
+    """Why containers cannot run here; "" if they can."""
+    absent = [name for name in ("podman", "runc", "busybox", "unshare") if shutil.which(name) is None]
+    if absent:
+        return f"{', '.join(absent)} not installed (Debian: apt-get install podman runc busybox-static)"
+    if os.geteuid():
+        return "containers need root"
+    engine = Podman(directory)
+    try:
+        done = engine.run("/bin/busybox", "true")
+    except (RuntimeError, subprocess.SubprocessError) as error:
+        return str(error).strip()
+    finally:
+        engine.close()
+    return "" if done.code == 0 else f"podman does not run here: {done.err.strip()[-300:]}"
