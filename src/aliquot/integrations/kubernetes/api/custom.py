@@ -13,8 +13,10 @@ class MigSpec(Part, frozen=True):
 
 
 class MigManagerConfig(Part, frozen=True):
+    """``default`` None: not said. Empty: nodes without the label get none."""
+
     name: str = ""
-    default: str = ""
+    default: str | None = None
 
 
 class MigManagerSpec(Part, frozen=True):
@@ -26,9 +28,19 @@ class MigManagerSpec(Part, frozen=True):
     env: tuple[EnvVar, ...] = ()
 
 
+class Switch(Part, frozen=True):
+    """``enabled`` None: not said."""
+
+    enabled: bool | None = None
+
+
 class ClusterPolicySpec(Part, frozen=True):
     mig: MigSpec = MigSpec()
     mig_manager: MigManagerSpec = MigManagerSpec()
+    device_plugin: Switch = Switch()
+    gfd: Switch = Switch()
+    driver: Switch = Switch()
+    cdi: Switch = Switch()
 
 
 class ClusterPolicyStatus(Part, frozen=True):

@@ -1,0 +1,265 @@
+"""The cluster's one controller: passes ClusterPolicy on to the agents, and tells the agent's DaemonSet its nodes.
+
+Level-triggered: whatever happened, what is written is the difference between what should be and what is, so that an
+idle cluster sees no writes. Several may run; the one that holds the Lease writes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+
+from aliquot.config import settings, settings_text
+from aliquot.config.settings import Layer, Settings
+from aliquot.controller import nodes, settings_from
+from aliquot.controller.log import log, start
+from aliquot.controller.settings_from import Told
+from aliquot.controller.shelf import Shelf
+from aliquot.controller.tally import CONTENT_TYPE, Tally
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
+from aliquot.integrations.kubernetes.api.lease import Leader, LeaseTiming
+from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap, Node, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.operands import NodePatch
+
+LEASE = "aliquot-controller"
+LEASE_TIMING = LeaseTiming()
+NOTES_KEY = "notes"
+GATHER_S = 0.1
+"""Several changes that come together are answered once."""
+RETRY_S = (1.0, 60.0)
+"""The first and the longest pause before what failed is tried again; doubling."""
+
+Page = Callable[[], tuple[int, str, bytes]]
+Serve = Callable[[Mapping[str, Page], int], Awaitable[Callable[[], Awaitable[None]]]]
+"""Serves pages by path on a port until what it returns is called."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the command line says. ``port`` -1 serves nothing."""
+
+    kubeconfig: str | None = None
+    namespace: str | None = None
+    identity: str | None = None
+    port: int = 8080
+    debug: bool = False
+
+
+def run(options: Options, serve: Serve | None = None) -> int:
+    """Runs until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    start(debug=options.debug)
+    return asyncio.run(_main(options, serve))
+
+
+async def _main(options: Options, serve: Serve | None) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Api.connect(options.kubeconfig, namespace=options.namespace) as api:
+        controller = Controller(api, identity=options.identity)
+        close = await serve(controller.pages, options.port) if serve is not None and options.port >= 0 else None
+        work = asyncio.create_task(controller.run())
+        waiting = asyncio.create_task(stop.wait())
+        await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, waiting):
+            task.cancel()
+        results = await asyncio.gather(work, waiting, return_exceptions=True)
+        if close is not None:
+            await close()
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return 0
+
+
+class Controller:
+    """``pages`` are what it answers over HTTP, by path; ``tally.written`` counts what it wrote."""
+
+    def __init__(self, api: Api, *, identity: str | None = None, timing: LeaseTiming = LEASE_TIMING) -> None:
+        self.api = api
+        self.tally = Tally()
+        self.leader = Leader(api, LEASE, identity=identity, timing=timing, on_change=self._led)
+        self.nodes: Shelf[Node] = Shelf(Node, self._nodes_changed, log.warning)
+        self.policies: Shelf[ClusterPolicy] = Shelf(ClusterPolicy, self._all_changed, log.warning)
+        self.devices: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, self._all_changed, log.warning)
+        self.settings: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, log.warning)
+        self.effective: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, log.warning)
+        self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+        self._wake = asyncio.Event()
+        self._dirty: set[str] = set()
+        self._seen: dict[str, object] = {}
+        self._said: tuple[str, ...] = ()
+
+    async def run(self) -> None:
+        """For ever. Raises only what no retry cures."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.nodes.follow(self.api))
+            group.create_task(self.policies.follow(self.api))
+            group.create_task(self.devices.follow(self.api))
+            group.create_task(self.settings.follow(self.api, name=names.SETTINGS_MAP))
+            group.create_task(self.effective.follow(self.api, name=names.EFFECTIVE_MAP))
+            async with self.leader:
+                await self._work()
+
+    # -- events
+
+    def _led(self, leading: bool) -> None:
+        log.info("%s the controller", "this is" if leading else "somebody else is")
+        self.tally.led(leading)
+        self._all_changed(set())
+
+    def _all_changed(self, _: set[str]) -> None:
+        self._dirty |= set(self.nodes.items)
+        self._wake.set()
+
+    def _nodes_changed(self, changed: set[str]) -> None:
+        """A heartbeat is no reason to look at a node again."""
+        for name in changed:
+            node = self.nodes.items.get(name)
+            seen = None if node is None else (node.metadata.labels, node.metadata.annotations)
+            if seen != self._seen.get(name, ()):
+                self._seen[name] = seen
+                self._dirty.add(name)
+                self._wake.set()
+            if node is None:
+                self._seen.pop(name, None)
+
+    @property
+    def known(self) -> bool:
+        """Everything was read once."""
+        return all(shelf.known for shelf in (self.nodes, self.policies, self.devices, self.settings, self.effective))
+
+    # -- work
+
+    async def _work(self) -> None:
+        pause = RETRY_S[0]
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(GATHER_S)
+            self._wake.clear()
+            if not self.leader.is_leader or not self.known:
+                continue
+            if await self._reconcile():
+                pause = RETRY_S[0]
+            else:
+                asyncio.get_running_loop().call_later(pause, self._wake.set)
+                pause = min(pause * 2, RETRY_S[1])
+
+    async def _reconcile(self) -> bool:
+        """False if something has to be tried again."""
+        told = self._told()
+        value, faults = self._merged(told)
+        self._say((*told.notes, *faults))
+        done = await self._publish(told, faults)
+        wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
+        reserved = nodes.reserved(self.devices.items.values())
+        dirty, self._dirty = self._dirty, set()
+        self.tally.nodes(len(self.nodes.items))
+        for name in sorted(dirty):
+            node = self.nodes.items.get(name)
+            if node is None:
+                continue
+            patch = nodes.patch(node, wanted, reserved.get(name, ()))
+            if patch and not await self._change(node, patch):
+                self._dirty.add(name)
+                done = False
+        return done
+
+    def _told(self) -> Told:
+        policy = settings_from.choose(self.policies.items.values())
+        return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
+
+    def _merged(self, told: Told) -> tuple[Settings, tuple[str, ...]]:
+        """The settings of all nodes, and what is wrong with the settings ConfigMap, which then says nothing."""
+        found = self.settings.items.get(names.SETTINGS_MAP)
+        text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
+        try:
+            ours = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
+        except AliquotError as error:
+            return settings.merge((told.layer,)), error.details or (error.brief,)
+        return settings.merge((ours, told.layer)), ()
+
+    def _say(self, sentences: tuple[str, ...]) -> None:
+        for sentence in sentences:
+            if sentence not in self._said:
+                log.warning("%s", sentence)
+        self._said = sentences
+
+    async def _publish(self, told: Told, faults: tuple[str, ...]) -> bool:
+        """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
+        itself: what it says must hold even while no controller runs.
+        """
+        notes = "".join(f"{sentence}\n" for sentence in (*told.notes, *faults))
+        data = {names.SETTINGS_KEY: settings_text.to_text(told.layer)} | ({NOTES_KEY: notes} if notes else {})
+        found = self.effective.items.get(names.EFFECTIVE_MAP)
+        if found is None and not told.layer.values and not notes:
+            return True
+        if found is not None and found.data == data:
+            return True
+        body = _effective(data, found)
+        log.info("publishing what %s says in ConfigMap %s", told.layer.source, names.EFFECTIVE_MAP)
+        try:
+            if found is None:
+                written = await self.api.create(ConfigMap, body)
+            else:
+                written = await self.api.patch(ConfigMap, names.EFFECTIVE_MAP, body)
+        except (ConflictError, NotFoundError):
+            return False
+        except ApiError as error:
+            return self._failed("settings", error)
+        self.effective.items[names.EFFECTIVE_MAP] = written
+        self.tally.wrote("settings")
+        return True
+
+    async def _change(self, node: Node, patch: NodePatch) -> bool:
+        """Writes a node, unless somebody else changed it since: then its event brings it here again."""
+        if not self.leader.is_leader:
+            return True
+        try:
+            written = await self.api.patch(Node, node.name, patch.body(node.metadata.resource_version))
+        except (ConflictError, NotFoundError):
+            return True
+        except ApiError as error:
+            return self._failed("node", error)
+        log.info("node %s: %s", node.name, _sentence(patch))
+        self.nodes.items[node.name] = written
+        self.tally.wrote("node")
+        return True
+
+    def _failed(self, what: str, error: ApiError) -> bool:
+        log.warning("%s", "; ".join((error.brief, *error.details)))
+        self.tally.failed(what)
+        return False
+
+    # -- pages
+
+    def _healthz(self) -> tuple[int, str, bytes]:
+        return 200, "text/plain", b"ok\n"
+
+    def _readyz(self) -> tuple[int, str, bytes]:
+        """Not ready: not everything was read yet, or the API server is away. One that does not lead is ready."""
+        shelves = (self.nodes, self.policies, self.devices, self.settings, self.effective)
+        away = next((shelf.away for shelf in shelves if shelf.away), "")
+        if away or not self.known:
+            return 503, "text/plain", f"{away or 'not everything was read yet'}\n".encode()
+        return 200, "text/plain", b"ok\n"
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE, self.tally.page()
+
+
+def _effective(data: dict[str, str], found: ConfigMap | None) -> dict[str, Any]:
+    """The ConfigMap, or the merge patch that makes it so; keys of former times go."""
+    stale = {key: None for key in (found.data if found is not None else {}) if key not in data}
+    labels = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "controller"}
+    return {"metadata": {"name": names.EFFECTIVE_MAP, "labels": labels}, "data": data | stale}
+
+
+def _sentence(patch: NodePatch) -> str:
+    changed = patch.labels | patch.annotations
+    return ", ".join(f"{name} removed" if value is None else f"{name}={value}" for name, value in changed.items())

@@ -1,0 +1,60 @@
+"""What the controller knows of one kind, kept by a watch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
+from aliquot.integrations.kubernetes.api.objects import KubeObject
+from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, Timing, watch
+
+T = TypeVar("T", bound=KubeObject)
+
+KIND_TIMING = Timing(refused_s=15)
+"""A kind that is not installed is asked for again this often, in seconds."""
+
+
+class Shelf(Generic[T]):
+    """``known`` is True once it is clear what there is; a kind that the cluster does not have is clear, too: nothing.
+    ``away`` is why the API server cannot be asked, "" if it can. ``changed`` is called with the names of objects that
+    came, changed or went.
+    """
+
+    def __init__(self, kind: type[T], changed: Callable[[set[str]], None], say: Callable[[str], None]) -> None:
+        self.kind = kind
+        self.items: dict[str, T] = {}
+        self.known = False
+        self.away = ""
+        self._changed = changed
+        self._say = say
+
+    async def follow(self, api: Api, *, name: str | None = None) -> None:
+        """For ever: everything of the kind (in the client's namespace), or the one object of that name."""
+        changes = watch(api, self.kind, name=name, timing=KIND_TIMING, report=self._report)
+        async for change in changes:
+            match change:
+                case Listed(items):
+                    self._replace({item.name: item for item in items})
+                case Put(item):
+                    self.items[item.name] = item
+                    self._changed({item.name})
+                case Deleted(item):
+                    self.items.pop(item.name, None)
+                    self._changed({item.name})
+
+    def _replace(self, items: dict[str, T]) -> None:
+        names = set(self.items) | set(items)
+        self.items, self.known = items, True
+        self._changed(names)
+
+    def _report(self, error: ApiError | None) -> None:
+        if isinstance(error, NotFoundError):
+            self.away = ""
+            if not self.known or self.items:
+                self._replace({})
+            return
+        before, self.away = self.away, "" if error is None else error.brief
+        if self.away != before:
+            self._say(self.away or f"{self.kind.TYPE} can be read again")
