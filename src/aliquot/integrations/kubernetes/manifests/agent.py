@@ -1,0 +1,120 @@
+"""The agent's DaemonSet: one privileged pod on every node whose GPUs can be partitioned."""
+
+from __future__ import annotations
+
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, Object, Values, labels, metadata
+
+FALLBACK_FILE = "/mig-parted-config-default/config.yaml"
+CLIENTS_FILE = "/gpu-clients/clients.yaml"
+HOST = "/host"
+
+
+def daemon_set(values: Values) -> Object:
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": metadata(AGENT, "agent", values.namespace),
+        "spec": {
+            "selector": {"matchLabels": {"app": AGENT}},
+            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
+            "template": {"metadata": {"labels": labels("agent", AGENT)}, "spec": _pod(values)},
+        },
+    }
+
+
+def _pod(values: Values) -> Object:
+    return {
+        "serviceAccountName": AGENT_ACCOUNT,
+        "priorityClassName": "system-node-critical",
+        "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "hostPID": True,
+        "terminationGracePeriodSeconds": 60,
+        "containers": [_container(values)],
+        "volumes": _volumes(values),
+    }
+
+
+def _container(values: Values) -> Object:
+    return {
+        "name": AGENT,
+        "image": values.image,
+        "imagePullPolicy": "IfNotPresent",
+        "args": ["agent", f"--port={values.port}"],
+        "env": environment(values),
+        "ports": [{"name": "http", "containerPort": values.port}],
+        "startupProbe": probe("/healthz", 5, 60),
+        "livenessProbe": probe("/healthz", 20, 3),
+        "readinessProbe": probe("/readyz", 10, 3),
+        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
+        "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
+        "volumeMounts": _mounts(),
+    }
+
+
+def probe(path: str, period_s: int, failures: int) -> Object:
+    return {
+        "httpGet": {"path": path, "port": "http"},
+        "periodSeconds": period_s,
+        "timeoutSeconds": 5,
+        "failureThreshold": failures,
+    }
+
+
+def environment(values: Values) -> list[Object]:
+    """The variables of NVIDIA's MIG manager, under their names."""
+    fields = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+    plain = {
+        "HOST_ROOT_MOUNT": HOST,
+        "DEFAULT_CONFIG_FILE": FALLBACK_FILE,
+        "GPU_CLIENTS_FILE": CLIENTS_FILE,
+        "DEFAULT_GPU_CLIENTS_NAMESPACE": values.namespace,
+        "MIG_STRATEGY": values.strategy,
+        "WITH_REBOOT": values.with_reboot,
+        "WITH_SHUTDOWN_HOST_GPU_CLIENTS": values.stop_host_clients,
+        "CDI_ENABLED": values.cdi,
+        "NVIDIA_CDI_HOOK_PATH": values.cdi_hook,
+    }
+    found: list[Object] = [{"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in fields.items()]
+    return found + [{"name": name, "value": value} for name, value in plain.items()]
+
+
+PATHS = (
+    ("host", "/", HOST, True, "driver libraries and nvidia-smi, wherever the driver lives; the host's D-Bus socket"),
+    ("dev", "/dev", "/dev", False, "/dev/nvidia* and /dev/nvidia-caps/*, which come and go with MIG devices"),
+    ("sys", "/sys", "/sys", False, "PCI functions, NUMA nodes, reset"),
+    ("cdi", "/var/run/cdi", "/var/run/cdi", False, "the CDI specification, written anew after each change"),
+    ("device-plugins", "/var/lib/kubelet/device-plugins", "", False, "sockets between kubelet and the device plugin"),
+    ("pod-resources", "/var/lib/kubelet/pod-resources", "", True, "kubelet's word on which pod has which device"),
+    ("state", "/var/lib/aliquot", "", False, "the journal: what was about to be done survives the pod"),
+    ("run", "/run/aliquot", "", False, "the lock: one writer per node, whether in a pod or on the host"),
+)
+"""Host paths: volume, path on the host, path in the pod (empty: the same), read-only, why."""
+
+_MADE = ("cdi", "state", "run")
+"""What is made where it is missing. kubelet makes its own."""
+
+
+def _mounts() -> list[Object]:
+    found: list[Object] = []
+    for name, host, inside, read_only, _ in PATHS:
+        mount: Object = {"name": name, "mountPath": inside or host}
+        if read_only:
+            mount["readOnly"] = True
+        if name == "host":
+            mount["mountPropagation"] = "HostToContainer"
+        found.append(mount)
+    for name, path in (("mig-parted-config-default", FALLBACK_FILE), ("gpu-clients", CLIENTS_FILE)):
+        found.append({"name": name, "mountPath": path.rpartition("/")[0], "readOnly": True})
+    return found
+
+
+def _volumes(values: Values) -> list[Object]:
+    found: list[Object] = []
+    for name, host, _, _, _ in PATHS:
+        kind = "DirectoryOrCreate" if name in _MADE else "Directory"
+        found.append({"name": name, "hostPath": {"path": host, "type": kind}})
+    for name, source in (("mig-parted-config-default", names.DEFAULT_CONFIG_MAP), ("gpu-clients", values.clients_map)):
+        found.append({"name": name, "configMap": {"name": source, "optional": True}})
+    return found

@@ -1,0 +1,120 @@
+"""Every right that the agent and the controller have in the cluster, each with the reason for it: the one table.
+
+RBAC cannot say "its own node"; what it leaves too wide, ``admission.py`` narrows. What is not here is refused.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER
+
+CLUSTER, OWN, DEFAULT = "cluster", "own namespace", "namespace default"
+"""Where a right holds."""
+
+EFFECTIVE_MAP = "aliquot-effective"
+LEASE = "aliquot-controller"
+
+
+class Right(msgspec.Struct, frozen=True):
+    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for the objects ``named`` or for all.
+
+    ``narrowed`` says what the admission policies leave of it.
+    """
+
+    who: str
+    where: str
+    group: str
+    resource: str
+    verbs: tuple[str, ...]
+    why: str
+    named: tuple[str, ...] = ()
+    narrowed: str = ""
+
+
+_READ = ("get", "list", "watch")
+
+RIGHTS = (
+    Right(
+        AGENT_ACCOUNT, CLUSTER, "", "nodes", _READ,
+        "the wish (nvidia.com/mig.config), pauses and the cordon are read from its own node",
+    ),
+    Right(
+        AGENT_ACCOUNT, CLUSTER, "", "nodes", ("patch",),
+        "labels of what the GPUs are, status annotations, pauses, the cordon",
+        narrowed="its own node; labels nvidia.com/* except mig.config, annotations aliquot.dev/*, the cordon",
+    ),
+    Right(
+        AGENT_ACCOUNT, CLUSTER, "", "pods", ("get", "list", "watch"),
+        "who holds an instance, whether paused operands are gone",
+    ),
+    Right(
+        AGENT_ACCOUNT, CLUSTER, "", "pods", ("delete",),
+        "validators run again after a change; holders under the policy force",
+        narrowed="pods of its own node",
+    ),
+    Right(
+        AGENT_ACCOUNT, CLUSTER, "", "pods/eviction", ("create",),
+        "holders under the policy drain, budgets respected",
+        narrowed="not in kube-system; which node a pod is on is not known to an admission policy here",
+    ),
+    Right(
+        AGENT_ACCOUNT, OWN, "", "configmaps", _READ,
+        "named configs, the list of host services, the settings",
+    ),
+    Right(
+        AGENT_ACCOUNT, OWN, "", "configmaps", ("create", "patch"),
+        "the configs that were generated for its node are published",
+        narrowed="<node>-mig-config of its own node",
+    ),
+    Right(
+        AGENT_ACCOUNT, DEFAULT, "", "events", ("create",),
+        "events about its node, which Kubernetes keeps in the namespace default",
+        narrowed="events about its own node",
+    ),
+    Right(
+        CONTROLLER, CLUSTER, "", "nodes", _READ,
+        "which nodes have GPUs that can be partitioned",
+    ),
+    Right(
+        CONTROLLER, CLUSTER, "", "nodes", ("patch",),
+        "where no GPU Operator does: the deploy label, the first named config; GPUs that belong to others",
+        narrowed="these two labels and one annotation",
+    ),
+    Right(
+        CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", _READ,
+        "settings of clusters that have the GPU Operator",
+    ),
+    Right(
+        CONTROLLER, CLUSTER, "devices.harvesterhci.io", "sriovgpudevices", _READ,
+        "GPUs whose virtual functions Harvester manages are out of bounds",
+    ),
+    Right(
+        CONTROLLER, OWN, "", "configmaps", _READ,
+        "the settings ConfigMap, and what was published before",
+    ),
+    Right(
+        CONTROLLER, OWN, "", "configmaps", ("create",),
+        "the effective settings are published for the first time",
+        narrowed=f"{EFFECTIVE_MAP} alone",
+    ),
+    Right(
+        CONTROLLER, OWN, "", "configmaps", ("patch",),
+        "the effective settings are published",
+        named=(EFFECTIVE_MAP,),
+    ),
+    Right(
+        CONTROLLER, OWN, "coordination.k8s.io", "leases", ("create",),
+        "one of several controllers leads",
+        narrowed=f"{LEASE} alone",
+    ),
+    Right(
+        CONTROLLER, OWN, "coordination.k8s.io", "leases", ("get", "patch"),
+        "one of several controllers leads",
+        named=(LEASE,),
+    ),
+)  # fmt: skip
+
+
+def of(who: str, where: str) -> tuple[Right, ...]:
+    return tuple(right for right in RIGHTS if right.who == who and right.where == where)

@@ -1,0 +1,63 @@
+"""Make deploy/kubernetes and deploy/helm/aliquot from the description in the package.
+
+Usage: python tools/build_manifests.py [--check]     exit 1 if --check finds a difference
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from tools import chart
+from tools.yaml_text import Text
+
+from aliquot.integrations.kubernetes.manifests import bundle
+from aliquot.integrations.kubernetes.manifests.notes import notes
+from aliquot.integrations.kubernetes.manifests.values import Values
+
+DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
+HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/manifests: change it there.\n"
+
+
+def manifests() -> dict[str, str]:
+    """The files of deploy/kubernetes."""
+    found = {}
+    for name, objects in bundle.files(Values()).items():
+        text = Text()
+        found[f"kubernetes/{name}.yaml"] = HEAD + "---\n".join(
+            text.dump(text.annotate(item, notes(item))) for item in objects
+        )
+    return found
+
+
+def files() -> dict[str, str]:
+    """Every made file below deploy/, by its path."""
+    return manifests() | {f"helm/aliquot/{name}": text for name, text in chart.files().items()}
+
+
+def present() -> set[str]:
+    found = [*(DEPLOY / "kubernetes").rglob("*.yaml"), *(DEPLOY / "helm").rglob("*")]
+    return {str(path.relative_to(DEPLOY)) for path in found if path.is_file()}
+
+
+def main() -> int:
+    wanted = files()
+    extra = present() - set(wanted)
+    if "--check" in sys.argv[1:]:
+        stale = [n for n, text in wanted.items() if not (DEPLOY / n).is_file() or (DEPLOY / n).read_text() != text]
+        lines = [f"differs: {name}" for name in stale] + [f"not made here: {name}" for name in sorted(extra)]
+        print("\n".join(lines) or "deploy is current")
+        return 1 if lines else 0
+    for name in extra:
+        (DEPLOY / name).unlink()
+    for name, text in wanted.items():
+        (DEPLOY / name).parent.mkdir(parents=True, exist_ok=True)
+        (DEPLOY / name).write_text(text)
+    print(f"wrote {len(wanted)} files")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
