@@ -1,0 +1,256 @@
+"""What to do next, from what is. Pure: the same observation and memory give the same step.
+
+The agent does one step, looks again at everything and asks again, so that no step relies on the one before it and a
+kill between any two leaves nothing that the next look does not see. A look leads to one of four ends:
+
+    no wish           give back what is paused, say so, rest
+    something wrong   give back what is paused, state failed with the reason, rest until it may be tried again
+    nothing to do     publish, give back, state success, rest
+    a change          holders, pause, await, stop services, apply, and from there to one of the ends above
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.agent import holders, phrases
+from aliquot.agent.observation import Memory, Observation
+from aliquot.agent.status import FAILED, NO_WISH, PENDING, REBOOTING, SUCCESS, Status
+from aliquot.agent.steps import (
+    Apply,
+    AwaitOperands,
+    Evict,
+    Pause,
+    Publish,
+    Reboot,
+    Rest,
+    Restore,
+    StartServices,
+    Step,
+    StopServices,
+    Tell,
+    Withdraw,
+)
+from aliquot.agent.wish import Trouble
+from aliquot.integrations.kubernetes.operands import concerned, pause, restore
+from aliquot.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.plan import Plan
+
+REBOOT_PATIENCE_S = 600.0
+"""How long a machine may take to go down before the reboot counts as refused."""
+HOLDERS_POLL_S = 5.0
+
+
+def decide(o: Observation, m: Memory) -> Step:
+    """The next step."""
+    if not o.settings.manage:
+        return _look_on(o, m)
+    if o.label is None:
+        return _no_wish(o, m)
+    trouble = o.trouble or (o.wish.trouble if o.wish else None)
+    if trouble is not None:
+        return _fail(o, m, trouble)
+    if m.failed is not None and m.attempt == o.attempt and o.now < m.retry_at:
+        return _fail(o, m, m.failed)
+    plan = o.plan
+    assert plan is not None, "a wish without trouble has a plan"
+    if not plan.actions and not plan.blocked and not plan.reboots:
+        return _done(o, m)
+    return _change(o, m, plan)
+
+
+def key(o: Observation) -> str:
+    """What labels, plugins and CDI follow: the GPUs as they are, and how they are to be named."""
+    if o.inventory is None:
+        return ""
+    lost = ",".join(g.pci for g in o.inventory.gpus if g.lost)
+    return f"{o.inventory.fingerprint}/{lost}/{o.settings.strategy}"
+
+
+# -- the four ends
+
+
+def _look_on(o: Observation, m: Memory) -> Step:
+    """Somebody else carries the label out: nothing but labels, plugins and CDI is ours."""
+    if o.inventory is not None and m.published != key(o):
+        return Publish()
+    return Rest(o.settings.check_s, "the label is carried out by another manager")
+
+
+def _no_wish(o: Observation, m: Memory) -> Step:
+    message = f"no wish: the GPUs are left as they are{o.hint}"
+    status = _stamped(o, Status(NO_WISH, "NoWish", message))
+    if o.durable.stopped is not None:
+        return StartServices()
+    if restore(o.marks):
+        return Restore(None)
+    if o.state or not status.same(o.status):
+        return Withdraw(status)
+    if o.inventory is not None and m.published != key(o):
+        return Publish()
+    return Rest(o.settings.check_s, message)
+
+
+def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
+    """Everything paused is given back first: a wish that cannot be met must not cost the monitoring as well."""
+    status = _stamped(
+        o, _status(o, FAILED, trouble.reason, trouble.message, next_step=trouble.next_step, details=trouble.details)
+    )
+    if o.inventory is not None and m.published != key(o):
+        return Publish()
+    if o.durable.stopped is not None:
+        return StartServices()
+    if restore(o.marks):
+        return Restore(status)
+    if _untold(o, status):
+        return Tell(status)
+    wait = m.retry_at - o.now if m.failed is not None and m.attempt == o.attempt else o.settings.check_s
+    return Rest(max(1.0, min(wait, o.settings.check_s)), f"failed: {trouble.message}")
+
+
+def _done(o: Observation, m: Memory) -> Step:
+    if m.published != key(o):
+        return Publish()
+    if o.durable.stopped is not None:
+        return StartServices()
+    status = _stamped(o, _success(o, m))
+    if restore(o.marks):
+        return Restore(status)
+    if _untold(o, status) or o.durable.reboot is not None:
+        return Tell(status)
+    return Rest(o.settings.check_s, status.message)
+
+
+def _success(o: Observation, m: Memory) -> Status:
+    """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
+    former = o.status
+    if m.did and m.did_for == o.digest:
+        reason, message = "Applied", m.did
+    elif former is not None and former.state == SUCCESS and former.digest == o.digest:
+        reason, message = former.reason, former.message
+    else:
+        reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
+    details = o.prediction.warnings if o.prediction is not None else ()
+    return _status(o, SUCCESS, reason, message, details=details)
+
+
+# -- the change
+
+
+def _change(o: Observation, m: Memory, plan: Plan) -> Step:
+    stop = _may_not(o, plan)
+    if stop is not None:
+        return _fail(o, m, stop)
+    if plan.blocked:
+        return _blocked(o, m, plan)
+    if not plan.actions:
+        return _reboot(o, m, plan)
+    if o.blind and touches(plan):
+        return _fail(o, m, Trouble("KubeletAway", o.blind, (), "aliquot.dev/holders=force on the node goes on without"))
+    status = _stamped(o, _status(o, PENDING, "Changing", phrases.intent(plan)))
+    operands = concerned(plan)
+    if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon):
+        return Pause(operands, o.holding.cordon, status)
+    if o.state != PENDING:
+        return Tell(status)
+    if o.marks.record is not None and not m.cleared:
+        return AwaitOperands(operands)
+    if o.durable.stopped is not None and not m.silenced:
+        # Left by an agent that died: which of them ran can only be said of services that all run again.
+        return StartServices()
+    if o.services and not m.silenced and _deep(plan):
+        return StopServices(o.services)
+    return Apply(plan, status)
+
+
+def touches(plan: Plan) -> bool:
+    """True if a plan reaches something that a pod may be on, or is blocked and may be so by one."""
+    return plan.blocked or any(isinstance(a, Destroy | DestroyCompute | SetMode | Reset) for a in plan.actions)
+
+
+def _deep(plan: Plan) -> bool:
+    return any(isinstance(a, Reset | SetMode) for a in plan.actions)
+
+
+def _may_not(o: Observation, plan: Plan) -> Trouble | None:
+    """What forbids a change that the GPUs would allow."""
+    if o.prediction is not None and o.prediction.refusals and o.settings.predicting(o.label or "") == "refuse":
+        first, *rest = o.prediction.refusals
+        return Trouble("LabelsWouldBeInvalid", first, tuple(rest), o.prediction.next_step or "")
+    former = o.status
+    met = former is not None and former.digest == o.digest and former.reason in ("Applied", "AlreadyApplied", "Drift")
+    if met and not o.settings.self_heal:
+        return Trouble(
+            "Drift", f"the GPUs differ from {o.label!r}, and healing is switched off: {phrases.intent(plan)}"
+        )
+    return None
+
+
+def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
+    first = plan.blockers[0]
+    rest = tuple(b.message for b in plan.blockers[1:])
+    if not holders.held_only(plan):
+        first = next(b for b in plan.blockers if b.rule != "HELD")
+        others = tuple(b.message for b in plan.blockers if b is not first)
+        return _fail(o, m, Trouble(phrases.word(first.rule), first.message, others, first.next_step or ""))
+    holding = o.holding
+    who = phrases.holders(plan)
+    message = f"{first.message}; held by {who}"
+    if holding.policy == "refuse":
+        step = f"kubectl annotate node {plan.node} aliquot.dev/holders=drain"
+        return _fail(o, m, Trouble("Held", message, rest, step))
+    waited = o.now - m.waiting_since if m.waiting_since else 0.0
+    if m.waiting_since and waited >= holding.timeout_s:
+        text = f"{message}; they did not leave within {holding.timeout_s} s"
+        return _fail(o, m, Trouble("HeldTimeout", text, rest, phrases.look(plan)))
+    status = _stamped(o, _status(o, PENDING, "WaitingForHolders", message))
+    if pause(o.marks, (), wish=o.digest, cordon=holding.cordon):
+        return Pause((), holding.cordon, status)
+    if _untold(o, status):
+        return Tell(status)
+    pods = holders.pods_in_the_way(plan)
+    if holding.policy in ("drain", "force") and pods:
+        return Evict(pods, holding.policy == "force", status)
+    if holding.policy == "drain" and not pods:
+        text = f"{message}: no pod, so there is nothing to evict"
+        return _fail(o, m, Trouble("Held", text, rest, phrases.look(plan)))
+    return Rest(min(HOLDERS_POLL_S, float(holding.timeout_s)), f"waiting: {message}", waiting=True)
+
+
+def _reboot(o: Observation, m: Memory, plan: Plan) -> Step:
+    """The mode change waits for a reboot, and nothing else is left to do."""
+    gpus = ", ".join(plan.reboots)
+    mark = o.durable.reboot
+    if mark is not None and mark.digest == o.digest:
+        if mark.boot != o.boot:
+            text = f"the machine was rebooted for GPU {gpus}, and the MIG mode still did not change"
+            return _fail(o, m, Trouble("RebootDidNotHelp", text, (), "nvidia-smi -q -d MIG on the node"))
+        if o.now - mark.at > REBOOT_PATIENCE_S:
+            text = f"the machine did not reboot within {REBOOT_PATIENCE_S / 60:.0f} minutes of being asked"
+            return _fail(o, m, Trouble("RebootRefused", text, (), "reboot the node by hand"))
+        status = _stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}"))
+        return Tell(status) if _untold(o, status) else Rest(HOLDERS_POLL_S, status.message)
+    if not o.settings.with_reboot:
+        text = f"the MIG mode of GPU {gpus} becomes active only with a reboot, which WITH_REBOOT does not allow"
+        return _fail(o, m, Trouble("NeedsReboot", text, (), "reboot the node, or set WITH_REBOOT=true"))
+    return Reboot(_stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")))
+
+
+# -- words
+
+
+def _status(
+    o: Observation, state: str, reason: str, message: str, *, next_step: str = "", details: tuple[str, ...] = ()
+) -> Status:
+    source = o.wish.source if o.wish else ""
+    return Status(state, reason, message, o.label or "", source, next_step, o.digest, details=details)
+
+
+def _stamped(o: Observation, status: Status) -> Status:
+    return status.at(o.now, o.status)
+
+
+def _untold(o: Observation, status: Status) -> bool:
+    """True if the node does not say so yet. Progress of a change that is over is not missed."""
+    said = msgspec.structs.replace(o.status, progress="") if o.status is not None else None
+    return o.state != status.state or not status.same(said)

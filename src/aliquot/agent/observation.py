@@ -1,0 +1,91 @@
+"""Everything that a decision is made from, as frozen values. Nothing here reads; ``observe`` fills it."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.agent.status import Status
+from aliquot.agent.wish import Trouble, Wish
+from aliquot.config.settings import Holding, Settings
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.operands import Marks
+from aliquot.integrations.kubernetes.prediction import Prediction
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Plan
+
+
+class RebootMark(msgspec.Struct, frozen=True):
+    """That we asked for a reboot: for which wish, in which boot, when (wall time)."""
+
+    digest: str
+    boot: str
+    at: float
+
+
+class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What must outlive the agent and cannot lie in the API server: written to disk before it is done. ``stopped`` is
+    the record of host services as their package writes it.
+    """
+
+    stopped: msgspec.Raw | None = None
+    reboot: RebootMark | None = None
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """One look. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read at all.
+    ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
+    ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours.
+    """
+
+    now: float
+    boot: str
+    marks: Marks
+    settings: Settings
+    durable: Durable = Durable()
+    label: str | None = None
+    state: str = ""
+    status: Status | None = None
+    wish: Wish | None = None
+    inventory: Inventory | None = None
+    trouble: Trouble | None = None
+    plan: Plan | None = None
+    prediction: Prediction | None = None
+    blind: str = ""
+    services: tuple[str, ...] = ()
+    hint: str = ""
+
+    @property
+    def digest(self) -> str:
+        return self.wish.digest if self.wish is not None else ""
+
+    @property
+    def holding(self) -> Holding:
+        """What may be done to holders here."""
+        return self.settings.holding(self.label or "", self.marks.annotations.get(names.HOLDERS_ANNOTATION))
+
+    @property
+    def attempt(self) -> str:
+        """What a failed attempt is remembered under: another wish is another attempt."""
+        return f"{self.label}/{self.digest}"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What this process remembers between looks. Losing it costs time, never safety.
+
+    ``failed`` is the trouble of the last attempt at ``attempt``, ``failures`` how many in a row, ``retry_at`` when the
+    next may start. ``cleared`` says that the paused operands' pods were seen gone and ``silenced`` that host services
+    are stopped, both for the pause that is on. ``published`` is what the labels, plugins and CDI follow.
+    ``waiting_since`` is when holders were first found in the way. ``did`` is the sentence of the last change.
+    """
+
+    attempt: str = ""
+    failed: Trouble | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    cleared: bool = False
+    silenced: bool = False
+    published: str = ""
+    waiting_since: float = 0.0
+    no_reset: str = ""
+    did: str = ""
+    did_for: str = ""
