@@ -153,7 +153,7 @@ def from_status(said: Status, status: int, request: Request, *, retry_after: str
     if any(c.reason == TOO_LARGE for c in causes) or message.startswith("Too large resource version"):
         reason = TOO_LARGE
     kind, brief, next_step = _told(code, reason, message, request)
-    details = tuple(f"{c.field}: {c.message}" if c.field else c.message for c in causes if c.message)
+    details = tuple(_cause(c) for c in causes if c.message and c.message not in message)
     if message and message not in brief:
         details = (f"the API server said: {message}", *details)
     return kind(brief, details=details, next_step=next_step, status=code, reason=reason, retry_after_s=wait)
@@ -170,9 +170,9 @@ def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[
     """Class, sentence and next step."""
     look = f"kubectl get {request.resource}" + (f" -n {request.namespace}" if request.namespace else "")
     if code == 404:
-        return NotFoundError, *_not_found(message, request, look)
+        return NotFoundError, *_not_found(message, reason, request, look)
     if code == 409:
-        return ConflictError, message or f"conflict: {request}", f"{look} {request.name} -o yaml".replace("  ", " ")
+        return ConflictError, message if reason else f"conflict: {request}", f"{look} {request.name} -o yaml".replace("  ", " ")
     if code == 410 or reason == "Expired":
         return GoneError, f"the API server no longer knows the version that was asked for ({request})", None
     if code == 401:
@@ -190,10 +190,14 @@ def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[
     return ApiError, f"the API server refused to {request}: {message or code}", None
 
 
-def _not_found(message: str, request: Request, look: str) -> tuple[str, str]:
+def _cause(cause: Cause) -> str:
+    return f"{cause.field}: {cause.message}" if cause.field else cause.message or ""
+
+
+def _not_found(message: str, reason: str, request: Request, look: str) -> tuple[str, str]:
     if "could not find the requested resource" in message or "page not found" in message:
         return f"this cluster has no {request.resource} in the version that was asked for", "kubectl api-resources"
-    return message or f"not found: {request}", look
+    return message if reason else f"not found: {request}", look
 
 
 def _forbidden(message: str, request: Request) -> tuple[str, str | None]:

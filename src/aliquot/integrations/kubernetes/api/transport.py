@@ -236,7 +236,10 @@ def _why(error: BaseException) -> str:
             return f"its certificate is not trusted: {deepest.verify_message}"
         if isinstance(deepest, ssl.SSLError):
             return f"TLS failed: {deepest.reason or deepest}"
-        if isinstance(deepest, OSError) and deepest.strerror:
-            return deepest.strerror + (f": {deepest.filename}" if deepest.filename else "")
-        deepest = deepest.__cause__ or deepest.__context__
+        if isinstance(deepest, socket.gaierror) and deepest.strerror:
+            return f"its name is not known here ({deepest.strerror})"
+        if isinstance(deepest, OSError) and deepest.errno:
+            return os.strerror(deepest.errno) + (f": {deepest.filename}" if deepest.filename else "")
+        several = deepest.exceptions[0] if isinstance(deepest, BaseExceptionGroup) else None
+        deepest = several or deepest.__cause__ or deepest.__context__
     return str(error) or type(error).__name__
