@@ -131,7 +131,7 @@ def _reset(args: Args) -> int:
 def _fault(args: Args) -> int:
     facts = dict(_fact(word) for word in args.words)
     _node(args).fault(args.kind, **facts)
-    said = "faults are cleared" if args.kind == "none" else f"fault {args.kind} is set"
+    said = {"none": "faults are cleared", "xid": "the XID was raised"}.get(args.kind, f"fault {args.kind} is set")
     return _say(args, said, fault=args.kind, facts=facts)
 
 

@@ -112,7 +112,7 @@ SIM = Command(
             options=(
                 Option(
                     "kind",
-                    help="busy, reset-pending, lost, half-create, fail, kill, unprivileged; none clears all",
+                    help="busy, reset-pending, lost, half-create, fail, kill, unprivileged, xid; none clears all",
                     metavar="KIND",
                     complete="faults",
                     required=True,
@@ -125,7 +125,11 @@ SIM = Command(
                 ),
                 *EVERYWHERE,
             ),
-            examples=("aliquot sim fault busy gpu=0 calls=2", "aliquot sim fault none"),
+            examples=(
+                "aliquot sim fault busy gpu=0 calls=2",
+                "aliquot sim fault xid gpu=0 instance=7/0 code=95",
+                "aliquot sim fault none",
+            ),
         ),
         Command(
             "reboot", "restart the node: instances go, modes as the hardware keeps them", "sim", options=EVERYWHERE

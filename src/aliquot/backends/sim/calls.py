@@ -85,7 +85,18 @@ def cuda_version(node: SimNode) -> int:
     return table[max((m for m in table if m <= node.state.driver_major), default=450)]
 
 
+def _event_set_wait(node: SimNode, _s: Session, a: Args, _t: str) -> str:
+    """The last event seen, milliseconds, then GPU and kinds in turn."""
+    event = node.events.wait(a[0], a[1] / 1000, dict(zip(a[2::2], a[3::2], strict=False)))
+    if event is None:
+        raise Refused(codes.TIMEOUT)
+    return numbers(event.number, event.gpu, event.kind, event.data, event.gi, event.ci)
+
+
 SYSTEM: dict[str, SystemCall] = {
+    "EventSetCreate": lambda node, _s, _a, _t: str(node.events.last),
+    "EventSetFree": lambda _n, _s, _a, _t: "",
+    "EventSetWait": _event_set_wait,
     "SystemGetDriverVersion": lambda node, _s, _a, _t: "|" + node.state.driver,
     "SystemGetNVMLVersion": lambda node, _s, _a, _t: "|" + nvml_version(node),
     "SystemGetCudaDriverVersion": lambda node, _s, _a, _t: str(cuda_version(node)),

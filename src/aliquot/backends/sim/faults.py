@@ -8,6 +8,7 @@ half-create      ``what`` gpu: the GPU instance is made but the call answers UNK
 fail             ``call`` answers ``code`` the next ``calls`` times and does nothing
 kill             SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
 unprivileged     every caller lacks the rights until faults are cleared
+xid              not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``, ``7/0``)
 ===============  ===========================================================================================
 """
 
@@ -16,7 +17,7 @@ from __future__ import annotations
 from aliquot.backends.sim import codes
 from aliquot.backends.sim.state import Fault
 
-KINDS = ("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged")
+KINDS = ("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid")
 
 
 def consistent(fault: Fault) -> str | None:

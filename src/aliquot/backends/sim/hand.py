@@ -203,6 +203,8 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
         node.faults.active.clear()
         node.save()
         return {}
+    if request.get("kind") == "xid":
+        return _xid(node, request)
     facts = {k: v for k, v in request.items() if v is not None and k not in ("do", "seconds", "after", "gpu")}
     if request.get("gpu") is not None:
         facts["gpu"] = find_gpu(node, request["gpu"]).state.index
@@ -216,10 +218,20 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
     if wrong is not None:
         raise BadRequest(wrong)
     if fault.kind == "lost" and not after:
-        node.gpu(fault.gpu if fault.gpu is not None else WHOLE).state.lost = True
+        node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
     else:
         node.faults.active.append(fault)
     node.save()
+    return {}
+
+
+def _xid(node: SimNode, request: Request) -> object:
+    """An XID error happens now. It is an event and no state: nothing is remembered, nothing else goes wrong."""
+    if request.get("gpu") is None or not isinstance(request.get("code"), int):
+        raise BadRequest("fault xid needs a GPU and a code (the XID)")
+    gpu = find_gpu(node, request["gpu"])
+    gi, ci = find_instance(gpu, request.get("instance"))
+    node.events.happen(gpu.state.index, request["code"], gi, ci if "/" in str(request.get("instance")) else WHOLE)
     return {}
 
 

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from aliquot.backends.sim import codes, latency
 from aliquot.backends.sim.codes import Refused
+from aliquot.backends.sim.events import FALLEN_OFF, Events
 from aliquot.backends.sim.faults import Faults
 from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.state import WHOLE, NodeState
@@ -62,6 +63,7 @@ class SimNode:
         self.seq = seq
         self.faults = Faults(state.faults)
         self.gpus = [SimGpu(g, state.driver_major) for g in state.gpus]
+        self.events = Events()
         self.sessions: dict[str, Session] = {}
         self._lanes = [threading.Lock() for _ in self.gpus]
         self._lock = threading.RLock()
@@ -136,6 +138,11 @@ class SimNode:
             raise Refused(codes.INVALID_ARGUMENT)
         return self.gpus[index]
 
+    def lose(self, gpu: SimGpu) -> None:
+        """The GPU falls off the bus, and says so (an estimate: its last event is delivered)."""
+        gpu.state.lost = True
+        self.events.happen(gpu.state.index, FALLEN_OFF, WHOLE, WHOLE)
+
     def privileged(self, session: Session) -> bool:
         return session.privileged and self.faults.privileged
 
@@ -155,7 +162,8 @@ class SimNode:
             else:
                 self._take_time(call, step, slices)
                 loses = not session.hand and self.faults.loses(call.gpu)
-                gpu.state.lost = gpu.state.lost or loses
+                if loses:
+                    self.lose(gpu)
                 if call.name == "DeviceCreateGpuInstance" or call.name == "DeviceCreateGpuInstanceWithPlacement":
                     rc = codes.UNKNOWN if not session.hand and self.faults.half(call.gpu, "gpu") else rc
             self.save()

@@ -101,7 +101,8 @@ class Link:
             rc = refusal.code
         except IndexError:
             rc = codes.INVALID_ARGUMENT
-        node.record(session, call if known else "unknown", rc, gpu, gi, ci)
+        if rc != codes.TIMEOUT or call != "EventSetWait":  # a monitor asks every second, for ever
+            node.record(session, call if known else "unknown", rc, gpu, gi, ci)
         return _joined(body) if rc == codes.SUCCESS else str(rc)
 
     def _body(self, session: Session, call: str, a: Args, text: str) -> str:

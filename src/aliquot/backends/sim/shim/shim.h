@@ -69,6 +69,7 @@ int visible(const struct address *a);
 int node_index(unsigned *index);
 int restricted(void);
 API int nvmlDeviceGetIndex(handle h, unsigned *out);
+API int nvmlDeviceGetSupportedEventTypes(handle h, unsigned long long *out);
 
 int session_open(void);
 int session_close(void);

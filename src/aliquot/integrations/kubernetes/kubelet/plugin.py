@@ -146,7 +146,7 @@ def _refuse_doubles(offer: Offer) -> None:
     names = _doubles([r.name for r in offer.resources])
     ids = _doubles([d.id for r in offer.resources for d in r.devices])
     if names or ids:
-        raise OfferError(f"offered twice: {', '.join(names + ids)}", next_step="aliquot list")
+        raise OfferError(f"offered twice: {', '.join(names + ids)}", next_step="aliquot show")
 
 
 def _doubles(values: list[str]) -> list[str]:

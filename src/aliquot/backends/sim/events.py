@@ -1,0 +1,53 @@
+"""Events of a node's GPUs, as event sets see them: those that came after a set was made, each once per set."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from typing import NamedTuple
+
+XID = 8
+"""NVML's event type of an XID error (nvmlEventTypeXidCriticalError)."""
+FALLEN_OFF = 79
+KEPT = 1024
+
+
+class Event(NamedTuple):
+    """``gi`` and ``ci`` are WHOLE where it is not attributable to an instance."""
+
+    number: int
+    gpu: int
+    kind: int
+    data: int
+    gi: int
+    ci: int
+
+
+class Events:
+    """Thread-safe. Waiting is done here, in the server's thread of that client."""
+
+    def __init__(self) -> None:
+        self._kept: deque[Event] = deque(maxlen=KEPT)
+        self._last = 0
+        self._happened = threading.Condition()
+
+    @property
+    def last(self) -> int:
+        """The number of the latest event: a new set starts behind it."""
+        return self._last
+
+    def happen(self, gpu: int, data: int, gi: int, ci: int, kind: int = XID) -> None:
+        with self._happened:
+            self._last += 1
+            self._kept.append(Event(self._last, gpu, kind, data, gi, ci))
+            self._happened.notify_all()
+
+    def wait(self, after: int, seconds: float, types: dict[int, int]) -> Event | None:
+        """The first event after a number of a kind that is asked for: ``types`` maps GPU indexes to NVML's bits."""
+        with self._happened:
+            start = min(after, self._last)  # this server was started again
+            self._happened.wait_for(lambda: self._next(start, types) is not None, seconds)
+            return self._next(start, types)
+
+    def _next(self, after: int, types: dict[int, int]) -> Event | None:
+        return next((e for e in self._kept if e.number > after and e.kind & types.get(e.gpu, 0)), None)
