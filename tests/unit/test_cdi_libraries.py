@@ -14,6 +14,7 @@ from aliquot.integrations.cdi.options import CdiOptions, Majors, Node
 from aliquot.integrations.cdi.spec import document
 
 VERSION = "570.172.08"
+RECORDED = Path(__file__).resolve().parents[1] / "recorded/cdi/ubuntu-575.64.03.txt"
 
 
 def put(root: Path, *paths: str) -> None:
@@ -71,6 +72,19 @@ def test_a_driver_of_packages(tmp_path: Path) -> None:
         (f"libnvidia-ml.so.{VERSION}", f"{folder}/libnvidia-ml.so.1"),
         ("libnvidia-ml.so.1", f"{folder}/libnvidia-ml.so"),
     }
+
+
+def test_the_files_that_nvidia_ctk_found_on_a_real_machine(tmp_path: Path) -> None:
+    rows = [line.split() for line in RECORDED.read_text().splitlines() if line and not line.startswith("#")]
+    mounts = {row[1]: row[-1] for row in rows if row[0] == "mount"}
+    put(tmp_path, *mounts)
+    link(tmp_path, "/usr/lib/x86_64-linux-gnu/libnvidia-allocator.so.1", "libnvidia-allocator.so.575.64.03")
+    link(tmp_path, "/usr/lib/x86_64-linux-gnu/gbm/nvidia-drm_gbm.so", "../libnvidia-allocator.so.1")
+    put(tmp_path, "/usr/lib/x86_64-linux-gnu/libnvidia-container.so.1.17.8", "/usr/bin/nvidia-ctk", "/etc/passwd")
+    found = libraries.find(str(tmp_path), "/", "575.64.03")
+    assert {m.host: m.container for m in found.mounts} == mounts
+    assert found.folders == [row[1] for row in rows if row[0] == "folder"]
+    assert {f"{target}::{path}" for target, path in found.links} >= {row[1] for row in rows if row[0] == "link"}
 
 
 def test_folders_that_only_ldconfig_knows(tmp_path: Path) -> None:

@@ -37,7 +37,9 @@ _SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
 _SOCKET_OPTIONS = ("nosuid", "nodev", "noexec", "bind")
 _CONFIGS = (
     *("glvnd/egl_vendor.d/10_nvidia.json", "egl/egl_external_platform.d/15_nvidia_gbm.json"),
-    *("egl/egl_external_platform.d/10_nvidia_wayland.json", "nvidia/nvoptix.bin"),
+    *("egl/egl_external_platform.d/10_nvidia_wayland.json", "egl/egl_external_platform.d/09_nvidia_wayland2.json"),
+    *("egl/egl_external_platform.d/20_nvidia_xcb.json", "egl/egl_external_platform.d/20_nvidia_xlib.json"),
+    *("nvidia/nvoptix.bin", "X11/xorg.conf.d/10-nvidia.conf", "X11/xorg.conf.d/nvidia-drm-outputclass.conf"),
 )
 _ETC_CONFIGS = (
     "vulkan/icd.d/nvidia_icd.json",
@@ -45,6 +47,15 @@ _ETC_CONFIGS = (
     "OpenCL/vendors/nvidia.icd",
 )
 _FIRMWARE = ("/lib/firmware/updates", "/lib/firmware")
+_XORG = ("nvidia/xorg", "xorg/modules/drivers", "xorg/modules/extensions")
+_IMPLIED_LINKS = (
+    ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
+    ("libGLX_nvidia.so.", "", "libGLX_indirect.so.0"),
+    ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
+)
+"""Links that many programs rely on and packages leave out: a library's name begins so, the target ("" the library
+itself), the link.
+"""
 
 
 class Root:
@@ -139,6 +150,9 @@ def find(here: str, host: str, version: str) -> Files:
         files.first((f"/usr/share/{name}", f"/etc/{name}"), container=f"/usr/share/{name}")
     for name in _ETC_CONFIGS:
         files.first((f"/etc/{name}", f"/usr/share/{name}"), container=f"/etc/{name}")
+    for folder in (f"{f}/{x}" for f in (*files.folders, "/usr/lib", "/usr/lib64") for x in _XORG):
+        for pattern in ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"):
+            files.first(root.find(folder, pattern))
     for folder in _FIRMWARE:
         for path in root.find(f"{folder}/nvidia/{version}", "gsp*.bin"):
             files.first((path,))
@@ -167,14 +181,16 @@ def _configured(root: Root) -> Iterator[str]:
 
 
 def _links(root: Root, files: Files) -> None:
-    """The links that programs open libraries by (``libcuda.so.1``), and one that many rely on and packages forget."""
+    """The links that programs open libraries by (``libcuda.so.1``), as they are on the host, and the implied ones."""
     libraries = {m.container for m in files.mounts}
     for folder in files.folders:
-        for path in root.find(folder, "*.so*"):
+        for path in (*root.find(folder, "*.so*"), *root.find(f"{folder}/gbm", "*.so*")):
             target = root.link(path)
             if target is not None and root.real(path) in libraries:
                 files.links.append((target, path))
-        if any(path.startswith(f"{folder}/libcuda.so.") for path in libraries):
-            plain = ("libcuda.so.1", f"{folder}/libcuda.so")
-            if not any(link == plain[1] for _, link in files.links):
-                files.links.append(plain)
+    there = {link for _, link in files.links}
+    for library in sorted(libraries):
+        folder, _, name = library.rpartition("/")
+        for start, target, link in _IMPLIED_LINKS:
+            if name.startswith(start) and f"{folder}/{link}" not in there:
+                files.links.append((target or name, f"{folder}/{link}"))
