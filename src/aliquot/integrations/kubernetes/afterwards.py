@@ -117,7 +117,7 @@ def _from_table(profile: Profile, kind: ComputeProfile) -> MigDevice:
         instance=0,
         compute_instance=0,
         profile=kind.name,
-        memory_mib=known(profile.memory_mib),
+        memory_mib=known(profile.memory_mib or None),  # 0: a system on chip shares the machine's
         multiprocessors=known(kind.sm),
         gi_slices=profile.compute_slices,
         ci_slices=kind.compute_slices,

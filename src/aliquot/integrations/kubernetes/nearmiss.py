@@ -70,4 +70,4 @@ def near_products(selector: Mapping[str, str], present: Mapping[str, str]) -> tu
 
 
 def _product(text: str) -> str:
-    return product_value(text).lower().removeprefix("nvidia-").replace("_", "-")
+    return product_value(text.replace("_", "-")).lower().removeprefix("nvidia-")
