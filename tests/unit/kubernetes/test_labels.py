@@ -302,6 +302,7 @@ def test_machine_mode_and_clique() -> None:
     assert (found["gpu.machine"], found["gpu.mode"]) == ("NVIDIA-GB200-NVL72-rev.-2", "compute")
     assert found["gpu.clique"] == facts.gpus[0].clique
     assert of(Node("rtx-a6000"), "none")["gpu.mode"] == "graphics"
+    assert of(Node("rtx-a6000,a30"), "none")["gpu.mode"] == "unknown"
     two = (facts.gpus[0], replace(facts.gpus[1], clique="11111111-0000-0000-0000-000000000000.2"))
     assert "gpu.clique" not in of((inventory, replace(facts, gpus=two)), "none"), "GFD names none where they differ"
 

@@ -89,12 +89,13 @@ def _versions(facts: Facts) -> dict[str, str]:
 
 
 def _node(present: tuple[Card, ...], facts: Facts) -> dict[str, str]:
-    """``gpu.mode`` is the first GPU's, as in GFD; ``gpu.clique`` only if all GPUs on a fabric share one. MPS is never
-    on: this plugin does not share devices.
+    """As in GFD, ``gpu.mode`` is unknown where GPUs differ, and ``gpu.clique`` is told only if all GPUs on a fabric
+    share one. MPS is never on: this plugin does not share devices.
     """
+    modes = {"graphics" if card.facts.display else "compute" for card in present}
     found = {
         "gpu.machine": text.value(facts.machine) or "unknown",
-        "gpu.mode": "graphics" if present[0].facts.display else "compute",
+        "gpu.mode": modes.pop() if len(modes) == 1 else "unknown",
         "mig.capable": str(any(card.gpu.mig.capable for card in present)).lower(),
         "mps.capable": "false",
     }
