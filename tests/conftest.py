@@ -51,3 +51,12 @@ def pytest_runtest_makereport(
         report.outcome = "failed"
         report.longrepr = f"{layer} must run here (ALIQUOT_REQUIRE), but it was skipped: {reason[2]}"
     return report
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say which API servers the Kubernetes tests ran on."""
+    reports = [report for rows in terminalreporter.stats.values() for report in rows]
+    if any("tests/kube/" in getattr(report, "nodeid", "") for report in reports):
+        from cluster import summary
+
+        terminalreporter.write_line(summary())

@@ -1,0 +1,72 @@
+"""What tests may do to the server: make it slow, make it go away, count what it was asked."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+import msgspec
+
+Mode = Literal["up", "hang", "error"]
+
+
+class Request(msgspec.Struct, frozen=True):
+    """What is counted: verb (``list``, ``watch``, ...), resource (``pods/eviction``) and user name."""
+
+    verb: str
+    resource: str
+    user: str
+
+
+class Control:
+    """Switches that every request looks at."""
+
+    def __init__(self) -> None:
+        self.mode: Mode = "up"
+        self.latency_s = 0.0
+        self.requests: Counter[Request] = Counter()
+        self.generation = 0
+        """Connections of an older generation end."""
+        self._lock = threading.Lock()
+
+    def note(self, verb: str, resource: str, user: str) -> None:
+        with self._lock:
+            self.requests[Request(verb, resource, user)] += 1
+
+    def count(self, verb: str | None = None, resource: str | None = None, user: str | None = None) -> int:
+        """How many requests fit; None fits everything."""
+        with self._lock:
+            return sum(
+                number
+                for request, number in self.requests.items()
+                if verb in (None, request.verb)
+                and resource in (None, request.resource)
+                and user in (None, request.user)
+            )
+
+    def forget(self) -> None:
+        """Count from nothing again."""
+        with self._lock:
+            self.requests.clear()
+
+    def drop(self) -> None:
+        """End all watches at once; clients may come back."""
+        self.generation += 1
+
+    @contextmanager
+    def during(self, mode: Mode) -> Iterator[None]:
+        """``hang``: take requests and never answer; ``error``: answer 500. Watches are dropped."""
+        before, self.mode = self.mode, mode
+        self.drop()
+        try:
+            yield
+        finally:
+            self.mode = before
+
+    def wait_while_hanging(self) -> None:
+        while self.mode == "hang":
+            time.sleep(0.02)

@@ -1,0 +1,228 @@
+"""From a request's body to an object that may be stored: decoding, defaults, the fixed metadata, validation."""
+
+from __future__ import annotations
+
+import secrets
+import uuid
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import msgspec
+
+from standin import metadata, schema, strategies
+from standin.answers import Cause, Refusal, bad_request, conflict, invalid
+from standin.call import Call
+from standin.kinds import Kind
+from standin.store import clone
+
+JSON = dict[str, Any]
+_LETTERS = "bcdfghjklmnpqrstvwxz2456789"
+
+
+def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
+    """The canonical object of this kind.
+
+    Raises:
+        Refusal: 400, not such an object, or unknown fields under ``fieldValidation=Strict``
+    """
+    kind = kind or call.kind
+    if not isinstance(body, dict):
+        raise bad_request(
+            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind"
+        )
+    said = (body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind)
+    if said != (kind.api_version, kind.kind):
+        raise _other_kind(kind, *said)
+    decoder = schema.Decoder(f"{kind.kind}/{kind.version}")
+    body = {"metadata": {}, **body}
+    value: JSON = decoder.read(schema.root(kind), body)
+    strict = call.query.get("fieldValidation", "Warn") == "Strict"
+    if decoder.unknown and strict:
+        faults = ", ".join(f'unknown field "{name}"' for name in decoder.unknown)
+        if kind.custom is not None:
+            raise bad_request(f"strict decoding error: {faults}")
+        raise decoder.refuse(f"strict decoding error: {faults}")
+    return {**value, "kind": kind.kind, "apiVersion": kind.api_version}
+
+
+def _other_kind(kind: Kind, version: str, name: str) -> Refusal:
+    if kind.custom is not None:
+        return bad_request(
+            f'the object provided is unrecognized (must be of type {kind.kind}): "{version}, Kind={name}"'
+        )
+    prefix = version.rpartition("/")[2]
+    return bad_request(
+        f'{name} in version "{prefix}" cannot be handled as a {kind.kind}: '
+        f"converting ({prefix}.{name}) to ({kind.group or 'core'}.{kind.kind}): unknown conversion"
+    )
+
+
+def complete_new(call: Call, value: JSON) -> None:
+    """Fill in what the server alone decides about a new object."""
+    meta, rules = value["metadata"], strategies.of(call.kind)
+    if call.kind.namespaced:
+        if meta.setdefault("namespace", call.namespace) != call.namespace:
+            text = "the namespace of the provided object does not match the namespace sent on the request"
+            raise bad_request(text)
+    elif meta.pop("namespace", None):
+        raise bad_request("namespace cannot be specified for a cluster-scoped object")
+    if not meta.get("name") and meta.get("generateName"):
+        tail = "".join(secrets.choice(_LETTERS) for _ in range(5))
+        meta["name"] = meta["generateName"][:58] + tail
+    if meta.get("resourceVersion"):
+        raise bad_request("resourceVersion should not be set on objects to be created")
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
+        meta.pop(name, None)
+    meta["uid"] = str(uuid.uuid4())
+    meta["creationTimestamp"] = schema.stamp(datetime.now(UTC))
+    if rules.generation:
+        meta["generation"] = 1
+    if rules.status:
+        _reset_status(call.kind, value)
+    rules.fill(value)
+    rules.on_create(value)
+
+
+def _reset_status(kind: Kind, value: JSON) -> None:
+    """What a status is before anybody wrote it."""
+    value.pop("status", None)
+    if kind.custom is None:
+        fresh = schema.Decoder(kind.kind).read(schema.root(kind), {"metadata": {}})
+        if "status" in fresh:
+            value["status"] = fresh["status"]
+
+
+def complete_update(call: Call, old: JSON, value: JSON) -> None:
+    """Put back what this update may not change, and count the spec's generation.
+
+    Raises:
+        Refusal: 409, made from another version of the object; 400, another name
+    """
+    meta, before, kind = value["metadata"], old["metadata"], call.kind
+    rules = strategies.of(kind)
+    _check_identity(call, meta)
+    given = meta.get("resourceVersion", "")
+    if given and given != before["resourceVersion"]:
+        raise conflict(kind.plural, kind.group, call.name)
+    if not given and not rules.unconditional and call.verb == "update":
+        fault = Cause.invalid("metadata.resourceVersion", 0, "must be specified for an update")
+        raise invalid(kind.kind, kind.group, call.name, [fault])
+    if meta.get("uid") not in (None, "", before["uid"]):
+        why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {before['uid']}"
+        raise conflict(kind.plural, kind.group, call.name, why)
+    for name in ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"):
+        _restore(meta, before, name)
+    for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
+        _restore(meta, before, name)
+    _restrict(call, old, value)
+    rules.fill(value)
+    if rules.generation and spec_of(kind, old) != spec_of(kind, value):
+        meta["generation"] = before.get("generation", 0) + 1
+
+
+def _check_identity(call: Call, meta: JSON) -> None:
+    if meta.get("name", call.name) != call.name:
+        text = f"the name of the object ({meta['name']}) does not match the name on the URL ({call.name})"
+        raise bad_request(text)
+    if call.kind.namespaced and meta.get("namespace", call.namespace) != call.namespace:
+        raise bad_request("the namespace of the provided object does not match the namespace sent on the request")
+
+
+def _restore(meta: JSON, before: JSON, name: str) -> None:
+    if name in before:
+        meta[name] = before[name]
+    else:
+        meta.pop(name, None)
+
+
+def _restrict(call: Call, old: JSON, value: JSON) -> None:
+    """A status write changes the status only, any other write everything but the status."""
+    rules = strategies.of(call.kind)
+    if call.subresource == "status":
+        for key in old:
+            if key not in ("status", "metadata"):
+                value[key] = old[key]
+        if call.kind.custom is not None:
+            value["metadata"] = {**old["metadata"], "managedFields": value["metadata"].get("managedFields")}
+    elif rules.status or rules.keeps_status:
+        value.pop("status", None)
+        if "status" in old:
+            value["status"] = old["status"]
+
+
+def spec_of(kind: Kind, value: JSON) -> JSON:
+    """What counts for the generation: everything but metadata, and but a status that is written apart."""
+    skipped = {"metadata", "apiVersion", "kind"}
+    if kind.custom is None or "status" in kind.subresources:
+        skipped.add("status")
+    return {key: one for key, one in value.items() if key not in skipped}
+
+
+def validate(call: Call, value: JSON, old: JSON | None) -> None:
+    """Refuse a faulty object.
+
+    Raises:
+        Refusal: 422 with one cause per fault
+    """
+    found = metadata.causes(call.kind, value)
+    if old is not None:
+        found += _new_finalizers(old, value)
+    found += strategies.of(call.kind).check(value, old)
+    if found:
+        raise invalid(call.kind.kind, call.group, value["metadata"].get("name", ""), found)
+
+
+def _new_finalizers(old: JSON, value: JSON) -> list[Cause]:
+    if "deletionTimestamp" not in old["metadata"]:
+        return []
+    before = set(old["metadata"].get("finalizers") or ())
+    new = [one for one in value["metadata"].get("finalizers") or () if one not in before]
+    if not new:
+        return []
+    listed = "{" + ", ".join(f'"{one}"' for one in new) + "}"
+    why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{listed}"
+    return [Cause.forbidden("metadata.finalizers", why)]
+
+
+def dying(value: JSON, seconds: int) -> JSON:
+    """The object once its deletion has been asked for."""
+    copy = clone(value)
+    meta = copy["metadata"]
+    meta["deletionTimestamp"] = schema.stamp(datetime.now(UTC) + timedelta(seconds=seconds))
+    meta["deletionGracePeriodSeconds"] = seconds
+    if "generation" in meta:
+        meta["generation"] += 1
+    return copy
+
+
+def stated(call: Call, body: Any) -> JSON:
+    """What a server-side apply states: decoded, without the server's defaults.
+
+    Raises:
+        Refusal: 400, no such object, or it names managedFields
+    """
+    if not isinstance(body, dict):
+        raise bad_request("error decoding YAML: not an object")
+    if not body.get("apiVersion") or not body.get("kind"):
+        raise bad_request(f"Object 'Kind' is missing in '{shown_body(body)}'")
+    full = decode(call, body)
+    meta = full["metadata"]
+    if meta.get("managedFields"):
+        raise bad_request("metadata.managedFields must be nil")
+    _check_identity(call, meta)
+    given: JSON = _only(full, body)
+    given["metadata"].pop("resourceVersion", None)
+    return given
+
+
+def shown_body(body: JSON) -> str:
+    return msgspec.json.encode(body).decode()
+
+
+def _only(value: Any, given: Any) -> Any:
+    """The decoded value, cut down to the fields that were given."""
+    if isinstance(value, dict) and isinstance(given, dict):
+        return {key: _only(one, given[key]) for key, one in value.items() if key in given}
+    if isinstance(value, list) and isinstance(given, list) and len(value) == len(given):
+        return [_only(a, b) for a, b in zip(value, given, strict=True)]
+    return value

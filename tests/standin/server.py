@@ -1,0 +1,260 @@
+"""The server: who may ask, what is asked, and what answers it."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import socket
+import ssl
+import sys
+import threading
+from collections.abc import Callable
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+from standin import discovery, openapi, rbac, render, reviews
+from standin.admission import Admission
+from standin.answers import Refusal, forbidden, method_not_allowed, no_such_path, no_such_resource
+from standin.call import Call, Caller
+from standin.certificates import certificate
+from standin.control import Control
+from standin.handler import Handler
+from standin.kinds import Kind, Kinds
+from standin.render import Rendered
+from standin.rest import Rest
+from standin.routes import Route, query, route
+from standin.store import Store
+from standin.tokens import Tokens
+from standin.watch import Watch
+
+JSON = dict[str, Any]
+NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    block_on_close = False
+    allow_reuse_address = True
+    request_queue_size = 128
+    context: ssl.SSLContext | None = None
+
+    def get_request(self) -> tuple[socket.socket, Any]:
+        """The handshake is left to the connection's own thread: a slow client must not keep the others waiting."""
+        connection, address = super().get_request()
+        if self.context is not None:
+            connection = self.context.wrap_socket(connection, server_side=True, do_handshake_on_connect=False)
+        return connection, address
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A client that went away in the middle is no news."""
+        if not isinstance(sys.exc_info()[1], OSError):
+            super().handle_error(request, client_address)
+
+
+class Standin:
+    """A running server on loopback. ``control`` holds the switches for tests.
+
+    Args:
+        port: 0 takes a free one
+        admin: the token of a user in ``system:masters``; made up when empty
+        tls: False speaks plain HTTP, to which ``kubectl`` sends no token
+    """
+
+    def __init__(self, port: int = 0, admin: str = "", *, tls: bool = True) -> None:
+        self.admin = admin or secrets.token_hex(16)
+        self.store, self.kinds, self.control = Store(), Kinds(), Control()
+        self.tokens = Tokens(self.store, self.admin)
+        self.admission = Admission()
+        self.rest = Rest(self.store, self.admission, self._written)
+        self.stopping = False
+        self._connections: set[socket.socket] = set()
+        self._handler = type("Handler", (Handler,), {"standin": self})
+        self.ca: Path | None = None
+        self._context: ssl.SSLContext | None = None
+        if tls:
+            self.ca, key = certificate()
+            self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            self._context.load_cert_chain(self.ca, key)
+        self._server = self._bound(port)
+        self.port = int(self._server.server_address[1])
+        self.url = f"http{'s' if tls else ''}://127.0.0.1:{self.port}"
+        self._seed()
+
+    def _bound(self, port: int) -> _Server:
+        server = _Server(("127.0.0.1", port), self._handler)
+        server.context = self._context
+        return server
+
+    def start(self) -> Standin:
+        threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True, name="standin").start()
+        return self
+
+    def close(self) -> None:
+        """Stop listening and end every connection."""
+        self.stopping = True
+        self._server.shutdown()
+        self._server.server_close()
+        self._cut()
+
+    def stop_listening(self) -> None:
+        """Refuse connections until ``listen_again``; everything stored stays."""
+        self._server.shutdown()
+        self._server.server_close()
+        self.control.drop()
+        self._cut()
+
+    def listen_again(self) -> None:
+        self._server = self._bound(self.port)
+        self.start()
+
+    def opened(self, connection: socket.socket) -> None:
+        self._connections.add(connection)
+
+    def closed(self, connection: socket.socket) -> None:
+        self._connections.discard(connection)
+
+    def _cut(self) -> None:
+        for connection in list(self._connections):
+            with contextlib.suppress(OSError):
+                connection.shutdown(socket.SHUT_RDWR)
+
+    def _seed(self) -> None:
+        for name in NAMESPACES:
+            kind = self.kinds.find("", "v1", "namespaces")
+            assert kind is not None
+            body = b'{"metadata": {"name": "%s"}}' % name.encode()
+            self.rest.create(Call("create", kind, Caller("system:apiserver"), name, name, body=body))
+
+    def _written(self, call: Call, value: JSON) -> None:
+        """Called after every write: the table of kinds follows the CustomResourceDefinitions."""
+
+    def answer(
+        self, method: str, path: str, parameters: str, headers: dict[str, str], body: bytes, alive: Callable[[], bool]
+    ) -> Rendered:
+        """Everything that a request leads to.
+
+        Raises:
+            Refusal: whatever the server says no with
+        """
+        caller = self.tokens.caller(headers.get("authorization"))
+        asked = query(parameters)
+        found = route(method, path, asked)
+        if found is None:
+            return self._document(method, path, caller, headers)
+        kind = self.kinds.find(found.group, found.version, found.plural)
+        call = _call(found, kind or _unknown(found), caller, asked, headers, body)
+        self.control.note(call.verb, call.resource, caller.name)
+        self._authorize(call)
+        if kind is None:
+            raise no_such_resource() if self._has_version(found) else no_such_path()
+        return self._resource(call, alive)
+
+    def _has_version(self, found: Route) -> bool:
+        return any((k.group, k.version) == (found.group, found.version) for k in self.kinds.all())
+
+    def _authorize(self, call: Call) -> None:
+        verb = "patch" if call.verb == "apply" else call.verb
+        if not rbac.allows_resource(
+            self.store, call.caller, verb, call.group, call.resource, namespace=call.namespace, name=call.name
+        ):
+            raise forbidden(call.kind.plural, call.group, call.name, rbac.refusal_text(call))
+
+    def _document(self, method: str, path: str, caller: Caller, headers: dict[str, str]) -> Rendered:
+        """Discovery, version and health."""
+        path = path.rstrip("/") or "/"
+        public = path in ("/healthz", "/livez", "/readyz", "/version")
+        if not public and not rbac.allows_path(self.store, caller, method.lower(), path):
+            text = f'User "{caller.name}" cannot {method.lower()} path "{path}"'
+            raise Refusal(403, "Forbidden", f"forbidden: {text}", {})
+        if path in ("/healthz", "/livez", "/readyz"):
+            return Rendered(200, "text/plain; charset=utf-8", b"ok")
+        found = self._discovered(path)
+        if found is None:
+            raise no_such_path()
+        return render.plain(200, found)
+
+    def _discovered(self, path: str) -> JSON | None:
+        if path == "/version":
+            return discovery.VERSION
+        if path == "/api":
+            return discovery.core_versions(f"127.0.0.1:{self.port}")
+        if path == "/apis":
+            return discovery.groups(self.kinds)
+        if path == "/api/v1":
+            return discovery.resources(self.kinds, "", "v1")
+        parts = path.split("/")[1:]
+        if parts[:2] == ["openapi", "v3"]:
+            return self._openapi(parts[2:])
+        if parts[0] != "apis" or len(parts) > 3:
+            return None
+        return (
+            discovery.one_group(self.kinds, parts[1])
+            if len(parts) == 2
+            else discovery.resources(self.kinds, parts[1], parts[2])
+        )
+
+    def _openapi(self, parts: list[str]) -> JSON | None:
+        if not parts:
+            return openapi.index(self.kinds)
+        if len(parts) < 2:
+            return None
+        return openapi.document(self.kinds, parts[1] if parts[0] == "apis" else "", parts[-1])
+
+    def _resource(self, call: Call, alive: Callable[[], bool]) -> Rendered:
+        verb, sub = call.verb, call.kind.subresources.get(call.subresource)
+        if call.subresource and sub is None:
+            raise no_such_resource() if call.kind.custom is None else no_such_path()
+        allowed = sub.verbs if sub is not None else call.kind.verbs
+        if verb not in allowed:
+            raise method_not_allowed()
+        if verb == "watch":
+            watch = Watch(self.store, call, self._selected(call), alive)
+            return Rendered(200, "application/json", lines=render.lines(call, watch.events()))
+        return render.answer(call, *self._act(call))
+
+    def _selected(self, call: Call) -> Callable[[JSON], bool]:
+        chosen = self.rest.selected(call)
+        if not call.name or call.kind.bucket == "namespaces.":
+            return chosen
+        return lambda value: value["metadata"]["name"] == call.name and chosen(value)
+
+    def _act(self, call: Call) -> tuple[int, JSON]:
+        rest = self.rest
+        if call.kind.bucket in reviews.BUCKETS:
+            return reviews.answer(self.store, self.tokens, call)
+        special: dict[str, Callable[[Call], tuple[int, JSON]]] = {
+            "eviction": rest.evict,
+            "binding": rest.bind,
+            "token": lambda c: (201, self.tokens.request(c, c.decoded() or {})),
+        }
+        if call.subresource in special:
+            return special[call.subresource](call)
+        if call.subresource not in ("", "status", "finalize"):
+            raise Refusal(501, "NotImplemented", f"the stand-in does not serve {call.resource}", {})
+        verbs = {"get": rest.get, "list": rest.list, "create": rest.create, "update": rest.update}
+        verbs.update(patch=rest.patch, delete=rest.delete, deletecollection=rest.delete_collection)
+        return verbs[call.verb](call)
+
+
+def _unknown(found: Route) -> Kind:
+    """A kind that is not there: whether one may ask for it is decided first."""
+    return Kind(found.group, found.version, "", found.plural, "", bool(found.namespace), ())
+
+
+def _call(
+    found: Route, kind: Kind, caller: Caller, asked: dict[str, str], headers: dict[str, str], body: bytes
+) -> Call:
+    return Call(
+        verb=found.verb,
+        kind=kind,
+        caller=caller,
+        namespace=found.namespace,
+        name=found.name,
+        subresource=found.subresource,
+        query=asked,
+        body=body,
+        content_type=headers.get("content-type", ""),
+        accept=headers.get("accept", "") or "application/json",
+        agent=headers.get("user-agent", ""),
+    )

@@ -1,0 +1,107 @@
+"""Objects, their versions, and what happened to them. One lock guards all of it."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import msgspec
+
+JSON = dict[str, Any]
+Key = tuple[str, str]
+"""Namespace ("" for cluster-scoped objects) and name."""
+KEPT = 20_000
+"""Events that a watch may start from; older ones are forgotten."""
+
+
+class Event(msgspec.Struct, frozen=True):
+    """One write. ``before`` is None for a created object; ``object`` is the last state for a deleted one."""
+
+    revision: int
+    bucket: str
+    type: Literal["ADDED", "MODIFIED", "DELETED"]
+    object: JSON
+    before: JSON | None
+
+
+def clone(value: JSON) -> JSON:
+    """A deep copy, made the quick way. Stored objects are never changed in place."""
+    copied: JSON = msgspec.json.decode(msgspec.json.encode(value))
+    return copied
+
+
+class Store:
+    """Everything the server remembers."""
+
+    def __init__(self) -> None:
+        self.changed = threading.Condition(threading.RLock())
+        self.revision = 1
+        self.oldest = 0
+        """Watches may start from this revision or a later one."""
+        self._buckets: dict[str, dict[Key, JSON]] = {}
+        self._history: deque[Event] = deque()
+
+    def get(self, bucket: str, namespace: str, name: str) -> JSON | None:
+        with self.changed:
+            return self._buckets.get(bucket, {}).get((namespace, name))
+
+    def items(self, bucket: str, namespace: str | None = None) -> list[JSON]:
+        """In the order of their keys; ``namespace`` None means all."""
+        with self.changed:
+            found = self._buckets.get(bucket, {})
+            return [found[key] for key in sorted(found) if namespace is None or key[0] == namespace]
+
+    def buckets(self) -> list[str]:
+        with self.changed:
+            return [name for name, objects in self._buckets.items() if objects]
+
+    def put(self, bucket: str, value: JSON) -> JSON:
+        """Create or replace; the stored object is the given one with its new version."""
+        with self.changed:
+            key = _key(value)
+            before = self._buckets.setdefault(bucket, {}).get(key)
+            self.revision += 1
+            stored = {**value, "metadata": {**value["metadata"], "resourceVersion": str(self.revision)}}
+            self._buckets[bucket][key] = stored
+            self._record(Event(self.revision, bucket, "MODIFIED" if before else "ADDED", stored, before))
+            return stored
+
+    def remove(self, bucket: str, value: JSON) -> JSON:
+        """Take it out; the answer is its last state, at the version of the removal."""
+        with self.changed:
+            before = self._buckets[bucket].pop(_key(value))
+            self.revision += 1
+            last = {**value, "metadata": {**value["metadata"], "resourceVersion": str(self.revision)}}
+            self._record(Event(self.revision, bucket, "DELETED", last, before))
+            return last
+
+    def _record(self, event: Event) -> None:
+        self._history.append(event)
+        while len(self._history) > KEPT:
+            self.oldest = self._history.popleft().revision
+        self.changed.notify_all()
+
+    def since(self, bucket: str, revision: int) -> Iterator[Event]:
+        """What happened after a revision, oldest first."""
+        with self.changed:
+            found: list[Event] = []
+            for event in reversed(self._history):
+                if event.revision <= revision:
+                    break
+                if event.bucket == bucket:
+                    found.append(event)
+        return reversed(found)
+
+    def expire(self) -> None:
+        """Forget the history: a watch from any earlier version gets 410."""
+        with self.changed:
+            self.revision += 1
+            self._history.clear()
+            self.oldest = self.revision
+            self.changed.notify_all()
+
+
+def _key(value: JSON) -> Key:
+    return (value["metadata"].get("namespace", ""), value["metadata"]["name"])

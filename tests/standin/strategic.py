@@ -1,0 +1,101 @@
+"""Strategic merge patch: lists are merged by the keys that the schema names.
+
+Directives understood: ``$patch: replace|delete|merge``, ``$deleteFromPrimitiveList/<field>``,
+``$setElementOrder/<field>``, ``$retainKeys``.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from standin import schema as schemas
+from standin.answers import bad_request
+
+JSON = dict[str, Any]
+_DELETE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
+
+
+def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
+    """A new object.
+
+    Raises:
+        Refusal: 400, an unknown directive, or an element of a merged list without its key
+    """
+    directive = patch.get("$patch")
+    if directive == "replace":
+        return {k: v for k, v in patch.items() if k != "$patch"}
+    if directive == "delete":
+        return {}
+    if directive not in (None, "merge"):
+        raise bad_request(f"Unknown patch type found: {directive}")
+    result = dict(target)
+    if "$retainKeys" in patch:
+        result = {k: v for k, v in result.items() if k in patch["$retainKeys"]}
+    for key, value in patch.items():
+        if key.startswith(_DELETE):
+            field = key.removeprefix(_DELETE)
+            result[field] = [one for one in result.get(field) or [] if one not in value]
+        elif not key.startswith("$"):
+            _field(result, key, value, schemas.child(node, key))
+    for key, order in patch.items():
+        if key.startswith(_ORDER) and (field := key.removeprefix(_ORDER)) in result:
+            result[field] = _ordered(result[field], order, schemas.child(node, field))
+    return result
+
+
+def _field(result: JSON, key: str, value: Any, node: JSON) -> None:
+    if value is None:
+        result.pop(key, None)
+        return
+    merges = "merge" in (node.get("patch") or "").split(",")
+    if isinstance(value, dict) and node.get("patch") != "replace":
+        before = result.get(key)
+        if value.get("$patch") == "delete":
+            result.pop(key, None)
+        else:
+            result[key] = apply(before if isinstance(before, dict) else {}, value, node)
+    elif isinstance(value, list) and merges:
+        result[key] = _list(result.get(key) or [], value, node)
+    else:
+        result[key] = value
+
+
+def _list(before: list[Any], patch: list[Any], node: JSON) -> list[Any]:
+    key = node.get("merge_key")
+    if key is None:
+        return [*before, *(one for one in dict.fromkeys(patch) if one not in before)]
+    if any(isinstance(one, dict) and one.get("$patch") == "replace" and key not in one for one in patch):
+        return [one for one in patch if "$patch" not in one]
+    result, entry = list(before), schemas.items(node)
+    for one in patch:
+        if key not in one:
+            raise bad_request(f"map: {_go_map(one)} does not contain declared merge key: {key}")
+        at = next((n for n, have in enumerate(result) if have.get(key) == one[key]), None)
+        if one.get("$patch") == "delete":
+            result = [have for have in result if have.get(key) != one[key]]
+        elif at is None:
+            result.append(apply({}, one, entry))
+        else:
+            result[at] = apply(result[at], one, entry)
+    return result
+
+
+def _go_map(value: JSON) -> str:
+    return "map[" + " ".join(f"{k}:{v}" for k, v in sorted(value.items())) + "]"
+
+
+def _ordered(have: list[Any], order: list[Any], node: JSON) -> list[Any]:
+    """The named ones in their order; the others keep their places after the one they followed."""
+    key = node.get("merge_key")
+    names = [one[key] if key else one for one in order]
+
+    def name(one: Any) -> Any:
+        return one[key] if key else one
+
+    placed = sorted((one for one in have if name(one) in names), key=lambda one: names.index(name(one)))
+    result = list(placed)
+    for n, one in enumerate(have):
+        if name(one) not in names:
+            before = [other for other in have[:n] if other in result]
+            result.insert(result.index(before[-1]) + 1 if before else 0, one)
+    return result
