@@ -11,6 +11,7 @@ import socket
 import ssl
 from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlsplit
 
@@ -180,12 +181,19 @@ def listed(version: int, *items: dict[str, object], more: str = "") -> dict[str,
     }
 
 
-def api(folder: Any, url: str, *, timeout_s: float = 5, patience_s: float = 5, **user: object) -> Api:
+def api(
+    folder: Path,
+    url: str,
+    *,
+    timeout_s: float = 5,
+    patience_s: float = 5,
+    user: Mapping[str, object] | None = None,
+    cluster: Mapping[str, object] | None = None,
+) -> Api:
     """A client of the server at ``url``, through a kubeconfig written to ``folder``."""
-    cluster = {"server": url, **dict(user.pop("cluster", {}))}  # type: ignore[call-overload]
     config = {
-        "clusters": [{"name": "c", "cluster": cluster}],
-        "users": [{"name": "u", "user": user}],
+        "clusters": [{"name": "c", "cluster": {"server": url, **(cluster or {})}}],
+        "users": [{"name": "u", "user": user or {}}],
         "contexts": [{"name": "x", "context": {"cluster": "c", "user": "u", "namespace": "ours"}}],
         "current-context": "x",
     }

@@ -202,7 +202,9 @@ def test_a_server_that_is_behind_or_was_restored_is_asked_for_what_the_store_hol
     async def main() -> None:
         async with watching(tmp_path, play) as watched:
             assert await watched.take(3) == ["listed n@800,lost@850", "deleted lost@850", "put n@20"]
-            await asyncio.sleep(0.2)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.3):
+                    await anext(watched.changes)
             assert watched.server.watches()[-1].query["resourceVersion"] == "30"
 
     asyncio.run(main())

@@ -160,7 +160,7 @@ class Plugin:
             async with asyncio.timeout(PLUGIN_TIMEOUT_S):
                 out, said = await process.communicate()
         except TimeoutError:
-            raise self._failed(f"did not end within {PLUGIN_TIMEOUT_S:.0f} s") from None
+            raise self._failed(f"did not end within {PLUGIN_TIMEOUT_S:g} s") from None
         finally:
             if process.returncode is None:
                 process.kill()

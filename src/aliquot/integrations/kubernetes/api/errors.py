@@ -172,7 +172,11 @@ def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[
     if code == 404:
         return NotFoundError, *_not_found(message, reason, request, look)
     if code == 409:
-        return ConflictError, message if reason else f"conflict: {request}", f"{look} {request.name} -o yaml".replace("  ", " ")
+        return (
+            ConflictError,
+            message if reason else f"conflict: {request}",
+            f"{look} {request.name} -o yaml".replace("  ", " "),
+        )
     if code == 410 or reason == "Expired":
         return GoneError, f"the API server no longer knows the version that was asked for ({request})", None
     if code == 401:

@@ -153,10 +153,10 @@ def _anchored(found: dict[str, Any], path: str) -> dict[str, Any]:
 
 
 def _absolute(part: dict[str, Any], here: str, keys: tuple[str, ...]) -> dict[str, Any]:
-    moved: dict[str, Any] = {key: os.path.join(here, part[key]) for key in keys if part.get(key)}
+    moved: dict[str, Any] = {key: os.path.normpath(os.path.join(here, part[key])) for key in keys if part.get(key)}
     plugin = part.get("exec")
     if isinstance(plugin, dict) and "/" in str(plugin.get("command", "")):
-        moved["exec"] = {**plugin, "command": os.path.join(here, plugin["command"])}
+        moved["exec"] = {**plugin, "command": os.path.normpath(os.path.join(here, plugin["command"]))}
     return {**part, **moved}
 
 
