@@ -40,11 +40,14 @@ class Site:
         refresh(found, msgspec.structs.replace(self.options, **options), str(self.engine.cdi))
         return found
 
-    def start(self, *devices: str, others: Sequence[str] = (), options: Sequence[str] = ()) -> Done:
-        """Run the client in a container with these devices; ``others`` are UUIDs that it tries to open."""
+    def start(
+        self, *devices: str, others: Sequence[str] = (), options: Sequence[str] = (), before: str = "true"
+    ) -> Done:
+        """Run the client in a container with these devices; ``others`` are UUIDs that it tries to open, ``before`` a
+        shell command that comes first.
+        """
         return self.engine.run(
-            python(),
-            "/opt/nvml/inside.py",
+            *("/bin/sh", "-c", f"{before}; exec {python()} /opt/nvml/inside.py"),
             devices=devices,
             env={"PYTHONPATH": "/opt/nvml", "OTHERS": json.dumps(list(others))},
             mounts={"/opt/nvml/inside.py": str(INSIDE)},

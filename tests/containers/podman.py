@@ -64,7 +64,7 @@ class Podman:
         """Take the store away, containers that still run with it."""
         self._podman("rm", "--all", "--force", "--time", "0")
         self._podman("rmi", "--all", "--force")
-        for name in ("root", "runroot", "run", "image"):
+        for name in ("root", "run", "image"):
             shutil.rmtree(self.directory / name, ignore_errors=True)
 
     def _settings(self) -> Path:
@@ -91,7 +91,8 @@ class Podman:
         (run / "cdi").mkdir(parents=True, exist_ok=True)
         bind = 'mount --bind "$0" /run && mount --bind "$1" /run/cdi && shift && '
         bind += "{ [ ! -d /etc/cdi ] || mount -t tmpfs none /etc/cdi; } && "
-        store = ["--root", str(self.directory / "root"), "--runroot", str(self.directory / "runroot")]
+        # A runroot may have 50 characters.
+        store = ["--root", str(self.directory / "root"), "--runroot", "/run/podman"]
         engine = ["podman", *store, "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words]
         line = ["unshare", "--mount", "sh", "-c", f'{bind}exec "$@"', str(run), str(self.cdi), *engine]
         done = subprocess.run(line, capture_output=True, text=True, env=self._env, timeout=_TIMEOUT_S)

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import msgspec
+
 from containers.conftest import Site
 
 KIND = "nvidia.com/gpu"
@@ -90,6 +94,20 @@ def test_the_library_alone_shows_no_gpu(site: Site) -> None:
     env = ("--env", "LD_LIBRARY_PATH=/run/aliquot-sim", "--env", "ALIQUOT_SIM_DEV_ROOT=/")
     seen = site.seen(options=(*mount, *env), others=(uuids(site, 0)[0],))
     assert (seen["init"], seen["gpus"], seen["others"]) == (0, [], [NOT_FOUND])
+
+
+def test_a_node_that_a_container_makes_itself_opens_nothing(site: Site) -> None:
+    """Root in a container may make any node; the device cgroup that the runtime set refuses to open it."""
+    site.refresh()
+    mine, other = uuids(site, 0)
+    forged = next(c for i in site.read().gpus[0].instances for c in i.compute_instances if c.uuid == other)
+    owner = next(i for i in site.read().gpus[0].instances if forged in i.compute_instances)
+    minors = (owner.capability_minor, forged.capability_minor)
+    make = "; ".join(f"busybox mknod /dev/nvidia-caps/nvidia-cap{m} c 122 {m}" for m in minors)
+    done = site.start(f"{KIND}={mine}", before=make, options=("--cap-add", "MKNOD"))
+    seen = msgspec.json.decode(done.out, type=dict[str, Any])
+    assert f"/dev/nvidia-caps/nvidia-cap{forged.capability_minor}" in seen["nodes"], done.err
+    assert [d["uuid"] for g in seen["gpus"] for d in g["mig"]] == [mine]
 
 
 def test_a_user_of_the_container_sees_what_root_sees(site: Site) -> None:
