@@ -18,7 +18,9 @@ from aliquot.errors import AliquotError, HardwareError
 from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
+    from aliquot.backends.health import Health
     from aliquot.backends.nvml_describe import Described
+    from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
 
 
@@ -75,7 +77,7 @@ class NvmlBackend:
     def set_mode(self, pci: str, enabled: bool) -> bool:
         nv, wanted = self.session.nv, int(enabled)
         attempt = f"{'enabling' if enabled else 'disabling'} MIG mode on {pci}"
-        with self.session.gate.use():
+        with self.session.gate.use(), self.session.quiet():
             handle = self._reader.handle(pci)
             activation = self.session.call(attempt, nv.nvmlDeviceSetMigMode, handle, wanted, gpu=pci)
             self._reader.forget(pci)
@@ -139,6 +141,13 @@ class NvmlBackend:
     def suspend(self) -> Iterator[None]:
         with self.session.gate.suspended():
             yield
+
+    def health(self, policy: XidPolicy) -> Health:
+        """Watches the GPUs for XIDs, from its first poll on."""
+        from aliquot.backends.health import Health
+        from aliquot.backends.nvml_health import NvmlEvents
+
+        return Health(NvmlEvents(self.session), policy)
 
     def close(self) -> None:
         try:

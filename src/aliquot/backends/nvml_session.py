@@ -7,7 +7,9 @@ closed around one (``gate``). NVML's handles die with the session: nobody outsid
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from threading import Lock
 from typing import Any
 
 from aliquot.backends import codes
@@ -117,7 +119,11 @@ class Session:
         self.profile_info_version = 3
         self.epoch = 0
         """Grows whenever handles become invalid: a cache that remembers it knows when it is stale."""
+        self.before_close: list[Callable[[], None]] = []
+        """Called before the session ends or is to be quiet: what watches the GPUs lets go of them."""
         self.gate = Gate(self.close, self._start)
+        self._quiet = 0
+        self._turn = Lock()
         self._open = False
         library = library or system_library()
         if library is not None:
@@ -148,8 +154,28 @@ class Session:
     def close(self) -> None:
         """End the session. A second call does nothing."""
         if self._open:
+            for let_go in self.before_close:
+                let_go()
             self._open = False
             self.call("closing NVML", self.nv.nvmlShutdown)
+
+    @property
+    def quiet_now(self) -> bool:
+        """Whether nobody may watch the GPUs now."""
+        return self._quiet > 0
+
+    @contextmanager
+    def quiet(self) -> Iterator[None]:
+        """Nobody watches the GPUs for the duration: an event set is a client that a change of MIG mode may wait for."""
+        with self._turn:
+            self._quiet += 1
+        try:
+            for let_go in self.before_close:
+                let_go()
+            yield
+        finally:
+            with self._turn:
+                self._quiet -= 1
 
     def call(self, attempt: str, function: Callable[..., Any], *arguments: Any, gpu: str = "") -> Any:
         """One NVML call; its return code as an error of ours if it fails."""

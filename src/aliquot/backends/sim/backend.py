@@ -19,6 +19,8 @@ from aliquot.model import catalog
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
 
 if TYPE_CHECKING:
+    from aliquot.backends.health import Health
+    from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
 
 Told = dict[str, Any]
@@ -94,6 +96,17 @@ class SimBackend:
                 raise codes.error(code, attempt, gpu=pci)
             return numbers, text
         raise codes.error(codes.DRIVER_NOT_LOADED, attempt, gpu=pci)
+
+    def ask(self, attempt: str, line: str) -> list[int]:
+        """One call that only reads; its numbers."""
+        return self._ask(attempt, "", line)[0]
+
+    def health(self, policy: XidPolicy) -> Health:
+        """Watches the GPUs for XIDs, from its first poll on."""
+        from aliquot.backends.health import Health
+        from aliquot.backends.sim.watch import SimEvents
+
+        return Health(SimEvents(self), policy)
 
     # -- reading
 
