@@ -1,0 +1,61 @@
+"""Rebooting the host by its own program: for hosts whose init is not systemd, or whose bus is not mounted."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+
+from aliquot.errors import BlockedError
+
+TIMEOUT_S = 30.0
+PROGRAMS = (("/usr/bin/systemctl", "reboot"), ("/bin/systemctl", "reboot"), ("/usr/sbin/reboot",), ("/sbin/reboot",))
+
+
+class RebootRefusedError(BlockedError):
+    """The host has no program to reboot with, or it failed."""
+
+    code = "REBOOT_REFUSED"
+
+
+def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chroot") -> str:
+    """Runs the first such program of the host whose root directory is at ``root``, and returns its name. Returns when
+    the program ends, or without an answer after ``timeout_s``: it may be waiting for what it does. Raises
+    RebootRefusedError.
+    """
+    found = next((p for p in PROGRAMS if os.access(os.path.join(root, p[0].lstrip("/")), os.X_OK)), None)
+    if found is None:
+        raise RebootRefusedError(
+            f"the host at {root} has no program to reboot with ({', '.join(p[0] for p in PROGRAMS)})",
+            next_step="reboot the machine by hand",
+        )
+    command = list(found) if os.path.realpath(root) == "/" else [chroot, root, *found]
+    text = " ".join(found)
+    try:
+        # systemctl takes a chroot for an installation that is being prepared, and does nothing, successfully.
+        done = subprocess.run(
+            command,
+            env={**os.environ, "SYSTEMD_IGNORE_CHROOT": "1", "LC_ALL": "C"},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=timeout_s,
+        )
+    except subprocess.TimeoutExpired:
+        return text
+    except OSError as failure:
+        raise RebootRefusedError(
+            f"{text} cannot be run on the host: {failure.strerror}", next_step="reboot the machine by hand"
+        ) from failure
+    said = tuple(line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip())
+    if done.returncode:
+        raise RebootRefusedError(
+            f"{text} on the host ended with status {done.returncode}",
+            details=said[:8],
+            next_step="reboot the machine by hand",
+        )
+    if any("ignoring" in line for line in said):
+        raise RebootRefusedError(
+            f"{text} on the host did nothing", details=said[:8], next_step="run the pod with hostPID"
+        )
+    return text
