@@ -52,13 +52,43 @@ class Podman:
         """Run a container to its end. ``devices`` are CDI names (``nvidia.com/gpu=...``); ``mounts`` read-only folders
         by their place in the container.
         """
+        return self._podman("run", "--rm", *self._line(words, devices, env, options, mounts))
+
+    def start(
+        self,
+        name: str,
+        *words: str,
+        devices: Sequence[str] = (),
+        env: Mapping[str, str] | None = None,
+        options: Sequence[str] = (),
+        mounts: Mapping[str, str] | None = None,
+    ) -> Done:
+        """Start a container of that name and leave it running; a code other than 0 if it does not start."""
+        return self._podman("run", "--detach", "--name", name, *self._line(words, devices, env, options, mounts))
+
+    def execute(self, name: str, *words: str) -> Done:
+        """Run a program in a container that is running."""
+        return self._podman("exec", name, *words)
+
+    def stop(self, name: str) -> Done:
+        """End a container and forget it."""
+        return self._podman("rm", "--force", "--time", "0", name)
+
+    def _line(
+        self,
+        words: Sequence[str],
+        devices: Sequence[str],
+        env: Mapping[str, str] | None,
+        options: Sequence[str],
+        mounts: Mapping[str, str] | None,
+    ) -> list[str]:
         self._build()
-        line = ["run", "--rm", "--network", "none", *_LIMITS, *options]
+        line = ["--network", "none", *_LIMITS, *options]
         line += [word for name in devices for word in ("--device", name)]
         line += [word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")]
         places = system() | dict(mounts or {})
         line += [word for inside, host in places.items() for word in ("--volume", f"{host}:{inside}:ro")]
-        return self._podman(*line, IMAGE, *words)
+        return [*line, IMAGE, *words]
 
     def close(self) -> None:
         """Take the store away, containers that still run with it."""

@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from containers.conftest import Site
+from containers.conftest import INSIDE, Site
+from containers.podman import python
 
 KIND = "nvidia.com/gpu"
 NOT_FOUND = 6
@@ -91,7 +92,7 @@ def test_the_library_alone_shows_no_gpu(site: Site) -> None:
     """Somebody mounts the driver's folder by hand, without a device: the nodes decide, not the library."""
     site.refresh()
     mount = ("--volume", f"{site.options.simulated}:/run/aliquot-sim:ro")
-    env = ("--env", "LD_LIBRARY_PATH=/run/aliquot-sim", "--env", "ALIQUOT_SIM_DEV_ROOT=/")
+    env = ("--env", "LD_LIBRARY_PATH=/run/aliquot-sim")
     seen = site.seen(options=(*mount, *env), others=(uuids(site, 0)[0],))
     assert (seen["init"], seen["gpus"], seen["others"]) == (0, [], [NOT_FOUND])
 
@@ -135,6 +136,31 @@ def test_a_destroyed_device_is_refused_after_the_refresh(site: Site) -> None:
     done = site.start(f"{KIND}={mine}")
     assert done.code != 0
     assert "unresolvable CDI devices" in done.err
+
+
+def test_a_running_container_loses_what_is_destroyed_under_it(site: Site) -> None:
+    """As with the driver: the node stays in the container, and nothing is behind it. Podman's exec does not hand on
+    what CDI added to the environment.
+    """
+    site.refresh()
+    (mine,) = uuids(site, 1)
+    mounts = {"/opt/nvml/inside.py": str(INSIDE)}
+    env = {"PYTHONPATH": "/opt/nvml", "LD_LIBRARY_PATH": "/run/aliquot-sim"}
+    started = site.engine.start(
+        "holder", "/bin/busybox", "sleep", "600", devices=(f"{KIND}={mine}",), env=env, mounts=mounts
+    )
+    assert started.code == 0, started.err
+    try:
+        look = (python(), "/opt/nvml/inside.py")
+        before = msgspec.json.decode(site.engine.execute("holder", *look).out, type=dict[str, Any])
+        assert [d["uuid"] for g in before["gpus"] for d in g["mig"]] == [mine]
+        site.node.destroy(1, site.read().gpus[1].instances[0].id)
+        after = msgspec.json.decode(site.engine.execute("holder", *look).out, type=dict[str, Any])
+        assert [g["mig"] for g in after["gpus"]] == [[]]
+        assert after["nodes"] == before["nodes"]
+    finally:
+        assert site.engine.stop("holder").code == 0
+    assert site.engine.execute("holder", "true").code != 0
 
 
 def test_a_place_names_the_device_that_is_created_there_again(site: Site) -> None:

@@ -15,7 +15,9 @@ the place for it, but they came with CDI 0.6.0, which the container tools of Deb
 """
 
 SIMULATED_AT = "/run/aliquot-sim"
-"""Where a container finds the folder of a simulated node: its NVML library with the socket beside it."""
+"""Where a container finds the folder of a simulated node: its NVML library with the socket beside it. The library knows
+by this place that it is in a container, and shows what the container's device nodes open (``shim/access.c``).
+"""
 
 
 class Majors(msgspec.Struct, frozen=True):

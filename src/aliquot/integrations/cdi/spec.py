@@ -81,7 +81,7 @@ def _common(options: CdiOptions, machine: Machine) -> dict[str, Any]:
     mounts = list(machine.mounts)
     if options.simulated:
         mounts = [Mount(options.simulated, SIMULATED_AT)]
-        env += [f"LD_LIBRARY_PATH={SIMULATED_AT}", "ALIQUOT_SIM_DEV_ROOT=/"]
+        env.append(f"LD_LIBRARY_PATH={SIMULATED_AT}")
     elif machine.hook == "" and machine.folders:
         mounts += _by_link_names(machine)
         env.append("LD_LIBRARY_PATH=" + ":".join(machine.folders))

@@ -1,9 +1,9 @@
-/* What a container sees. The driver shows a process the GPUs and MIG devices whose device nodes it can open; with
- * ALIQUOT_SIM_DEV_ROOT set, so does this library, below that root: "/" in a container.
+/* What a container sees. The driver shows a process the GPUs and MIG devices whose device nodes it can open. So does
+ * this library where it lies in /run/aliquot-sim, where CDI documents mount a node's folder, and where
+ * ALIQUOT_SIM_DEV_ROOT names another root than "/" for the nodes.
  *
- * A variable says so, and not a file beside the library: the node's folder is the host's own, where every process sees
- * everything. The CDI document that mounts the folder into a container sets it together with LD_LIBRARY_PATH, without
- * which the container has no library at all. */
+ * The place says so, and not the variable alone: a variable is lost with `podman exec`, sudo or `env -i`, and then the
+ * container would see every GPU. A file beside the library cannot say it: the folder is the host's own. */
 #include "shim.h"
 
 #include <errno.h>
@@ -20,7 +20,7 @@ enum { GPU_MAJOR = 120, CAPS_MAJOR = 122, CONFIG = 1 };
 static const char *dev_root(void)
 {
     const char *root = getenv("ALIQUOT_SIM_DEV_ROOT");
-    return root && *root ? root : NULL;
+    return root && *root ? root : in_container() ? "/" : NULL;
 }
 
 /* Nothing answers behind such a number, which is no refusal; the cgroup's is EPERM, the mode's EACCES. */

@@ -68,6 +68,7 @@ int unimplemented(const char *name);
 int visible(const struct address *a);
 int node_index(unsigned *index);
 int restricted(void);
+int in_container(void);
 API int nvmlDeviceGetIndex(handle h, unsigned *out);
 API int nvmlDeviceGetSupportedEventTypes(handle h, unsigned long long *out);
 

@@ -51,13 +51,22 @@ static void in_child(void)
     new_token(); /* a session of its own */
 }
 
+/* Where a container finds a node's folder; aliquot.integrations.cdi.options has the same. /run may be a link. */
+#define MOUNTED "/run/aliquot-sim"
+static int mounted;
+
+int in_container(void) { return mounted; }
+
 __attribute__((constructor)) static void find_home(void)
 {
     Dl_info info;
     char path[4096];
     if (!dladdr((void *)find_home, &info) || !realpath(info.dli_fname, path))
         return;
-    home = open(dirname(path), O_PATH | O_DIRECTORY | O_CLOEXEC);
+    char *folder = dirname(path);
+    size_t length = strlen(folder), end = strlen(MOUNTED);
+    mounted = length >= end && !strcmp(folder + length - end, MOUNTED);
+    home = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     pthread_atfork(NULL, NULL, in_child);
 }
 
