@@ -1,0 +1,163 @@
+"""What Helm makes of the chart, compared with the plain manifests. Needs a ``helm`` command."""
+
+from __future__ import annotations
+
+import copy
+import json
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aliquot.config import settings, settings_text
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.manifests import bundle
+from aliquot.integrations.kubernetes.manifests.values import Values
+
+CHART = Path(__file__).resolve().parents[2] / "deploy/helm/aliquot"
+HELM = shutil.which("helm")
+pytestmark = pytest.mark.skipif(HELM is None, reason="there is no helm command")
+
+Objects = dict[tuple[str, str, str], Any]
+DAEMON_SET = ("DaemonSet", "nvidia-mig-manager", "gpu-operator")
+SETTINGS = ("ConfigMap", names.SETTINGS_MAP, "gpu-operator")
+
+
+def helm(values: dict[str, Any], folder: Path, namespace: str = "gpu-operator") -> subprocess.CompletedProcess[str]:
+    file = folder / "values.json"
+    file.write_text(json.dumps(values))
+    command = [str(HELM), "template", "aliquot", str(CHART), "-n", namespace, "-f", str(file)]
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+
+
+def rendered(values: dict[str, Any], folder: Path, namespace: str = "gpu-operator") -> Objects:
+    done = helm(values, folder, namespace)
+    assert done.returncode == 0, done.stderr
+    return by_name([item for item in yaml.safe_load_all(done.stdout) if item])
+
+
+def by_name(items: list[Any]) -> Objects:
+    return {(i["kind"], i["metadata"]["name"], i["metadata"].get("namespace", "")): i for i in items}
+
+
+def plain(namespace: str = "gpu-operator") -> Objects:
+    found = bundle.files(Values(namespace=namespace))
+    return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+
+
+def variables(objects: Objects) -> dict[str, str]:
+    (container,) = objects[DAEMON_SET]["spec"]["template"]["spec"]["containers"]
+    assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def said(objects: Objects) -> settings.Settings:
+    text = objects[SETTINGS]["data"][names.SETTINGS_KEY]
+    return settings.merge((settings_text.read(text, "rendered"),))
+
+
+@pytest.mark.parametrize("namespace", ["gpu-operator", "elsewhere"])
+def test_without_values_it_is_the_manifests(tmp_path: Path, namespace: str) -> None:
+    found, expected = rendered({}, tmp_path, namespace), plain(namespace)
+    assert set(found) == set(expected)
+    where = ("ConfigMap", names.SETTINGS_MAP, namespace)
+    assert settings.merge((settings_text.read(found[where]["data"][names.SETTINGS_KEY], "f"),)) == settings.Settings()
+    for key in set(found) - {where}:
+        assert found[key] == expected[key], key
+
+
+def test_the_installation_of_the_operators_page(tmp_path: Path) -> None:
+    values = {
+        "mig": {"strategy": "mixed"},
+        "migManager": {"env": [{"name": "WITH_REBOOT", "value": "true"}]},
+        "driver": {"enabled": False},
+    }
+    found = rendered(values, tmp_path)
+    changed = variables(found)
+    assert changed["WITH_REBOOT"] == "true"
+    assert changed["MIG_STRATEGY"] == "mixed"
+    assert changed["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] == "true"
+    assert changed.keys() == variables(plain()).keys()
+    rest, expected = copy.deepcopy(found), plain()
+    for objects in (rest, expected):
+        objects[DAEMON_SET]["spec"]["template"]["spec"]["containers"][0]["env"] = []
+        objects.pop(SETTINGS)
+    assert rest == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ({"name": "c", "create": True, "data": {"config.yaml": "version: v1\n"}}, True),
+        ({"name": "c", "create": True, "data": {}}, False),
+        ({"name": "c", "create": False, "data": {"config.yaml": "version: v1\n"}}, False),
+    ],
+)
+def test_the_config_map_is_made_with_create_and_data(tmp_path: Path, config: dict[str, Any], made: bool) -> None:
+    found = rendered({"migManager": {"config": config}}, tmp_path)
+    key = ("ConfigMap", "c", "gpu-operator")
+    assert (key in found) == made
+    assert said(found).config_map == "c"
+    if made:
+        assert found[key]["data"] == config["data"]
+
+
+def test_other_values(tmp_path: Path) -> None:
+    values = {
+        "image": {"repository": "registry.example/aliquot", "tag": "x", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "migManager": {
+            "gpuClientsConfig": {"name": "gpu-clients"},
+            "config": {"default": ""},
+            "resources": {"limits": {"memory": "1Gi"}},
+            "env": [{"name": "NVIDIA_DRIVER_ROOT", "value": "/"}],
+        },
+        "devicePlugin": {"enabled": False},
+        "gfd": {"enabled": False},
+        "cdi": {"enabled": False},
+        "controller": {"replicas": 2},
+        "daemonsets": {"tolerations": [{"operator": "Exists"}]},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+        "settings": {"holders": {"policy": "drain"}, "mig": {"prediction": "warn"}},
+    }
+    found = rendered(values, tmp_path)
+    pod = found[DAEMON_SET]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.example/aliquot:x", "Always")
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert {v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v} == {
+        names.DEFAULT_CONFIG_MAP,
+        "gpu-clients",
+    }
+    assert variables(found)["CDI_ENABLED"] == "false"
+    assert variables(found)["NVIDIA_DRIVER_ROOT"] == "/"
+    assert found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["replicas"] == 2
+    assert ("ServiceMonitor", "aliquot", "gpu-operator") in found
+    assert said(found) == settings.Settings(
+        default_config="", device_plugin=False, labels=False, holders="drain", prediction="warn"
+    )
+
+
+def test_turned_off_it_makes_nothing(tmp_path: Path) -> None:
+    assert rendered({"migManager": {"enabled": False}}, tmp_path) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"mig": {"strategy": "mixd"}}, "strategy"),
+        ({"migManger": {}}, "migManger"),
+        ({"migManager": {"config": {"default": "all-enabled"}}}, "default"),
+        ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": True}]}}, "env"),
+        ({"migManager": {"config": {"create": True, "data": {"config.yaml": "x"}}}}, "needs migManager.config.name"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(tmp_path: Path, values: dict[str, Any], word: str) -> None:
+    done = helm(values, tmp_path)
+    assert done.returncode != 0
+    assert word in done.stderr

@@ -1,0 +1,152 @@
+"""The manifests: made from code, with the names that others rely on."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from aliquot.config import settings_text
+from aliquot.config.generate import generate
+from aliquot.config.load import load
+from aliquot.config.select import select
+from aliquot.config.settings import Layer
+from aliquot.config.write import to_yaml
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.manifests import bundle, maps
+from aliquot.integrations.kubernetes.manifests.rights import RIGHTS
+from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.model import catalog
+from factory import inventory
+
+ROOT = Path(__file__).resolve().parents[3]
+OBJECTS = [item for objects in bundle.files(Values()).values() for item in objects]
+
+
+def one(kind: str, name: str) -> Any:
+    (found,) = [item for item in OBJECTS if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+    return found
+
+
+def test_the_files_are_what_the_code_says() -> None:
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/build_manifests.py", "--check"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_the_files_say_what_the_objects_say() -> None:
+    """Comments and literal blocks add nothing and lose nothing."""
+    for name, objects in bundle.files(Values()).items():
+        read = list(yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()))
+        assert read == objects
+
+
+def test_names_that_scripts_select_by() -> None:
+    agent = one("DaemonSet", "nvidia-mig-manager")
+    template = agent["spec"]["template"]
+    assert agent["metadata"]["namespace"] == "gpu-operator"
+    assert template["metadata"]["labels"]["app"] == "nvidia-mig-manager"
+    assert agent["spec"]["selector"]["matchLabels"].items() <= template["metadata"]["labels"].items()
+    pod = template["spec"]
+    assert [container["name"] for container in pod["containers"]] == ["nvidia-mig-manager"]
+    assert pod["nodeSelector"]["nvidia.com/gpu.deploy.mig-manager"] == "true"
+    assert pod["priorityClassName"] == "system-node-critical"
+    assert {"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"} in pod["tolerations"]
+
+
+def test_variables_have_the_peers_names() -> None:
+    container = one("DaemonSet", "nvidia-mig-manager")["spec"]["template"]["spec"]["containers"][0]
+    known = (
+        "NODE_NAME POD_NAME POD_NAMESPACE HOST_ROOT_MOUNT DEFAULT_CONFIG_FILE GPU_CLIENTS_FILE WITH_REBOOT "
+        "MIG_STRATEGY DEFAULT_GPU_CLIENTS_NAMESPACE WITH_SHUTDOWN_HOST_GPU_CLIENTS CDI_ENABLED NVIDIA_CDI_HOOK_PATH"
+    )
+    assert {entry["name"] for entry in container["env"]} == set(known.split())
+    plain = {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+    assert settings_text.from_environment(plain).values == {
+        "strategy": "single",
+        "with_reboot": False,
+        "stop_host_clients": False,
+        "cdi": True,
+    }
+
+
+def test_mounts_and_volumes_belong_together() -> None:
+    pod = one("DaemonSet", "nvidia-mig-manager")["spec"]["template"]["spec"]
+    mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+    assert mounts["host"]["readOnly"]
+    plain = {entry["name"]: entry.get("value", "") for entry in pod["containers"][0]["env"]}
+    for variable in ("DEFAULT_CONFIG_FILE", "GPU_CLIENTS_FILE"):
+        folder, _, key = plain[variable].rpartition("/")
+        (volume,) = [v for v in pod["volumes"] if mounts[v["name"]]["mountPath"] == folder]
+        assert key in one("ConfigMap", volume["configMap"]["name"])["data"]
+    assert plain["HOST_ROOT_MOUNT"] == mounts["host"]["mountPath"]
+
+
+def test_probes_ask_the_port_that_the_program_is_told() -> None:
+    for kind, name in (("DaemonSet", "nvidia-mig-manager"), ("Deployment", "aliquot-controller")):
+        (container,) = one(kind, name)["spec"]["template"]["spec"]["containers"]
+        (port,) = container["ports"]
+        assert f"--port={port['containerPort']}" in container["args"]
+        for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
+            assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
+
+
+def test_the_controller_has_no_privileges() -> None:
+    pod = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]
+    assert "volumes" not in pod
+    assert pod["securityContext"]["runAsNonRoot"]
+    assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
+
+
+def test_rights_are_spelled_out() -> None:
+    assert not [right for right in RIGHTS if "*" in (right.group, right.resource, *right.verbs)]
+    assert not [right for right in RIGHTS if right.resource.partition("/")[0] in ("secrets", "serviceaccounts")]
+    rules = [rule for item in OBJECTS if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
+    assert len(rules) == len(RIGHTS)
+
+
+def test_every_policy_is_bound_and_denies() -> None:
+    policies = {i["metadata"]["name"] for i in OBJECTS if i["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = [i for i in OBJECTS if i["kind"] == "ValidatingAdmissionPolicyBinding"]
+    assert {b["spec"]["policyName"] for b in bindings} == policies
+    assert all(b["spec"]["validationActions"] == ["Deny"] for b in bindings)
+    assert all(one("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail" for name in policies)
+
+
+def test_the_nine_services_of_the_operator() -> None:
+    text = one("ConfigMap", "default-gpu-clients")["data"]["clients.yaml"]
+    assert yaml.safe_load(text) == {"version": "v1", "systemd-services": list(maps.SERVICES)}
+    assert len(maps.SERVICES) == 9
+
+
+def test_the_settings_map_says_nothing_and_shows_everything() -> None:
+    text = one("ConfigMap", names.SETTINGS_MAP)["data"]["settings.yaml"]
+    assert settings_text.read(text, "f") == Layer("f")
+    bare = "\n".join(line.removeprefix("# ") for line in text.splitlines() if "What is said" not in line)
+    shown = settings_text.read(bare, "f")
+    assert {key.field for key in settings_text.KEYS} <= set(shown.values)
+
+
+FALLBACK = load(maps.fallback(), "default-mig-parted-config")
+PRODUCTS = [d for d in catalog.devices() if d.mig_family and d.pci_device.startswith("0x")]
+
+
+@pytest.mark.parametrize("product", PRODUCTS, ids=[f"{d.name} {d.pci_device}" for d in PRODUCTS])
+def test_the_fallback_means_on_every_gpu_what_its_own_generated_configs_mean(product: catalog.Device) -> None:
+    import msgspec
+
+    node = inventory(product.mig_family or "")
+    node = msgspec.structs.replace(
+        node, gpus=(msgspec.structs.replace(node.gpus[0], pci_device=product.pci_device, product=product.name),)
+    )
+    own = load(to_yaml(generate(node)), "generated")
+    for name in own.names:
+        mine, theirs = select(FALLBACK, name, node), select(own, name, node)
+        assert not mine.faults
+        assert [(g.pci, g.mig, g.instances) for g in mine.gpus] == [(g.pci, g.mig, g.instances) for g in theirs.gpus]
