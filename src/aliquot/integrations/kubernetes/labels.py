@@ -117,10 +117,9 @@ def _resources(present: tuple[Card, ...], strategy: str) -> dict[str, str]:
     on = tuple(card for card in present if card.enabled)
     if strategy == "single":
         return found | (_single(present, on) if on else {})
-    for profile in dict.fromkeys(device.profile for card in on for device in card.devices):
-        having = tuple(card for card in on if any(d.profile == profile for d in card.devices))
-        names_of_it = _devices(f"mig-{text.profile_word(profile)}", profile, having)
-        found |= {name: value for name, value in names_of_it.items() if text.is_name(name)}
+    for word in dict.fromkeys(text.profile_word(device.profile) for card in on for device in card.devices):
+        of_it = _devices(f"mig-{word}", word, on)
+        found |= {name: value for name, value in of_it.items() if text.is_name(name) and _PROFILE.fullmatch(name)}
     return found
 
 
@@ -147,19 +146,20 @@ def _whole(present: tuple[Card, ...]) -> dict[str, str]:
 def _single(present: tuple[Card, ...], on: tuple[Card, ...]) -> dict[str, str]:
     """What strategy single says instead of the whole GPUs' values: of the one profile, or that there is not one."""
     if single_fault(present) is None:
-        return _devices("gpu", on[0].devices[0].profile, on)
+        return _devices("gpu", text.profile_word(on[0].devices[0].profile), on)
     invalid = {"count": "0", "replicas": "0", "memory": "0", "sharing-strategy": ""}
     invalid["product"] = text.product_value(on[0].gpu.product, "MIG", "INVALID")
     return {f"gpu.{name}": value for name, value in invalid.items()}
 
 
-def _devices(resource: str, profile: str, having: tuple[Card, ...]) -> dict[str, str]:
-    """The MIG devices of one profile, on GPUs that have some."""
-    sample = _leading(having)[0]
-    device = next(d for d in sample.devices if d.profile == profile)
+def _devices(resource: str, word: str, on: tuple[Card, ...]) -> dict[str, str]:
+    """The MIG devices of one profile, which is written ``word``."""
+    all_of_it = {card.gpu.pci: [d for d in card.devices if text.profile_word(d.profile) == word] for card in on}
+    sample = _leading(tuple(card for card in on if all_of_it[card.gpu.pci]))[0]
+    device = all_of_it[sample.gpu.pci][0]
     found = {
-        "product": text.product_value(sample.gpu.product, "MIG", text.profile_word(profile)),
-        "count": str(sum(d.profile == profile for card in having for d in card.devices)),
+        "product": text.product_value(sample.gpu.product, "MIG", word),
+        "count": str(sum(map(len, all_of_it.values()))),
         "replicas": "1",
         "sharing-strategy": "none",
     }
