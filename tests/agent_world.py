@@ -16,6 +16,7 @@ from aliquot.agent.status import SUCCESS, Status
 from aliquot.config.settings import Settings
 from aliquot.integrations.kubernetes import names, operands
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
+from aliquot.integrations.systemd.units import StoppedServices, StoppedUnit
 from aliquot.model.inventory import Inventory
 from aliquot.planner.step import step as do
 
@@ -99,16 +100,18 @@ class World:
             case steps.AwaitOperands():
                 return replace(m, cleared=True)
             case steps.StopServices():
+                earlier = self.durable.stopped or StoppedServices()
                 running = [name for name in step.services if self.services[name]]
                 self.write()
-                self.durable = replace(self.durable, stopped=msgspec.Raw(msgspec.json.encode(running)))
+                found = earlier.and_(StoppedServices(tuple(StoppedUnit(name) for name in running)))
+                self.durable = replace(self.durable, stopped=found)
                 for name in running:
                     self.write()
                     self.services[name] = False
                 return replace(m, silenced=True)
             case steps.StartServices():
                 assert self.durable.stopped is not None
-                for name in msgspec.json.decode(self.durable.stopped, type=list[str]):
+                for name in self.durable.stopped.names:
                     self.write()
                     self.services[name] = True
                 self.write()

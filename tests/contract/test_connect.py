@@ -160,11 +160,11 @@ def test_the_machine_itself() -> None:
 
 
 def test_nvidia_smi_of_a_driver_root(tmp_path: Path) -> None:
-    assert module._nvidia_smi(None) == "nvidia-smi"
-    assert module._nvidia_smi(str(tmp_path)) == "nvidia-smi"
+    assert module._nvidia_smi_root(None) == "/"
+    assert module._nvidia_smi_root(str(tmp_path)) == "/"
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/nvidia-smi").touch()
-    assert module._nvidia_smi(str(tmp_path)) == str(tmp_path / "usr/bin/nvidia-smi")
+    assert module._nvidia_smi_root(str(tmp_path)) == str(tmp_path)
 
 
 def test_the_state_directory_is_the_users_when_none_is_given(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
 
+from agents import NAMESPACE, Agent, MakeAgent
 from cluster import Cluster, RealCluster, StandinCluster, why_not_real
 from cluster_real import RealServer, assets
 
@@ -47,3 +48,18 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
     """Either server, empty."""
     found: Cluster = request.getfixturevalue(f"{request.param}_cluster")
     return found
+
+
+@pytest.fixture
+def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
+    """Nodes with simulated GPUs and real agents, in either cluster."""
+    cluster.namespace(NAMESPACE)
+    made: list[Agent] = []
+
+    def make(template: str, *, labels: Mapping[str, str] | None = None) -> Agent:
+        made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, labels=labels))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        agent.close()

@@ -155,9 +155,6 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
         return Tell(status)
     if o.marks.record is not None and not m.cleared:
         return AwaitOperands(operands)
-    if o.durable.stopped is not None and not m.silenced:
-        # Left by an agent that died: which of them ran can only be said of services that all run again.
-        return StartServices()
     if o.services and not m.silenced and _deep(plan):
         return StopServices(o.services)
     return Apply(plan, status)

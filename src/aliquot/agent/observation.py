@@ -10,6 +10,7 @@ from aliquot.config.settings import Holding, Settings
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.operands import Marks
 from aliquot.integrations.kubernetes.prediction import Prediction
+from aliquot.integrations.systemd.units import StoppedServices
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 
@@ -23,11 +24,11 @@ class RebootMark(msgspec.Struct, frozen=True):
 
 
 class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What must outlive the agent and cannot lie in the API server: written to disk before it is done. ``stopped`` is
-    the record of host services as their package writes it.
+    """What must outlive the agent and cannot lie in the API server: written to disk before it is done. ``stopped`` are
+    host services to start again.
     """
 
-    stopped: msgspec.Raw | None = None
+    stopped: StoppedServices | None = None
     reboot: RebootMark | None = None
 
 

@@ -52,6 +52,11 @@ class Connection:
         if self._sim is not None:
             self._sim.close()
 
+    @property
+    def directory(self) -> str:
+        """Where what must outlive a process is kept: the journal, and the records of others."""
+        return self._lib
+
     @cached_property
     def host(self) -> Host:
         """Resets GPUs and ends processes: the machine, or the simulated node."""
@@ -59,7 +64,7 @@ class Connection:
             return SimHost(self._sim)
         from aliquot.backends.host import LocalHost
 
-        return LocalHost(_nvidia_smi(os.environ.get("ALIQUOT_DRIVER_ROOT")))
+        return LocalHost(root=_nvidia_smi_root(os.environ.get("ALIQUOT_DRIVER_ROOT")))
 
     @cached_property
     def journal(self) -> Journal:
@@ -100,6 +105,16 @@ class SimHost:
     def terminate(self, pid: int) -> None:
         with self._node() as node:
             node.terminate(pid)
+
+    def reboot(self) -> None:
+        """Restarts the whole node, as the machine's power button would."""
+        with self._node() as node:
+            node.reboot()
+
+    def boot(self) -> str:
+        """The id of this boot, which changes with a reboot."""
+        with self._node() as node:
+            return str(node.show()["boot_id"])
 
     def _node(self) -> AbstractContextManager[Node]:
         from aliquot.backends.sim.control import Node
@@ -148,6 +163,7 @@ def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> Bac
     return SimBackend(sim)
 
 
-def _nvidia_smi(driver_root: str | None) -> str:
-    below = os.path.join(driver_root or "/", "usr/bin/nvidia-smi")
-    return below if driver_root and os.path.exists(below) else "nvidia-smi"
+def _nvidia_smi_root(driver_root: str | None) -> str:
+    """The root directory in which nvidia-smi finds itself and its driver's libraries."""
+    below = driver_root is not None and os.path.exists(os.path.join(driver_root, "usr/bin/nvidia-smi"))
+    return driver_root if driver_root and below else "/"

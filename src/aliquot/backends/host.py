@@ -28,11 +28,14 @@ _REFUSALS: tuple[tuple[str, int], ...] = (
 
 
 class LocalHost:
-    """This machine. ``nvidia_smi`` is the program that resets; NVML has no call for it."""
+    """This machine. ``nvidia_smi`` is the program that resets; NVML has no call for it. ``root`` is the directory that
+    it takes for ``/``: that of a driver container, or of the host around our own container.
+    """
 
-    def __init__(self, nvidia_smi: str = "nvidia-smi", *, grace_s: float = GRACE_S) -> None:
+    def __init__(self, nvidia_smi: str = "nvidia-smi", *, root: str = "/", grace_s: float = GRACE_S) -> None:
         self.nvidia_smi = nvidia_smi
         self.grace_s = grace_s
+        self._way_in = () if root == "/" else ("chroot", root)
 
     def reset(self, pci: str) -> None:
         import subprocess
@@ -40,7 +43,7 @@ class LocalHost:
         attempt = f"resetting GPU {pci}"
         try:
             done = subprocess.run(
-                [self.nvidia_smi, "-r", "-i", pci],
+                [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
                 stdin=subprocess.DEVNULL,
                 capture_output=True,
                 text=True,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli import cdi_commands, migparted_commands, sim_commands
+from aliquot.cli import agent_commands, cdi_commands, migparted_commands, sim_commands
 from aliquot.cli.options import (
     EVERYWHERE,
     GPU,
@@ -187,6 +187,7 @@ ROOT = Command(
         _CHECKPOINT,
         _RESTORE,
         _CATALOG,
+        agent_commands.AGENT,
         cdi_commands.CDI,
         sim_commands.SIM,
         migparted_commands.MIG_PARTED,

@@ -61,6 +61,18 @@ def test_each_refusal_is_one_clear_error(tmp_path: Path, says: str, status: int,
     assert [line.strip() for line in says.splitlines()] == list(caught.value.details[2:])
 
 
+def test_resets_inside_the_root_where_the_driver_lives(tmp_path: Path) -> None:
+    """chroot itself is real where we may use it; elsewhere its refusal names the program and the root."""
+    root = tmp_path / "root"
+    (root / "bin").mkdir(parents=True)
+    try:
+        LocalHost("/bin/no-such-nvidia-smi", root=str(root)).reset(PCI)
+    except HardwareError as error:
+        assert any("no-such-nvidia-smi" in line or "chroot" in line for line in error.details)
+    else:
+        pytest.fail("a program that is not there reset a GPU")
+
+
 def test_without_nvidia_smi(tmp_path: Path) -> None:
     with pytest.raises(HardwareError) as caught:
         LocalHost(str(tmp_path / "none")).reset(PCI)

@@ -1,0 +1,329 @@
+"""Doing one step. Each is safe to be killed in, and to be done again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from aliquot.agent import phrases, steps
+from aliquot.agent.corner import Corner
+from aliquot.agent.durable import Record
+from aliquot.agent.hardware import Hardware
+from aliquot.agent.holders import Use
+from aliquot.agent.log import log, plain
+from aliquot.agent.observation import Memory, Observation, RebootMark
+from aliquot.agent.progress import Progress
+from aliquot.agent.status import SUCCESS, Status
+from aliquot.agent.wish import Trouble, trouble_of
+from aliquot.errors import AliquotError, InUseError
+from aliquot.integrations.kubernetes import drain, names, operands, pods
+from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
+from aliquot.integrations.kubernetes.waiting import Bound, End
+from aliquot.integrations.systemd.units import StoppedServices
+from aliquot.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.plan import Plan
+
+if TYPE_CHECKING:
+    from aliquot.agent.host import HostMachine
+    from aliquot.agent.publish import Publisher
+    from aliquot.agent.tally import Tally
+
+YOUNG_S = 3.0
+"""How long kubelet may take from Allocate's answer until it names the pod."""
+
+
+class Actor:
+    """Does steps. ``superseded`` is set by the loop when somebody wishes something newer."""
+
+    def __init__(
+        self,
+        corner: Corner,
+        hardware: Hardware,
+        record: Record,
+        publisher: Publisher,
+        machine: HostMachine,
+        tally: Tally,
+    ) -> None:
+        self.corner = corner
+        self.hardware = hardware
+        self.record = record
+        self.publisher = publisher
+        self.machine = machine
+        self.tally = tally
+        self.superseded = asyncio.Event()
+
+    async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+        """Does a step; what is to be remembered after it. Raises AliquotError where the API server or the disk is in
+        the way: then the step is to be done again later.
+        """
+        match step:
+            case steps.Tell():
+                await self._tell(step.status, o)
+            case steps.Pause():
+                return await self._pause(step, o, m)
+            case steps.AwaitOperands():
+                return await self._await(step, o, m)
+            case steps.StopServices():
+                return await self._stop(step, o, m)
+            case steps.Evict():
+                return await self._evict(step, o, m)
+            case steps.Apply():
+                return await self._apply(step, o, m)
+            case steps.Reboot():
+                await self._reboot(step, o)
+            case steps.Publish():
+                return msgspec.structs.replace(m, published=await self.publisher.publish(o))
+            case steps.StartServices():
+                return await self._start(o, m)
+            case steps.Restore():
+                return await self._restore(step, o, m)
+            case steps.Withdraw():
+                await self._withdraw(step.status, o)
+            case steps.Rest():
+                return await self._rest(step, o, m)
+            case _:
+                assert_never(step)
+        return m
+
+    async def _rest(self, step: steps.Rest, o: Observation, m: Memory) -> Memory:
+        """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
+        if step.waiting:
+            await self.publisher.withhold(_in_the_way(o))
+            return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
+        await self.publisher.release()
+        return m
+
+    # -- telling
+
+    async def _tell(self, status: Status, o: Observation) -> None:
+        await self._write(status, o, lambda marks: NodePatch())
+
+    async def _write(self, status: Status, o: Observation, also: Callable[[Marks], NodePatch]) -> None:
+        """State label, annotations and ``also`` in one patch; an event and a line in the log if it is news."""
+        said = NodePatch(
+            {names.STATE_LABEL: status.state or None},
+            {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
+        )
+        await self.corner.change(lambda marks: joined(also(marks), said))
+        if status.state == SUCCESS and self.record.value.reboot is not None:
+            self.record.write(msgspec.structs.replace(self.record.value, reboot=None))
+        if o.state != status.state and status.state:
+            plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
+        if not status.moved(o.status) and o.state == status.state:
+            return
+        log.log(30 if status.state == "failed" else 20, "%s", status.sentence)
+        for line in status.details:
+            log.info("%s", line)
+        self.tally.state(status)
+        await self.corner.event(status, o.now)
+
+    async def _withdraw(self, status: Status, o: Observation) -> None:
+        await self._write(status, o, lambda marks: NodePatch())
+
+    # -- pausing and giving back
+
+    async def _pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+        plain("Shutting down all GPU clients in Kubernetes by disabling their component-specific nodeSelector labels")
+        await self._write(
+            step.status,
+            o,
+            lambda marks: operands.pause(marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon),
+        )
+        return msgspec.structs.replace(m, cleared=False, silenced=False)
+
+    async def _restore(self, step: steps.Restore, o: Observation, m: Memory) -> Memory:
+        done = step.status is not None and step.status.state == SUCCESS
+        if done:
+            plain("Restarting validator pod to re-run all validations")
+            await pods.delete_validators(
+                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self._namespaces(), Bound(30.0)
+            )
+        plain(
+            "Restarting all GPU clients previously shutdown in Kubernetes by reenabling their component-specific "
+            "nodeSelector labels"
+        )
+        if step.status is None:
+            await self.corner.change(operands.restore)
+        else:
+            await self._write(step.status, o, operands.restore)
+        if done and m.did:
+            plain("MIG configuration applied successfully")
+        return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
+
+    async def _await(self, step: steps.AwaitOperands, o: Observation, m: Memory) -> Memory:
+        log.info("waiting for GPU clients to shut down: %s", ", ".join(each.name for each in step.operands))
+        match = pods.of_operands(self._paused(o, step.operands), self._namespaces())
+        bound = Bound(float(o.settings.operands_s), superseded=self.superseded)
+        waited = await pods.await_gone(self.corner.api, self.corner.name, match, bound)
+        if waited.end is End.LATE:
+            text = f"GPU clients did not shut down within {o.settings.operands_s} s: {waited.sentence}"
+            return self.failed(
+                Trouble(
+                    "ClientsStay", text, (), f"kubectl get pods -A --field-selector spec.nodeName={self.corner.name}"
+                ),
+                o,
+                m,
+            )
+        if waited.gone:
+            await pods.delete_validators(
+                self.corner.api, self.corner.name, pods.VALIDATORS_BEFORE, self._namespaces(), Bound(30.0)
+            )
+            return msgspec.structs.replace(m, cleared=True)
+        return m
+
+    def _paused(self, o: Observation, concerned: tuple[operands.Operand, ...]) -> list[operands.Operand]:
+        """Only those that the pause took away: an operand that is off is not waited for."""
+        record = o.marks.record
+        taken = record.former if record is not None else {}
+        return [operand for operand in concerned if operand.label in taken]
+
+    def _namespaces(self) -> tuple[str, ...]:
+        return (self.publisher.place.clients_namespace or self.corner.namespace,)
+
+    # -- the host
+
+    async def _stop(self, step: steps.StopServices, o: Observation, m: Memory) -> Memory:
+        plain("Shutting down all GPU clients on the host by stopping their systemd services")
+
+        def note(stopped: StoppedServices) -> None:
+            self.record.write(msgspec.structs.replace(self.record.value, stopped=stopped))
+
+        try:
+            await self.machine.stop(step.services, note, self.record.value.stopped)
+        except AliquotError as error:
+            return self.failed(trouble_of(error, "HostClientsStay"), o, m)
+        return msgspec.structs.replace(m, silenced=True)
+
+    async def _start(self, o: Observation, m: Memory) -> Memory:
+        plain("Restarting all GPU clients previously shutdown on the host by restarting their systemd services")
+        stopped = self.record.value.stopped
+        trouble = None
+        if stopped is not None:
+            try:
+                await self.machine.start(stopped)
+            except AliquotError as error:
+                trouble = trouble_of(error, "HostClientsDown")
+                log.error("%s", error.brief)
+            self.record.write(msgspec.structs.replace(self.record.value, stopped=None))
+        m = msgspec.structs.replace(m, silenced=False)
+        return self.failed(trouble, o, m) if trouble is not None else m
+
+    async def _reboot(self, step: steps.Reboot, o: Observation) -> None:
+        self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.now)))
+        await self._tell(step.status, o)
+        await self.machine.reboot()
+
+    # -- holders and GPUs
+
+    async def _evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
+        assert o.plan is not None
+        log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
+        m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
+        await self.publisher.withhold(_in_the_way(o))
+        bound = Bound(float(o.holding.timeout_s), superseded=self.superseded)
+        evicted = await drain.evict(self.corner.api, step.pods, bound, node=self.corner.name, force=step.force)
+        if evicted.stays and evicted.end is not End.SUPERSEDED:
+            text = f"{len(evicted.stays)} of {len(step.pods)} pods did not leave: {evicted.stays[0]}"
+            return self.failed(Trouble("NotDrained", text, tuple(map(str, evicted.stays[1:]))), o, m)
+        return m
+
+    async def _apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
+        plain("Applying the selected MIG config to the node")
+        young = await self.publisher.withhold(_doomed(step.plan, o))
+        try:
+            if young:
+                log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
+                await asyncio.sleep(YOUNG_S)
+            return await self._carried_out(step, o, m)
+        finally:
+            await self.publisher.release()
+
+    async def _carried_out(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
+        """Kubelet is asked once more: what it gave away since the look is not taken."""
+        late = await self._given_meanwhile(step.plan, o)
+        if late:
+            log.info("pod %s/%s was given a device meanwhile: looking again", late.namespace, late.pod)
+            return m
+        started = time.monotonic()
+        progress = Progress(self.corner, step.status, len(step.plan.actions))
+        try:
+            outcome = await self.hardware.apply(step.plan, progress.report)
+        except AliquotError as error:
+            if error.code == "MOVED":
+                return m
+            return self.failed(trouble_of(error, "ApplyRefused"), o, m)
+        finally:
+            await progress.close()
+        seconds = time.monotonic() - started
+        self.tally.applied(outcome.status, seconds)
+        if outcome.error is not None:
+            return self._undone(outcome.status, outcome.error, outcome.sentences, o, m)
+        done = phrases.deed(step.plan)
+        text = f"{o.label!r} is applied: {done} in {seconds:.1f} s, verified by a fresh read"
+        log.info("%s", text)
+        if outcome.status == "reboot":
+            text = f"{o.label!r} waits for a reboot: {done}"
+        return msgspec.structs.replace(m, did=text, did_for=o.digest, failed=None, failures=0, waiting_since=0.0)
+
+    def _undone(
+        self, status: str, error: AliquotError, sentences: tuple[str, ...], o: Observation, m: Memory
+    ) -> Memory:
+        back = "the former state is back" if status == "undone" else "not all could be undone"
+        resets = o.plan is not None and any(isinstance(a, Reset) for a in o.plan.actions)
+        if isinstance(error, InUseError) and resets and o.settings.with_reboot:
+            log.info("%s; %s: going for a reboot instead of a reset", error.brief, back)
+            return msgspec.structs.replace(m, no_reset=o.digest)
+        trouble = Trouble("ApplyFailed", f"{error.brief}; {back}", (*error.details, *sentences), error.next_step or "")
+        return self.failed(trouble, o, m)
+
+    async def _given_meanwhile(self, plan: Plan, o: Observation) -> Use | None:
+        if self.publisher.uses is None or o.holding.policy == "force":
+            return None
+        doomed = _doomed(plan, o)
+        try:
+            return next((u for u in await self.publisher.uses() if not doomed.isdisjoint(u.devices)), None)
+        except AliquotError:
+            return None
+
+    # -- failing
+
+    def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
+        """The attempt failed: said, counted, and not made again before its time."""
+        failures = m.failures + 1 if m.attempt == o.attempt else 1
+        pause = min(o.settings.retry_first_s * 2 ** (failures - 1), o.settings.retry_longest_s)
+        log.error("%s: next attempt in %d s", trouble.reason, pause)
+        return msgspec.structs.replace(
+            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=o.now + pause, waiting_since=0.0
+        )
+
+
+def _doomed(plan: Plan, o: Observation) -> frozenset[str]:
+    """The UUIDs of the devices that a plan ends, whole GPUs that change their mode among them."""
+    found: set[str] = set()
+    assert o.inventory is not None
+    for action in plan.actions:
+        gpu = o.inventory.gpu(action.gpu)
+        match action:
+            case Destroy():
+                instance = gpu.instance(action.instance)
+                found |= {c.uuid for c in instance.compute_instances} if instance else set()
+            case DestroyCompute():
+                instance = gpu.instance(action.instance)
+                parts = instance.compute_instances if instance else ()
+                found |= {c.uuid for c in parts if c.id == action.compute_instance}
+            case SetMode() | Reset():
+                found |= {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
+    return frozenset(found)
+
+
+def _in_the_way(o: Observation) -> frozenset[str]:
+    """The devices of the GPUs that holders block: nothing new goes onto them while the old ones leave."""
+    assert o.plan is not None
+    assert o.inventory is not None
+    blocked = {b.gpu for b in o.plan.blockers}
+    gpus = [gpu for gpu in o.inventory.gpus if gpu.pci in blocked]
+    return frozenset(u for g in gpus for u in (g.uuid, *(c.uuid for i in g.instances for c in i.compute_instances)))

@@ -1,0 +1,151 @@
+"""The agent's corner of the API server: its own Node and the ConfigMaps that it was told to read, kept by watches.
+
+Each watch names one object, so that what a node costs the server does not grow with the cluster. What a patch answers
+goes into the corner at once: the next look must see what the last step wrote.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+from aliquot.agent.log import log
+from aliquot.agent.status import FAILED, Status, rfc3339
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
+from aliquot.integrations.kubernetes.api.objects import ConfigMap, Event, Node
+from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, watch
+from aliquot.integrations.kubernetes.nodes import change_node, marks
+from aliquot.integrations.kubernetes.operands import Marks, NodePatch
+
+
+class Corner:
+    """``wake`` is called whenever something in it changed; ``away`` is why the API server cannot be reached, "" if it
+    can.
+    """
+
+    def __init__(self, api: Api, node: str, namespace: str, wake: Callable[[], None]) -> None:
+        self.api = api
+        self.name = node
+        self.namespace = namespace
+        self.node: Node | None = None
+        self.maps: dict[str, dict[str, str] | None] = {}
+        self.away = ""
+        self.changed = asyncio.Event()
+        self._wake = wake
+        self._tasks: dict[str, asyncio.Task[None]] = {}
+
+    # -- reading
+
+    async def start(self) -> None:
+        """Begins to watch the node."""
+        self._tasks[""] = asyncio.create_task(self._follow_node())
+
+    async def close(self) -> None:
+        for task in self._tasks.values():
+            task.cancel()
+        await asyncio.gather(*self._tasks.values(), return_exceptions=True)
+
+    def follow(self, maps: Iterable[str]) -> None:
+        """Watch exactly these ConfigMaps of the agent's namespace from now on."""
+        wanted = set(filter(None, maps))
+        for name in set(self._tasks) - wanted - {""}:
+            self._tasks.pop(name).cancel()
+            self.maps.pop(name, None)
+        for name in wanted - set(self._tasks):
+            self._tasks[name] = asyncio.create_task(self._follow_map(name))
+
+    def read(self, name: str) -> bool:
+        """True once it is known what that ConfigMap says, or that it is not there."""
+        return not name or name in self.maps
+
+    @property
+    def marks(self) -> Marks:
+        """What of the node is read here. Raises KeyError before the node was seen."""
+        if self.node is None:
+            raise KeyError(self.name)
+        return marks(self.node)
+
+    async def _follow_node(self) -> None:
+        async for change in watch(self.api, Node, name=self.name, report=self._on_away):
+            match change:
+                case Listed(items):
+                    self._see(items[0] if items else None)
+                case Put(item):
+                    self._see(item)
+                case Deleted():
+                    self._see(None)
+
+    async def _follow_map(self, name: str) -> None:
+        async for change in watch(self.api, ConfigMap, namespace=self.namespace, name=name, report=self._on_away):
+            match change:
+                case Listed(items):
+                    self.maps[name] = items[0].data if items else None
+                case Put(item):
+                    self.maps[name] = item.data
+                case Deleted():
+                    self.maps[name] = None
+            self._touched()
+
+    def _see(self, node: Node | None) -> None:
+        former, self.node = self.node, node
+        if node is None or former is None or _seen(former) != _seen(node):
+            self._touched()
+
+    def _touched(self) -> None:
+        self.changed.set()
+        self._wake()
+
+    def _on_away(self, error: ApiError | None) -> None:
+        text = "" if error is None else error.brief
+        if text and not self.away:
+            log.warning("%s", text)
+        elif self.away and not text:
+            log.info("the API server answers again")
+        self.away = text
+
+    # -- writing
+
+    async def change(self, change: Callable[[Marks], NodePatch]) -> None:
+        """Changes the node by what ``change`` makes of it as it is now, not as it was when it was last seen: nobody's
+        label is overwritten. Raises ApiError.
+        """
+        self.node = await change_node(self.api, self.name, change)
+
+    async def event(self, status: Status, now: float) -> None:
+        """An event on the node, where ``kubectl describe node`` shows it. A failure is logged: an event that cannot be
+        written must not keep the node from its wish.
+        """
+        stamp = rfc3339(now)
+        body = {
+            "metadata": {"generateName": f"{self.name}.", "namespace": "default"},
+            # kubectl looks for a node's events under its name as the uid, as kubelet writes them.
+            "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.name},
+            "type": "Warning" if status.state == FAILED else "Normal",
+            "reason": status.reason,
+            "message": status.sentence,
+            "source": {"component": names.FIELD_MANAGER, "host": self.name},
+            "reportingComponent": names.FIELD_MANAGER,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            await self.api.create(Event, body, "default")
+        except ApiError as error:
+            log.warning("no event was written: %s", error.brief)
+
+    async def put_map(self, name: str, body: dict[str, object]) -> None:
+        """Creates a ConfigMap of the agent's namespace, or makes it say this. Raises ApiError."""
+        try:
+            found = await self.api.patch(ConfigMap, name, body, namespace=self.namespace)
+        except NotFoundError:
+            found = await self.api.create(ConfigMap, body, self.namespace)
+        if name in self._tasks:
+            self.maps[name] = found.data
+
+
+def _seen(node: Node) -> tuple[object, ...]:
+    """What of a node is looked at here: a heartbeat is no reason to look at the GPUs."""
+    return node.metadata.labels, node.metadata.annotations, node.spec.unschedulable, node.metadata.uid

@@ -1,0 +1,103 @@
+"""The GPUs as the agent sees them: every call on one worker thread, reopened when the driver went away and came back.
+
+The event loop never waits for NVML, and nothing but this thread speaks to it: a call that hangs is seen by the
+liveness probe (``stuck_s``) while the loop still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
+from aliquot.model.facts import Facts
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Plan
+
+if TYPE_CHECKING:
+    from aliquot.backends.connect import Connection
+    from aliquot.engine.world import Outcome
+
+T = TypeVar("T")
+REOPEN_S = 600.0
+"""NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
+
+
+class Hardware:
+    """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
+    says that the session is no longer worth anything.
+    """
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._opened = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
+        self._since: float | None = None
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the call that runs now has been running; 0 if none does."""
+        return time.monotonic() - self._since if self._since is not None else 0.0
+
+    async def read(self) -> tuple[Inventory, Facts]:
+        """A fresh look. Raises NoDriverError while there is no driver, HardwareError where it does not answer."""
+        return await self._run(self._read)
+
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+        """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises."""
+        return await self._run(lambda: self._apply(plan, report))
+
+    async def call(self, job: Callable[[Connection], T]) -> T:
+        """Anything else that needs the open node."""
+        return await self._run(lambda: job(self._open()))
+
+    async def close(self) -> None:
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, job)
+
+    def _timed(self, job: Callable[[], T]) -> T:
+        self._since = time.monotonic()
+        try:
+            return job()
+        except (NoDriverError, HardwareError) as error:
+            if not isinstance(error, GpuLostError):
+                self._close()
+            raise
+        finally:
+            self._since = None
+
+    def _open(self) -> Connection:
+        if self._connection is not None and time.monotonic() - self._opened > REOPEN_S:
+            self._close()
+        if self._connection is None:
+            self._connection = self._connect()
+            self._opened = time.monotonic()
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            try:
+                connection.close()
+            except AliquotError:
+                return  # it is gone already, which is why it is closed
+
+    def _read(self) -> tuple[Inventory, Facts]:
+        backend = self._open().backend
+        return backend.read(), backend.facts()
+
+    def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+        from aliquot.backends.hooks import NoHooks
+        from aliquot.engine.apply import apply
+        from aliquot.engine.world import World
+
+        c = self._open()
+        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
+        return apply(plan, world, report)

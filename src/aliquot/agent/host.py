@@ -1,0 +1,44 @@
+"""The host around the agent: its GPU services and its power, by systemd; a simulated node has power alone."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.agent.hardware import Hardware
+from aliquot.agent.log import log
+from aliquot.backends.connect import Connection, SimHost
+from aliquot.integrations.systemd.power import reboot
+from aliquot.integrations.systemd.services import Services
+from aliquot.integrations.systemd.units import StoppedServices
+
+
+class HostMachine:
+    """``root`` is where the host's root directory is mounted; ``simulated`` the hardware of a simulated node."""
+
+    def __init__(self, root: str, simulated: Hardware | None) -> None:
+        self._root = root or "/"
+        self._simulated = simulated
+
+    async def stop(
+        self, services: tuple[str, ...], record: Callable[[StoppedServices], None], earlier: StoppedServices | None
+    ) -> None:
+        """Stops services; ``record`` has returned before the first one stops. Raises AliquotError."""
+        stopped = await Services(self._root).stop(services, record, earlier)
+        log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them runs")
+
+    async def start(self, stopped: StoppedServices) -> None:
+        """Starts again what a record says. Raises AliquotError naming those that do not start."""
+        for note in await Services(self._root).start(stopped):
+            log.info("%s", note)
+
+    async def reboot(self) -> None:
+        """Returns when the order is given. Raises AliquotError where it is refused."""
+        if self._simulated is not None:
+            await self._simulated.call(_reboot)
+        else:
+            log.info("%s takes the host down", await reboot(self._root))
+
+
+def _reboot(connection: Connection) -> None:
+    assert isinstance(connection.host, SimHost)
+    connection.host.reboot()

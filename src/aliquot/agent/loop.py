@@ -1,0 +1,126 @@
+"""Look, decide, do one step, look again: until there is nothing to do, then until something happens."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import time
+
+from aliquot.agent import steps
+from aliquot.agent.act import Actor
+from aliquot.agent.corner import Corner
+from aliquot.agent.decide import decide
+from aliquot.agent.log import log
+from aliquot.agent.observation import Memory, Observation
+from aliquot.agent.observe import Observer
+from aliquot.agent.tally import Tally
+from aliquot.agent.wish import Trouble
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes import names, operands
+from aliquot.integrations.kubernetes.api.errors import ApiError
+
+FIRST_PAUSE_S = 0.5
+LONGEST_PAUSE_S = 30.0
+PARTING_S = 10.0
+
+
+class Loop:
+    """The agent's heart. ``wake`` says that something happened; what, the next look finds out."""
+
+    def __init__(self, corner: Corner, observer: Observer, actor: Actor, tally: Tally) -> None:
+        self.corner = corner
+        self.observer = observer
+        self.actor = actor
+        self.tally = tally
+        self.memory = Memory()
+        self.last: Observation | None = None
+        self.step: steps.Step = steps.Rest(0.0, "nothing was looked at yet")
+        self.beat = time.monotonic()
+        self._happened = asyncio.Event()
+        self._stopping = False
+        self._troubles = 0
+
+    def wake(self) -> None:
+        """Something happened. Ends a rest, and a wait that was for an older wish."""
+        self._happened.set()
+        if self.last is not None and self._superseded(self.last):
+            self.actor.superseded.set()
+
+    def stop(self) -> None:
+        """End after the step that is on."""
+        self._stopping = True
+        self._happened.set()
+        self.actor.superseded.set()
+
+    async def run(self) -> None:
+        """Until ``stop``. What fails on the way is logged and tried again, later each time."""
+        while not self._stopping:
+            self.beat = time.monotonic()
+            self._happened.clear()
+            try:
+                pause = await self.cycle()
+                self._troubles = 0
+            except KeyError:
+                pause = LONGEST_PAUSE_S  # nothing read yet: the watch wakes us
+            except AliquotError as error:
+                pause = self._trouble(error)
+            except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
+                pause = self._defect(error)
+            if pause and not self._stopping:
+                await self._rest(pause)
+        await self._part()
+
+    async def cycle(self) -> float:
+        """One look and one step; how long to rest after it, 0 to go on at once."""
+        self.actor.superseded.clear()
+        o = self.last = await self.observer.look(self.memory)
+        self.tally.looked(o)
+        step = self.step = decide(o, self.memory)
+        log.debug("%s", step)
+        self.memory = await self.actor.act(step, o, self.memory)
+        return step.seconds if isinstance(step, steps.Rest) else 0.0
+
+    async def _rest(self, seconds: float) -> None:
+        try:
+            await asyncio.wait_for(self._happened.wait(), seconds)
+        except TimeoutError:
+            return
+
+    def _trouble(self, error: AliquotError) -> float:
+        """The API server or the disk is in the way of a step, not the step itself."""
+        self._troubles += 1
+        pause = min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
+        if isinstance(error, ApiError) and error.retry_after_s:
+            pause = max(pause, min(error.retry_after_s, LONGEST_PAUSE_S))
+        log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
+        return pause * random.uniform(0.8, 1.2)
+
+    def _defect(self, error: Exception) -> float:
+        """Something that should not happen. It counts as a failed attempt, so that what is paused is given back."""
+        log.exception("internal fault: report this, with the output of: aliquot version")
+        self._troubles += 1
+        if self.last is not None:
+            trouble = Trouble("InternalFault", f"internal fault: {type(error).__name__}: {error}"[:300])
+            self.memory = self.actor.failed(trouble, self.last, self.memory)
+        return min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
+
+    def _superseded(self, o: Observation) -> bool:
+        """True if the wish is another one than that of the last look."""
+        if self.corner.node is None:
+            return False
+        now = self.corner.marks
+        return now.labels.get(names.CONFIG_LABEL) != o.label or self.observer.digest_of(o) != o.digest
+
+    async def _part(self) -> None:
+        """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
+        not, the record is on the node, and the next agent does it.
+        """
+        paused = self.corner.node is not None and operands.restore(self.corner.marks)
+        if self.last is None or not (paused or self.last.durable.stopped is not None):
+            return
+        try:
+            async with asyncio.timeout(PARTING_S):
+                self.memory = await self.actor.act(steps.StartServices(), self.last, self.memory)
+                await self.corner.change(operands.restore)
+        except (AliquotError, TimeoutError) as error:
+            log.warning("paused GPU clients stay paused until the agent is back: %s", error)

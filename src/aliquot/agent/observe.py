@@ -1,0 +1,200 @@
+"""Looking: everything that a decision needs, gathered into one frozen observation."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from aliquot.agent import decide, holders
+from aliquot.agent.corner import Corner
+from aliquot.agent.durable import Record
+from aliquot.agent.hardware import Hardware
+from aliquot.agent.holders import Use, held_by_pods
+from aliquot.agent.observation import Memory, Observation
+from aliquot.agent.settings import Place, layers
+from aliquot.agent.status import parse
+from aliquot.agent.wish import Source, Trouble, Wish, data_of, read, trouble_of
+from aliquot.config.clients import load_clients
+from aliquot.config.generate import generate
+from aliquot.config.settings import Settings, merge
+from aliquot.config.write import to_yaml
+from aliquot.errors import AliquotError, BlockedError
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.nearmiss import near_misses
+from aliquot.integrations.kubernetes.prediction import Remedy, cluster_policy, predict, settings_map
+from aliquot.model.facts import Facts
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Plan, Policy
+from aliquot.planner.planning import plan as make
+
+Uses = Callable[[], Awaitable[Sequence[Use]]]
+Boot = Callable[[], Awaitable[str]]
+
+
+class Observer:
+    """Gathers observations. ``uses`` asks kubelet who is on what; None where there is no kubelet to ask;
+    ``boot`` tells the id of this boot.
+    """
+
+    def __init__(
+        self, corner: Corner, hardware: Hardware, record: Record, place: Place, uses: Uses | None, boot: Boot
+    ) -> None:
+        self._corner = corner
+        self._hardware = hardware
+        self._record = record
+        self._place = place
+        self._uses = uses
+        self._boot = boot
+        self.facts: Facts | None = None
+
+    async def look(self, m: Memory) -> Observation:
+        """One look. Raises KeyError while the node or a ConfigMap that matters was not read yet."""
+        marks = self._corner.marks
+        settings, unclear = self.settings()
+        inventory, trouble = await self._inventory()
+        o = Observation(
+            now=time.time(),
+            boot=await self._boot(),
+            marks=marks,
+            settings=settings,
+            durable=self._record.value,
+            label=marks.labels.get(names.CONFIG_LABEL),
+            state=marks.labels.get(names.STATE_LABEL, ""),
+            status=parse(marks.annotations.get(names.STATUS_ANNOTATION)),
+            inventory=inventory,
+            trouble=trouble or unclear,
+            hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
+        )
+        if o.label is None or o.trouble is not None or inventory is None:
+            return o
+        return await self._wished(o, inventory, m)
+
+    def digest_of(self, o: Observation) -> str:
+        """The digest of what is wished now, of the GPUs that were seen last."""
+        if o.inventory is None:
+            return o.digest
+        label = self._corner.marks.labels.get(names.CONFIG_LABEL)
+        try:
+            return self._wish(msgspec.structs.replace(o, label=label), o.inventory).digest if label is not None else ""
+        except KeyError:
+            return o.digest
+
+    def settings(self) -> tuple[Settings, Trouble | None]:
+        """The settings that hold, and what is wrong with what was written; then the rest holds."""
+        said, faults = layers(self._place, self._corner.maps)
+        settings = merge(said)
+        self._corner.follow(self._place.maps(settings))
+        for name in self._place.maps(settings):
+            if not self._corner.read(name):
+                raise KeyError(name)
+        return settings, trouble_of(faults[0], "InvalidSettings") if faults else None
+
+    async def _inventory(self) -> tuple[Inventory | None, Trouble | None]:
+        try:
+            inventory, self.facts = await self._hardware.read()
+        except AliquotError as error:
+            return None, trouble_of(error, "NoDriver" if error.code == "NO_DRIVER" else "GpusUnreadable")
+        if not inventory.gpus:
+            return inventory, Trouble("NoGpu", "this node has no NVIDIA GPU", (), "lspci -d 10de: on the node")
+        return inventory, None
+
+    async def _wished(self, o: Observation, inventory: Inventory, m: Memory) -> Observation:
+        wish = self._wish(o, inventory)
+        services, trouble = self._services(o.settings)
+        if wish.desired is None or trouble is not None:
+            return msgspec.structs.replace(o, wish=wish, trouble=trouble)
+        quiet = Policy(reset=m.no_reset != wish.digest)
+        plan = make(inventory, wish.desired, quiet)
+        blind = ""
+        if decide.touches(plan):
+            uses, blind = await self._who()
+            plan = make(held_by_pods(inventory, uses), wish.desired, quiet)
+            plan = _forced(o, plan, inventory, wish)
+        return msgspec.structs.replace(
+            o,
+            wish=wish,
+            plan=plan,
+            blind=blind,
+            services=services,
+            prediction=predict(inventory, wish.desired, o.settings.strategy, self.facts, self._remedy()),
+        )
+
+    def _remedy(self) -> Remedy:
+        """How a person changes the strategy here: in ClusterPolicy where the controller passes one on."""
+        passed_on = (self._corner.maps.get(names.EFFECTIVE_MAP) or {}).get(names.SETTINGS_KEY, "")
+        return cluster_policy if "strategy" in passed_on else settings_map(self._corner.namespace)
+
+    async def _who(self) -> tuple[Sequence[Use], str]:
+        if self._uses is None:
+            return (), ""
+        try:
+            return await self._uses(), ""
+        except AliquotError as error:
+            return (), f"kubelet cannot say which pods are on the GPUs: {error.brief}"
+
+    def _wish(self, o: Observation, inventory: Inventory) -> Wish:
+        sources = self._sources(o.settings, inventory)
+        return read(o.label or "", sources, inventory, self._place.reserved(self._corner.marks))
+
+    def _sources(self, settings: Settings, inventory: Inventory) -> list[Source]:
+        """Where named configs are written, first the one that decides."""
+        namespace = self._corner.namespace
+        if settings.config_map:
+            return [data_of(f"{namespace}/{settings.config_map}", self._corner.maps[settings.config_map])]
+        if self._place.config_file:
+            return [_file(self._place.config_file)]
+        found = []
+        try:
+            text = to_yaml(generate(inventory))
+            found.append(Source(f"ConfigMap {namespace}/{self._place.generated_map}", text))
+        except BlockedError as error:
+            found.append(Source("generated configs", None, error.brief))
+        fallback = self._corner.maps.get(names.DEFAULT_CONFIG_MAP)
+        if fallback is not None:
+            found.append(data_of(f"{namespace}/{names.DEFAULT_CONFIG_MAP}", fallback))
+        elif self._place.default_config_file:
+            found.append(_file(self._place.default_config_file))
+        return found
+
+    def _services(self, settings: Settings) -> tuple[tuple[str, ...], Trouble | None]:
+        """The host's services to stop, read afresh: an edited list counts from the next change on."""
+        if not settings.stop_host_clients:
+            return (), None
+        try:
+            text, source = self._clients(settings)
+            return load_clients(text, source), None
+        except AliquotError as error:
+            return (), trouble_of(error, "InvalidClients")
+
+    def _clients(self, settings: Settings) -> tuple[str | None, str]:
+        name = settings.clients_map or names.DEFAULT_CLIENTS_MAP
+        data = self._corner.maps.get(name)
+        if data is None and not settings.clients_map and self._place.clients_file:
+            return _file(self._place.clients_file).text, self._place.clients_file
+        if data is None:
+            if settings.clients_map:
+                raise BlockedError(f"ConfigMap {self._corner.namespace}/{name} does not exist")
+            return None, "the default list"
+        if "clients.yaml" not in data:
+            raise BlockedError(f"ConfigMap {self._corner.namespace}/{name} has no key clients.yaml")
+        return data["clients.yaml"], f"ConfigMap {self._corner.namespace}/{name}"
+
+
+def _forced(o: Observation, plan: Plan, inventory: Inventory, wish: Wish) -> Plan:
+    """With the policy ``force``, and no pod left in the way, processes end too."""
+    if o.holding.policy != "force" or not holders.held_only(plan) or holders.pods_in_the_way(plan):
+        return plan
+    assert wish.desired is not None
+    return make(inventory, wish.desired, msgspec.structs.replace(plan.policy, held="force"))
+
+
+def _file(path: str) -> Source:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return Source(path, file.read())
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        return Source(path, None, f"{os.path.basename(path)} cannot be read from {path}: {why}")

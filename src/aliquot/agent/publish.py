@@ -1,0 +1,132 @@
+"""What others learn of the GPUs, after each change at once: labels, device plugins, CDI documents, named configs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from aliquot.agent.corner import Corner
+from aliquot.agent.decide import key
+from aliquot.agent.log import log
+from aliquot.agent.observation import Observation
+from aliquot.agent.observe import Uses
+from aliquot.agent.settings import Place
+from aliquot.agent.wish import DATA_KEY
+from aliquot.config.generate import generate
+from aliquot.config.write import to_yaml
+from aliquot.errors import AliquotError, BlockedError
+from aliquot.integrations.kubernetes.labels import labels, owned
+from aliquot.integrations.kubernetes.operands import Marks, NodePatch
+from aliquot.integrations.kubernetes.resources import offer
+from aliquot.model.facts import Facts
+from aliquot.model.inventory import Inventory
+
+if TYPE_CHECKING:
+    from aliquot.integrations.kubernetes.kubelet.plugin import DevicePlugins
+
+_TIMESTAMP = "nvidia.com/gfd.timestamp"
+_HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"
+
+
+class Publisher:
+    """``cdi`` writes CDI documents for an inventory, None where they are somebody else's; ``facts`` gives the facts of
+    the last look; ``owner`` is the agent's own pod, with which the generated configs go.
+    """
+
+    def __init__(
+        self,
+        corner: Corner,
+        place: Place,
+        facts: Callable[[], Facts | None],
+        *,
+        plugins: DevicePlugins | None,
+        cdi: Callable[[Inventory], str] | None,
+        uses: Uses | None,
+        owner: dict[str, Any] | None = None,
+    ) -> None:
+        self.corner = corner
+        self.place = place
+        self.plugins = plugins
+        self.uses = uses
+        self._facts = facts
+        self._cdi = cdi
+        self._owner = owner
+        self.unhealthy: frozenset[str] = frozenset()
+        self._refusals: tuple[str, ...] = ()
+
+    async def publish(self, o: Observation) -> str:
+        """Makes everything follow the inventory; the key of what was published. Raises ApiError; the devices were
+        offered by then: kubelet needs no API server.
+        """
+        facts = self._facts()
+        assert o.inventory is not None
+        assert facts is not None
+        self._write_cdi(o.inventory)
+        await self._offer(o, o.inventory, facts)
+        if o.settings.labels:
+            await self._label(o, o.inventory, facts)
+        await self._generated(o.inventory)
+        return key(o)
+
+    async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+        """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""
+        return self.plugins.hold(ids) if self.plugins is not None else frozenset()
+
+    async def release(self) -> None:
+        if self.plugins is not None:
+            self.plugins.release()
+
+    def _write_cdi(self, inventory: Inventory) -> None:
+        if self._cdi is None:
+            return
+        try:
+            log.debug("CDI: %s", self._cdi(inventory))
+        except AliquotError as error:
+            log.error("no CDI document was written: %s", error.brief)
+
+    async def _offer(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
+        if self.plugins is None or not o.settings.device_plugin:
+            return
+        made = offer(inventory, facts, o.settings.strategy, unhealthy=self.unhealthy)
+        for sentence in made.refusals:
+            if sentence not in self._refusals:
+                log.warning("%s", sentence)
+        self._refusals = made.refusals
+        await self.plugins.publish(made)
+        log.info("offered to kubelet: %s", ", ".join(f"{r.name} {len(r.devices)}" for r in made.resources) or "nothing")
+
+    async def _label(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
+        wanted = labels(inventory, facts, o.settings.strategy, now=int(time.time()))
+
+        def difference(marks: Marks) -> NodePatch:
+            patch: dict[str, str | None] = {n: v for n, v in wanted.items() if marks.labels.get(n) != v}
+            patch |= {n: None for n in marks.labels if owned(n) and n not in wanted}
+            # A new time stamp alone is no news.
+            return NodePatch(patch) if set(patch) - {_TIMESTAMP} else NodePatch()
+
+        await self.corner.change(difference)
+
+    async def _generated(self, inventory: Inventory) -> None:
+        """The named configs of this node as a ConfigMap, where people look them up."""
+        try:
+            text = _HEADER + to_yaml(generate(inventory))
+        except BlockedError as error:
+            log.info("no configs are generated for this node: %s", error.brief)
+            return
+        known = self.corner.maps.get(self.place.generated_map)
+        if known is not None and known.get(DATA_KEY) == text:
+            return
+        body: dict[str, Any] = {
+            "metadata": {
+                "name": self.place.generated_map,
+                "labels": {
+                    "app.kubernetes.io/component": "nvidia-mig-manager",
+                    "nvidia.com/node-name": self.place.node[:63],
+                },
+            },
+            "data": {DATA_KEY: text},
+        }
+        if self._owner is not None:
+            body["metadata"]["ownerReferences"] = [self._owner]
+        await self.corner.put_map(self.place.generated_map, body)

@@ -1,0 +1,215 @@
+"""Putting the agent together, and taking it apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.agent import driver
+from aliquot.agent import log as logs
+from aliquot.agent.act import Actor
+from aliquot.agent.corner import Corner
+from aliquot.agent.durable import Record
+from aliquot.agent.hardware import Hardware
+from aliquot.agent.holders import Use
+from aliquot.agent.host import HostMachine
+from aliquot.agent.log import log
+from aliquot.agent.loop import Loop
+from aliquot.agent.observe import Observer, Uses
+from aliquot.agent.probes import Probes
+from aliquot.agent.publish import Publisher
+from aliquot.agent.settings import Place
+from aliquot.agent.tally import CONTENT_TYPE, Tally
+from aliquot.backends.connect import Connection, connect
+from aliquot.errors import AliquotError
+from aliquot.integrations import cdi
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.kubelet import pod_resources
+from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
+from aliquot.model.inventory import Inventory
+
+STUCK_S = 900.0
+"""A driver call that takes longer is taken for hung: the slowest known (a reset) gives up after 120 s a GPU."""
+SILENT_S = 3600.0
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the command line says. ``node`` is the simulated node, None for this machine; ``kubelet_dir`` "" where there
+    is no kubelet; ``cdi_dir`` "" where CDI documents are somebody else's; ``port`` 0 takes a free one, -1 none.
+    """
+
+    place: Place
+    node: str | None = None
+    kubeconfig: str | None = None
+    namespace: str | None = None
+    kubelet_dir: str = "/var/lib/kubelet"
+    cdi_dir: str = cdi.DIRECTORY
+    cdi_options: cdi.CdiOptions = cdi.CdiOptions()
+    host_root: str = ""
+    driver_root: str = ""
+    port: int = 8080
+    pod: str = ""
+    debug: bool = False
+
+
+def run(options: Options) -> int:
+    """Runs the agent until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    logs.start(debug=options.debug)
+    return asyncio.run(Agent(options).run())
+
+
+class Agent:
+    """All parts of one agent."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        place = options.place
+        self.tally = Tally(place.node)
+        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
+        self.hardware = Hardware(self._connect)
+        self.corner = Corner(self.api, place.node, self.api.namespace, self._wake)
+        self.loop: Loop | None = None
+        self.plugins: DevicePlugins | None = None
+        self.driver = driver.Driver()
+
+    def _connect(self) -> Connection:
+        if self.options.node is None:
+            self.driver = driver.find(self.options.host_root, self.options.driver_root)
+            if self.driver.here is not None:
+                os.environ["ALIQUOT_DRIVER_ROOT"] = self.driver.here
+        return connect(self.options.node, say=log.warning)
+
+    def _wake(self) -> None:
+        if self.loop is not None:
+            self.loop.wake()
+
+    async def run(self) -> int:
+        """Until a signal."""
+        background: list[asyncio.Task[Any]] = []
+        probes = Probes({"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics})
+        try:
+            if self.options.port >= 0:
+                port = await probes.start("", self.options.port)
+                log.info("health and metrics on port %d", port)
+            self.loop = await self._assemble()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
+            await self.corner.start()
+            if self.plugins is not None:
+                background.append(asyncio.create_task(self.plugins.run()))
+            await self.loop.run()
+        finally:
+            for task in background:
+                task.cancel()
+            await asyncio.gather(*background, return_exceptions=True)
+            await probes.close()
+            await self.corner.close()
+            if self.plugins is not None:
+                await self.plugins.close()
+            await self.hardware.close()
+            await self.api.aclose()
+        return 0
+
+    async def _assemble(self) -> Loop:
+        o = self.options
+        record = Record(await self._directory())
+        self.plugins = _plugins(o)
+        uses = _uses(o)
+        observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
+        publisher = Publisher(
+            self.corner,
+            o.place,
+            lambda: observer.facts,
+            plugins=self.plugins,
+            cdi=self._cdi() if o.cdi_dir else None,
+            uses=uses,
+            owner=await self._owner(),
+        )
+        machine = HostMachine(o.host_root, self.hardware if o.node is not None else None)
+        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally)
+        return Loop(self.corner, observer, actor, self.tally)
+
+    async def _directory(self) -> str:
+        """Where the agent's record lies. A machine without a driver has one too."""
+        from aliquot.backends.paths import node_directories
+
+        if self.options.node is None:
+            return node_directories()[1]
+        return await self.hardware.call(lambda connection: connection.directory)
+
+    async def _boot(self) -> str:
+        from aliquot.backends.connect import SimHost
+        from aliquot.backends.journal import boot_id
+
+        if self.options.node is None:
+            return boot_id()
+        return await self.hardware.call(lambda c: c.host.boot() if isinstance(c.host, SimHost) else c.journal.boot)
+
+    def _cdi(self) -> Callable[[Inventory], str]:
+        o = self.options
+
+        def write(inventory: Inventory) -> str:
+            here, host = self.driver.here or "", self.driver.host
+            found = msgspec.structs.replace(o.cdi_options, driver_root=host, driver_root_here=here)
+            return cdi.refresh(inventory, found, o.cdi_dir)
+
+        return write
+
+    async def _owner(self) -> dict[str, Any] | None:
+        """The agent's own pod, which owns the generated configs; None outside a pod."""
+        from aliquot.integrations.kubernetes.api.objects import Pod
+
+        if not self.options.pod:
+            return None
+        try:
+            pod = await self.api.get(Pod, self.options.pod)
+        except AliquotError as error:
+            log.warning("generated configs will outlive this pod: %s", error.brief)
+            return None
+        return {"apiVersion": "v1", "kind": "Pod", "name": pod.metadata.name, "uid": pod.metadata.uid}
+
+    # -- pages
+
+    def _healthz(self) -> tuple[int, str, bytes]:
+        """Not alive: a driver call hangs, or the loop does."""
+        stuck = self.hardware.stuck_s
+        if stuck > STUCK_S:
+            return 503, "text/plain", f"a driver call hangs for {stuck:.0f} s\n".encode()
+        if self.loop is not None and not stuck and time.monotonic() - self.loop.beat > SILENT_S:
+            return 503, "text/plain", b"the loop is silent\n"
+        return 200, "text/plain", b"ok\n"
+
+    def _readyz(self) -> tuple[int, str, bytes]:
+        """Not ready: the node was not seen yet, or the API server is away."""
+        if self.corner.node is None:
+            return 503, "text/plain", f"node {self.corner.name} was not read yet\n".encode()
+        if self.corner.away:
+            return 503, "text/plain", f"{self.corner.away}\n".encode()
+        return 200, "text/plain", b"ok\n"
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE, self.tally.page()
+
+
+def _plugins(o: Options) -> DevicePlugins | None:
+    if not o.kubelet_dir:
+        return None
+    return DevicePlugins(os.path.join(o.kubelet_dir, "device-plugins"), allocation=Allocation(cdi=bool(o.cdi_dir)))
+
+
+def _uses(o: Options) -> Uses | None:
+    if not o.kubelet_dir:
+        return None
+    socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
+
+    async def ask() -> Sequence[Use]:
+        found = await pod_resources.uses(socket)
+        return [Use(u.namespace, u.pod, u.container, u.devices) for u in found if u.resource.startswith("nvidia.com/")]
+
+    return ask

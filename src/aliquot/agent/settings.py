@@ -1,0 +1,66 @@
+"""Where this agent's settings come from: its own command line and environment, and the cluster's ConfigMaps."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import msgspec
+
+from aliquot.config.settings import Layer, Settings
+from aliquot.config.settings_text import from_environment, read
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.operands import Marks
+
+LIMIT = 253
+"""Characters of a Kubernetes object's name."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """What was said on the command line and in the environment. The files are the container's; the operands' pods are
+    looked for in ``clients_namespace``, "" for the agent's own.
+    """
+
+    node: str
+    environment: dict[str, str] = {}
+    config_file: str = ""
+    default_config_file: str = ""
+    clients_file: str = ""
+    clients_namespace: str = ""
+
+    @property
+    def generated_map(self) -> str:
+        """The ConfigMap with the configs that are generated for this node."""
+        return f"{self.node}-mig-config"[-LIMIT:]
+
+    def maps(self, settings: Settings) -> tuple[str, ...]:
+        """The ConfigMaps to follow."""
+        clients = (settings.clients_map or names.DEFAULT_CLIENTS_MAP) if settings.stop_host_clients else ""
+        configs = settings.config_map or ("" if self.config_file else names.DEFAULT_CONFIG_MAP)
+        found = (names.SETTINGS_MAP, names.EFFECTIVE_MAP, configs, clients)
+        return tuple(dict.fromkeys(name for name in found if name))
+
+    @staticmethod
+    def reserved(marks: Marks) -> frozenset[str]:
+        """The PCI addresses that the cluster controller declares out of bounds (enabled SRIOVGPUDevices)."""
+        text = marks.annotations.get(names.RESERVED_ANNOTATION, "")
+        return frozenset(filter(None, (word.strip().lower() for word in text.split(","))))
+
+
+def layers(place: Place, maps: Mapping[str, dict[str, str] | None]) -> tuple[list[Layer], list[AliquotError]]:
+    """Everything that is said about settings, lowest first, and what could not be understood."""
+    said: list[Layer] = []
+    faults: list[AliquotError] = []
+    try:
+        said.append(from_environment(place.environment))
+    except AliquotError as error:
+        faults.append(error)
+    for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP):
+        text = (maps.get(name) or {}).get(names.SETTINGS_KEY)
+        if text is None:
+            continue
+        try:
+            said.append(read(text, f"ConfigMap {name}"))
+        except AliquotError as error:
+            faults.append(error)
+    return said, faults

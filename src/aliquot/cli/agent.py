@@ -1,0 +1,72 @@
+"""``aliquot agent``: the node agent."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from aliquot.cli.parse import Args
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.agent.run import Options
+
+
+def run(args: Args) -> int:
+    """Until SIGTERM."""
+    if not args.node_name:
+        raise UsageError("which node of the cluster is this?", next_step="aliquot agent --node-name NAME")
+    try:
+        from aliquot.agent import run as agent
+    except ImportError as error:
+        raise missing_extra(error) from error
+    return agent.run(_options(args))
+
+
+def missing_extra(error: ImportError) -> UsageError:
+    """The libraries of the agent come with an extra of the package."""
+    return UsageError(
+        f"{error.name} is not installed: the agent and the controller need more than the command line does",
+        next_step='pip install "aliquot[agent]"',
+    )
+
+
+def _options(args: Args) -> Options:
+    from aliquot.agent.run import Options
+    from aliquot.agent.settings import Place
+    from aliquot.backends.paths import state_dir
+    from aliquot.integrations.cdi import CdiOptions
+
+    environment = dict(os.environ)
+    if args.with_reboot:
+        environment["WITH_REBOOT"] = "true"
+    if args.with_shutdown_host_gpu_clients:
+        environment["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] = "true"
+    place = Place(
+        args.node_name,
+        environment,
+        args.config_file or "",
+        args.default_config_file or "",
+        args.gpu_clients_file or "",
+        args.default_gpu_clients_namespace or "",
+    )
+    simulated = ""
+    if args.node is not None:
+        from aliquot.backends.sim import control
+
+        simulated = control.folder(state_dir(), args.node)
+    options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated)
+    return Options(
+        place=place,
+        node=args.node,
+        kubeconfig=args.kubeconfig,
+        namespace=args.namespace,
+        kubelet_dir=args.kubelet_dir,
+        cdi_dir=args.cdi_dir,
+        cdi_options=options,
+        host_root=(args.host_root_mount or "").rstrip("/"),
+        driver_root=args.driver_root or "",
+        port=args.port,
+        pod=os.environ.get("POD_NAME", ""),
+        debug=args.debug,
+    )
