@@ -14,7 +14,7 @@ from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import Leader, LeaseTiming
 from kube.api_scripted import Scripted, Seen, Wire, api
 
-QUICK = LeaseTiming(lease_s=1, renew_s=0.6, retry_s=0.15)
+QUICK = LeaseTiming(lease_s=2, renew_s=1.2, retry_s=0.15)
 
 
 class Store:
@@ -103,10 +103,10 @@ def test_the_first_one_leads_and_releases_at_the_end(tmp_path: Path) -> None:
     async def story(world: World) -> None:
         await world.start("a")
         await world.until("a")
-        await asyncio.sleep(1.5)  # longer than the lease: it is renewed
+        await asyncio.sleep(2.3)  # longer than the lease: it is renewed
         assert world.leaders["a"].is_leader
         assert store.lease is not None
-        assert store.lease["spec"]["leaseDurationSeconds"] == 1
+        assert store.lease["spec"]["leaseDurationSeconds"] == 2
         assert store.lease["spec"]["leaseTransitions"] == 0
         assert store.lease["spec"]["acquireTime"] < store.lease["spec"]["renewTime"]
 
@@ -122,11 +122,11 @@ def test_a_second_one_waits_and_follows_a_release_at_once(tmp_path: Path) -> Non
         first = await world.start("a", LeaseTiming(lease_s=30, renew_s=20, retry_s=0.1))
         await world.until("a")
         await world.start("b")
-        await asyncio.sleep(1.5)  # longer than b's own idea of a lease: the holder's word counts
+        await asyncio.sleep(2.3)  # longer than b's own idea of a lease: the holder's word counts
         assert not world.leaders["b"].is_leader
         assert world.leaders["b"].holder == "a"
         await first.__aexit__()
-        await world.until("b", within_s=1)
+        await world.until("b", within_s=2)
         assert store.lease is not None
         assert store.lease["spec"]["leaseTransitions"] == 1
 
@@ -147,7 +147,7 @@ def test_a_dead_leaders_lease_is_taken_after_its_whole_duration_unchanged(tmp_pa
         started = asyncio.get_running_loop().time()
         await world.start("b")
         await world.until("b")
-        assert 1 <= asyncio.get_running_loop().time() - started < 2
+        assert 1 <= asyncio.get_running_loop().time() - started < 3
         assert store.lease is not None
         assert store.lease["spec"]["leaseTransitions"] == 5
 
@@ -179,8 +179,8 @@ def test_without_the_api_leadership_ends_before_anybody_can_take_it(tmp_path: Pa
         await world.until("a")
         loop = asyncio.get_running_loop()
         store.fault, away = fault, loop.time()
-        await world.until("a", leading=False, within_s=QUICK.renew_s + 0.2)
-        assert loop.time() - away <= QUICK.renew_s + 0.1 < QUICK.lease_s
+        await world.until("a", leading=False, within_s=QUICK.lease_s)
+        assert loop.time() - away < QUICK.lease_s
         await asyncio.sleep(0.05)
         assert world.history == [("a", True), ("a", False)]
         store.fault = ""
@@ -214,7 +214,7 @@ def test_somebody_else_took_it(tmp_path: Path) -> None:
         await world.start("a")
         await world.until("a")
         store._set({"name": "ours"}, {"holderIdentity": "usurper", "leaseDurationSeconds": 9})
-        await world.until("a", leading=False, within_s=0.5)
+        await world.until("a", leading=False, within_s=1)
         assert world.leaders["a"].holder == "usurper"
 
     asyncio.run(led(tmp_path, store, story))
@@ -229,7 +229,7 @@ def test_a_renewal_whose_answer_was_lost_costs_nothing(tmp_path: Path) -> None:
         await world.until("a")
         for _ in range(3):
             store.fault = "lose the answer"
-            await asyncio.sleep(0.4)
+            await asyncio.sleep(0.8)
             assert world.leaders["a"].is_leader
 
     world = asyncio.run(led(tmp_path, store, story))

@@ -99,7 +99,7 @@ class _Client:
             proxy=proxy_for(access.server, access.proxy, os.environ),
             socket_options=_KEEP_ALIVE,
         )
-        # Every wait is bounded as a whole by asyncio.timeout, not read by read.
+        # Every wait is bounded as a whole by asyncio.timeout, not read by read; only connecting has a bound of its own.
         self.http = httpx2.AsyncClient(base_url=access.server, transport=transport, trust_env=False, timeout=None)
 
     @asynccontextmanager
@@ -165,8 +165,16 @@ class Transport:
         client = await self._current()
         http = await stack.enter_async_context(client.use())
         extensions = {"sni_hostname": self._access.server_name} if self._access.server_name else None
+        # Half for TCP, half for TLS: a handshake that is cancelled from outside would leave its socket open.
+        connecting = httpx2.Timeout(None, connect=timeout_s * 0.49)
         request = http.build_request(
-            call.method, call.path, params=call.params, content=call.body, headers=headers, extensions=extensions
+            call.method,
+            call.path,
+            params=call.params,
+            content=call.body,
+            headers=headers,
+            extensions=extensions,
+            timeout=connecting,
         )
         try:
             async with asyncio.timeout(timeout_s):
@@ -230,6 +238,8 @@ def _stamp(path: str) -> tuple[int, int, int] | None:
 
 def _why(error: BaseException) -> str:
     """The operating system's words where there are some: the library's own are "All connection attempts failed"."""
+    if isinstance(error, httpx2.ConnectTimeout):
+        return "no connection within the time allowed"
     deepest: BaseException | None = error
     while deepest is not None:
         if isinstance(deepest, ssl.SSLCertVerificationError):

@@ -170,8 +170,7 @@ class _Watch(Generic[T]):
             return Deleted(item)
         former = known.get(item.key)
         known[item.key] = item
-        same = former is not None and former.metadata.resource_version == item.metadata.resource_version
-        return None if same else Put(item)
+        return None if former == item else Put(item)
 
     def _seen(self, version: str) -> None:
         if version:
@@ -227,11 +226,8 @@ def _difference(before: dict[tuple[str, str], T], after: dict[tuple[str, str], T
         for key, item in before.items()
         if key not in after or after[key].metadata.uid != item.metadata.uid
     ]
-    return gone + [
-        Put(item)
-        for key, item in after.items()
-        if key not in before or before[key].metadata.resource_version != item.metadata.resource_version
-    ]
+    # Equal versions are not enough: a store that went back to a backup gives out the same ones again.
+    return gone + [Put(item) for key, item in after.items() if before.get(key) != item]
 
 
 async def _lines(stream: Stream, deadline: float) -> AsyncGenerator[bytes, None]:
