@@ -7,9 +7,12 @@ from pathlib import Path
 import pytest
 import yaml
 
+from aliquot.backends.sim import control
 from aliquot.integrations.cdi import rules
 
 from .conftest import Run, Sim
+
+RECORDED = Path(__file__).resolve().parents[1] / "recorded/cdi"
 
 
 @pytest.fixture
@@ -40,6 +43,20 @@ def test_flags_of_nvidia_ctk(run: Run, sliced: Sim) -> None:
     assert (management["kind"], [d["name"] for d in management["devices"]]) == ("management.nvidia.com/gpu", ["all"])
     whole = run("cdi", "generate", "--format", "json", "--whole-mig-gpus", "--device-name-strategy", "index").document
     assert [d["name"] for d in whole["devices"]] == ["0", "0:0", "all"]
+
+
+def test_names_and_nodes_are_those_of_nvidia_ctk(run: Run, state: str) -> None:
+    control.start(state, "a100-sxm4-40gb*2", "n")
+    node = control.Node(state, "n")
+    node.set_mode(0, True)
+    for profile, start in (("3g.20gb", 4), ("1g.5gb", 0), ("1g.5gb+me", 1)):
+        node.create(0, profile, start)
+    node.close()
+    strategies = [w for s in ("uuid", "index", "type-index") for w in ("--device-name-strategy", s)]
+    document = run("cdi", "generate", "--format", "json", "--node", "n", *strategies).document
+    control.stop(state, "n")
+    nodes = {d["name"]: sorted(n["path"] for n in d["containerEdits"]["deviceNodes"]) for d in document["devices"]}
+    assert nodes == yaml.safe_load((RECORDED / "nvidia-ctk.yaml").read_text())
 
 
 def test_a_file_follows_the_node(run: Run, sliced: Sim, tmp_path: Path) -> None:
