@@ -1,4 +1,4 @@
-"""Device nodes decide what the library shows, here below a root made by hand; in containers: ``tests/containers``."""
+"""Device nodes decide what the library shows, here without a container: below a root made by hand."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ import os
 import stat
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from aliquot.backends.sim import control
+from containers.conftest import INSIDE
 
-CLIENT = Path(__file__).resolve().parents[1] / "containers/inside.py"
 GPU, CAPS = 120, 122
 
 
@@ -33,22 +34,24 @@ def make(root: Path, name: str, major: int, minor: int) -> None:
 def seen(state: str, root: Path | str) -> dict[str, Any]:
     library = Path(control.library(state, "n"))
     env = {**os.environ, "LD_LIBRARY_PATH": str(library.parent), "ALIQUOT_SIM_DEV_ROOT": str(root)}
-    done = subprocess.run([sys.executable, str(CLIENT)], capture_output=True, text=True, env=env)
+    done = subprocess.run([sys.executable, str(INSIDE)], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     found: dict[str, Any] = json.loads(done.stdout)
     return found
 
 
 @pytest.fixture
-def node(state_dir: str) -> str:
+def node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Two A100 with MIG: the second has two 3g.20gb, whose instance ids are 1 and 2."""
-    control.start(state_dir, "a100-sxm4-40gb*2", "n")
-    sim = control.Node(state_dir, "n")
+    state = str(tmp_path_factory.mktemp("state"))
+    control.start(state, "a100-sxm4-40gb*2", "n")
+    sim = control.Node(state, "n")
     sim.set_mode(1, True)
     sim.create(1, "3g.20gb")
     sim.create(1, "3g.20gb")
     sim.close()
-    return state_dir
+    yield state
+    control.stop(state)
 
 
 def caps(gi: int) -> tuple[int, int]:
