@@ -64,7 +64,10 @@ def key(o: Observation) -> str:
     if o.inventory is None:
         return ""
     lost = ",".join(g.pci for g in o.inventory.gpus if g.lost)
-    return f"{o.inventory.fingerprint}/{lost}/{o.settings.strategy}"
+    unfit = ",".join(sorted(o.unhealthy))
+    s = o.settings
+    how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
+    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{how}"
 
 
 # -- the four ends

@@ -12,27 +12,36 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
+from aliquot.agent.log import log
+from aliquot.backends.xids import XidPolicy
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
+from aliquot.model.actions import Destroy, Reset
 from aliquot.model.facts import Facts
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
+    from aliquot.backends.health import Health
     from aliquot.engine.world import Outcome
 
 T = TypeVar("T")
+POLL_S = 1.0
 REOPEN_S = 600.0
 """NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
 
 
 class Hardware:
     """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
-    says that the session is no longer worth anything.
+    says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given.
     """
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    def __init__(self, connect: Callable[[], Connection], xids: XidPolicy | None = None) -> None:
+        self.unhealthy: frozenset[str] = frozenset()
         self._connect = connect
+        self._xids = xids or XidPolicy()
+        self._health: Health | None = None
+        self._seen: Inventory | None = None
         self._connection: Connection | None = None
         self._opened = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
@@ -50,6 +59,18 @@ class Hardware:
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
         """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises."""
         return await self._run(lambda: self._apply(plan, report))
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            former = self.unhealthy
+            try:
+                await self._run(self._poll)
+            except AliquotError as error:
+                log.debug("health: %s", error.brief)
+            if self.unhealthy != former:
+                changed()
 
     async def call(self, job: Callable[[Connection], T]) -> T:
         """Anything else that needs the open node."""
@@ -79,10 +100,12 @@ class Hardware:
         if self._connection is None:
             self._connection = self._connect()
             self._opened = time.monotonic()
+            self._health = self._connection.backend.health(self._xids)
         return self._connection
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
+        self._health = None
         if connection is not None:
             try:
                 connection.close()
@@ -91,7 +114,17 @@ class Hardware:
 
     def _read(self) -> tuple[Inventory, Facts]:
         backend = self._open().backend
-        return backend.read(), backend.facts()
+        self._seen = backend.read()
+        self._poll()
+        return self._seen, backend.facts()
+
+    def _poll(self) -> None:
+        if self._health is None or self._seen is None or self._connection is None:
+            return
+        found = self._health.poll(self._seen)
+        for xid in self._health.faults if found - self.unhealthy else ():
+            log.warning("unfit for new containers: %s", xid)
+        self.unhealthy = found
 
     def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
         from aliquot.backends.hooks import NoHooks
@@ -100,4 +133,15 @@ class Hardware:
 
         c = self._open()
         world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
-        return apply(plan, world, report)
+        outcome = apply(plan, world, report)
+        self._forget(plan)
+        return outcome
+
+    def _forget(self, plan: Plan) -> None:
+        """A fault ends with what it concerns, even if something of the same number comes after it."""
+        for action in plan.actions:
+            match action:
+                case Destroy() if self._health is not None:
+                    self._health.forget(action.gpu, action.instance)
+                case Reset() if self._health is not None:
+                    self._health.forget(action.gpu)

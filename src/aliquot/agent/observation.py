@@ -35,7 +35,8 @@ class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
 class Observation(msgspec.Struct, frozen=True):
     """One look. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read at all.
     ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
-    ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours.
+    ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
+    ``unhealthy`` are the UUIDs of devices that nobody should be given.
     """
 
     now: float
@@ -54,6 +55,7 @@ class Observation(msgspec.Struct, frozen=True):
     blind: str = ""
     services: tuple[str, ...] = ()
     hint: str = ""
+    unhealthy: frozenset[str] = frozenset()
 
     @property
     def digest(self) -> str:

@@ -66,6 +66,7 @@ class Observer:
             status=parse(marks.annotations.get(names.STATUS_ANNOTATION)),
             inventory=inventory,
             trouble=trouble or unclear,
+            unhealthy=self._hardware.unhealthy,
             hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
         )
         if o.label is None or o.trouble is not None or inventory is None:

@@ -23,7 +23,7 @@ from aliquot.model.facts import Facts
 from aliquot.model.inventory import Inventory
 
 if TYPE_CHECKING:
-    from aliquot.integrations.kubernetes.kubelet.plugin import DevicePlugins
+    from aliquot.agent.offering import Offering
 
 _TIMESTAMP = "nvidia.com/gfd.timestamp"
 _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when they change. Do not edit.\n"
@@ -40,19 +40,18 @@ class Publisher:
         place: Place,
         facts: Callable[[], Facts | None],
         *,
-        plugins: DevicePlugins | None,
+        offering: Offering | None,
         cdi: Callable[[Inventory], str] | None,
         uses: Uses | None,
         owner: dict[str, Any] | None = None,
     ) -> None:
         self.corner = corner
         self.place = place
-        self.plugins = plugins
+        self._offering = offering
         self.uses = uses
         self._facts = facts
         self._cdi = cdi
         self._owner = owner
-        self.unhealthy: frozenset[str] = frozenset()
         self._refusals: tuple[str, ...] = ()
 
     async def publish(self, o: Observation) -> str:
@@ -71,11 +70,11 @@ class Publisher:
 
     async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""
-        return self.plugins.hold(ids) if self.plugins is not None else frozenset()
+        return self._offering.withhold(ids) if self._offering is not None else frozenset()
 
     async def release(self) -> None:
-        if self.plugins is not None:
-            self.plugins.release()
+        if self._offering is not None:
+            self._offering.release()
 
     def _write_cdi(self, inventory: Inventory) -> None:
         if self._cdi is None:
@@ -86,15 +85,16 @@ class Publisher:
             log.error("no CDI document was written: %s", error.brief)
 
     async def _offer(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
-        if self.plugins is None or not o.settings.device_plugin:
+        if self._offering is None:
             return
-        made = offer(inventory, facts, o.settings.strategy, unhealthy=self.unhealthy)
+        made = offer(inventory, facts, o.settings.strategy, unhealthy=o.unhealthy)
         for sentence in made.refusals:
             if sentence not in self._refusals:
                 log.warning("%s", sentence)
         self._refusals = made.refusals
-        await self.plugins.publish(made)
-        log.info("offered to kubelet: %s", ", ".join(f"{r.name} {len(r.devices)}" for r in made.resources) or "nothing")
+        await self._offering.publish(made, o.settings)
+        said = ", ".join(f"{r.name} {len(r.devices)}" for r in made.resources) if o.settings.device_plugin else ""
+        log.info("offered to kubelet: %s", said or "nothing")
 
     async def _label(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
         wanted = labels(inventory, facts, o.settings.strategy, now=int(time.time()))

@@ -22,17 +22,18 @@ from aliquot.agent.host import HostMachine
 from aliquot.agent.log import log
 from aliquot.agent.loop import Loop
 from aliquot.agent.observe import Observer, Uses
-from aliquot.agent.probes import Probes
+from aliquot.agent.offering import Offering
 from aliquot.agent.publish import Publisher
 from aliquot.agent.settings import Place
 from aliquot.agent.tally import CONTENT_TYPE, Tally
+from aliquot.backends import xids
 from aliquot.backends.connect import Connection, connect
 from aliquot.errors import AliquotError
 from aliquot.integrations import cdi
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.kubelet import pod_resources
-from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
 from aliquot.model.inventory import Inventory
+from aliquot.probes import Probes
 
 STUCK_S = 900.0
 """A driver call that takes longer is taken for hung: the slowest known (a reset) gives up after 120 s a GPU."""
@@ -72,10 +73,12 @@ class Agent:
         place = options.place
         self.tally = Tally(place.node)
         self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
-        self.hardware = Hardware(self._connect)
+        wanted, remarks = xids.policy(place.environment)
+        self.hardware = Hardware(self._connect, wanted)
         self.corner = Corner(self.api, place.node, self.api.namespace, self._wake)
         self.loop: Loop | None = None
-        self.plugins: DevicePlugins | None = None
+        self.offering = _offering(options)
+        self.remarks = remarks
         self.driver = driver.Driver()
 
     def _connect(self) -> Connection:
@@ -97,12 +100,13 @@ class Agent:
             if self.options.port >= 0:
                 port = await probes.start("", self.options.port)
                 log.info("health and metrics on port %d", port)
+            for sentence in self.remarks:
+                log.warning("%s", sentence)
             self.loop = await self._assemble()
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
-            if self.plugins is not None:
-                background.append(asyncio.create_task(self.plugins.run()))
+            background.append(asyncio.create_task(self.hardware.watch(self.loop.wake)))
             await self.loop.run()
         finally:
             for task in background:
@@ -110,8 +114,8 @@ class Agent:
             await asyncio.gather(*background, return_exceptions=True)
             await probes.close()
             await self.corner.close()
-            if self.plugins is not None:
-                await self.plugins.close()
+            if self.offering is not None:
+                await self.offering.close()
             await self.hardware.close()
             await self.api.aclose()
         return 0
@@ -119,14 +123,13 @@ class Agent:
     async def _assemble(self) -> Loop:
         o = self.options
         record = Record(await self._directory())
-        self.plugins = _plugins(o)
         uses = _uses(o)
         observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
         publisher = Publisher(
             self.corner,
             o.place,
             lambda: observer.facts,
-            plugins=self.plugins,
+            offering=self.offering,
             cdi=self._cdi() if o.cdi_dir else None,
             uses=uses,
             owner=await self._owner(),
@@ -157,7 +160,8 @@ class Agent:
         def write(inventory: Inventory) -> str:
             here, host = self.driver.here or "", self.driver.host
             found = msgspec.structs.replace(o.cdi_options, driver_root=host, driver_root_here=here)
-            return cdi.refresh(inventory, found, o.cdi_dir)
+            managing = msgspec.structs.replace(found, mode="management")
+            return f"{cdi.refresh(inventory, found, o.cdi_dir)}, {cdi.refresh(inventory, managing, o.cdi_dir)}"
 
         return write
 
@@ -197,10 +201,10 @@ class Agent:
         return 200, CONTENT_TYPE, self.tally.page()
 
 
-def _plugins(o: Options) -> DevicePlugins | None:
+def _offering(o: Options) -> Offering | None:
     if not o.kubelet_dir:
         return None
-    return DevicePlugins(os.path.join(o.kubelet_dir, "device-plugins"), allocation=Allocation(cdi=bool(o.cdi_dir)))
+    return Offering(os.path.join(o.kubelet_dir, "device-plugins"), cdi=bool(o.cdi_dir))
 
 
 def _uses(o: Options) -> Uses | None:

@@ -18,8 +18,12 @@ from aliquot.backends.paths import node_directories, state_dir
 from aliquot.errors import AliquotError, UsageError
 
 if TYPE_CHECKING:
+    from aliquot.backends.nvml import NvmlBackend
+    from aliquot.backends.sim.backend import SimBackend
     from aliquot.backends.sim.control import Node
-    from aliquot.engine.ports import Backend, Clock, Host, Journal, Lock, Workers
+    from aliquot.engine.ports import Clock, Host, Journal, Lock, Workers
+
+    AnyBackend = NvmlBackend | SimBackend
 
 __all__ = ["Connection", "connect", "state_dir"]
 
@@ -32,7 +36,7 @@ _NO_COMPILER = (
 class Connection:
     """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend."""
 
-    def __init__(self, name: str, backend: Backend, directories: tuple[str, str], sim: Node | None = None) -> None:
+    def __init__(self, name: str, backend: AnyBackend, directories: tuple[str, str], sim: Node | None = None) -> None:
         self.node = name
         self.backend = backend
         self.simulated = sim is not None
@@ -141,7 +145,7 @@ def connect(
     return Connection(node, _backend(base, node, sim, say), (folder, folder), sim)
 
 
-def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> Backend:
+def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> AnyBackend:
     from aliquot.backends.sim import control
 
     chosen = os.environ.get("ALIQUOT_BACKEND", "")

@@ -188,6 +188,7 @@ ROOT = Command(
         _RESTORE,
         _CATALOG,
         agent_commands.AGENT,
+        agent_commands.CONTROLLER,
         cdi_commands.CDI,
         sim_commands.SIM,
         migparted_commands.MIG_PARTED,

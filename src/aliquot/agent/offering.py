@@ -1,0 +1,55 @@
+"""What kubelet is offered, and how it hands it over: the device plugins, made anew where the way changes."""
+
+from __future__ import annotations
+
+import asyncio
+
+from aliquot.config.settings import Settings
+from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
+from aliquot.integrations.kubernetes.resources import Offer
+
+
+class Offering:
+    """Device plugins in kubelet's ``directory``. ``cdi`` says whether CDI documents are there to be named."""
+
+    def __init__(self, directory: str, *, cdi: bool) -> None:
+        self._directory = directory
+        self._cdi = cdi
+        self._way: Allocation | None = None
+        self._plugins: DevicePlugins | None = None
+        self._task: asyncio.Task[None] | None = None
+
+    async def publish(self, offer: Offer, settings: Settings) -> None:
+        """Offers this from now on, or nothing more where the settings switch the plugin off."""
+        way = Allocation(cdi=settings.cdi and self._cdi, env=settings.env, device_nodes=settings.device_nodes)
+        if not settings.device_plugin or way != self._way:
+            await self.close()
+        if not settings.device_plugin:
+            return
+        if self._plugins is None:
+            self._way = way
+            self._plugins = DevicePlugins(self._directory, allocation=way)
+            self._task = asyncio.create_task(self._plugins.run())
+        await self._plugins.publish(offer)
+
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+        """Gives these to nobody from now on; those that were given away moments ago."""
+        return self._plugins.hold(ids) if self._plugins is not None else frozenset()
+
+    def release(self) -> None:
+        if self._plugins is not None:
+            self._plugins.release()
+
+    @property
+    def problem(self) -> str:
+        """Why kubelet does not have every resource, "" if it has."""
+        return (self._plugins.problem if self._plugins is not None else None) or ""
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        plugins, self._plugins = self._plugins, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+        if plugins is not None:
+            await plugins.close()
