@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from aliquot.integrations.systemd.bus import ABSENT, booted, open_bus, reachable
+from aliquot.integrations.systemd.bus import ABSENT, REPLY_S, booted, open_bus, reachable
 from aliquot.integrations.systemd.errors import BusError, BusLostError, NoSystemdError, ServicesError
 from aliquot.integrations.systemd.jobs import Jobs, open_jobs
 from aliquot.integrations.systemd.units import StoppedServices, StoppedUnit, UnitState, with_followers
@@ -40,7 +40,7 @@ class Services:
         before = earlier or StoppedServices()
         if not names or not reachable(self.root):
             return before
-        async with open_bus(self.root) as bus:
+        async with open_bus(self.root, reply_s=REPLY_S) as bus:
             try:
                 async with open_jobs(bus) as jobs:
                     states = await with_followers(bus, names)
@@ -69,7 +69,7 @@ class Services:
         lost = ""
         for attempt in range(_ATTEMPTS):
             try:
-                async with open_bus(self.root) as bus, open_jobs(bus) as jobs:
+                async with open_bus(self.root, reply_s=REPLY_S) as bus, open_jobs(bus) as jobs:
                     await starting.go_on(jobs)
                 break
             except (BusLostError, NoSystemdError) as error:
