@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from standin import metadata, schema, strategies
+from standin import crds, metadata, schema, strategies
 from standin.answers import Cause, Refusal, bad_request, conflict, invalid
 from standin.call import Call
 from standin.kinds import Kind
@@ -35,7 +35,7 @@ def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
         raise _other_kind(kind, *said)
     decoder = schema.Decoder(f"{kind.kind}/{kind.version}")
     body = {"metadata": {}, **body}
-    value: JSON = decoder.read(schema.root(kind), body)
+    value: JSON = decoder.read(schema.root(kind), body) if kind.custom is None else crds.decode(kind, body, decoder)
     strict = call.query.get("fieldValidation", "Warn") == "Strict"
     if decoder.unknown and strict:
         faults = ", ".join(f'unknown field "{name}"' for name in decoder.unknown)

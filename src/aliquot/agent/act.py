@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, assert_never
 import msgspec
 
 from aliquot.agent import phrases, steps
+from aliquot.agent.concerned import doomed, in_the_way
 from aliquot.agent.corner import Corner
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
@@ -24,7 +25,7 @@ from aliquot.integrations.kubernetes import drain, names, operands, pods
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
 from aliquot.integrations.kubernetes.waiting import Bound, End
 from aliquot.integrations.systemd.units import StoppedServices
-from aliquot.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.actions import Reset
 from aliquot.model.plan import Plan
 
 if TYPE_CHECKING:
@@ -92,7 +93,7 @@ class Actor:
     async def _rest(self, step: steps.Rest, o: Observation, m: Memory) -> Memory:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
-            await self.publisher.withhold(_in_the_way(o))
+            await self.publisher.withhold(in_the_way(o))
             return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
         await self.publisher.release()
         return m
@@ -223,7 +224,7 @@ class Actor:
         assert o.plan is not None
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
         m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
-        await self.publisher.withhold(_in_the_way(o))
+        await self.publisher.withhold(in_the_way(o))
         bound = Bound(float(o.holding.timeout_s), superseded=self.superseded)
         evicted = await drain.evict(self.corner.api, step.pods, bound, node=self.corner.name, force=step.force)
         if evicted.stays and evicted.end is not End.SUPERSEDED:
@@ -233,7 +234,7 @@ class Actor:
 
     async def _apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
         plain("Applying the selected MIG config to the node")
-        young = await self.publisher.withhold(_doomed(step.plan, o))
+        young = await self.publisher.withhold(doomed(step.plan, o))
         try:
             if young:
                 log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
@@ -283,9 +284,9 @@ class Actor:
     async def _given_meanwhile(self, plan: Plan, o: Observation) -> Use | None:
         if self.publisher.uses is None or o.holding.policy == "force":
             return None
-        doomed = _doomed(plan, o)
+        ending = doomed(plan, o)
         try:
-            return next((u for u in await self.publisher.uses() if not doomed.isdisjoint(u.devices)), None)
+            return next((u for u in await self.publisher.uses() if not ending.isdisjoint(u.devices)), None)
         except AliquotError:
             return None
 
@@ -299,31 +300,3 @@ class Actor:
         return msgspec.structs.replace(
             m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=o.now + pause, waiting_since=0.0
         )
-
-
-def _doomed(plan: Plan, o: Observation) -> frozenset[str]:
-    """The UUIDs of the devices that a plan ends, whole GPUs that change their mode among them."""
-    found: set[str] = set()
-    assert o.inventory is not None
-    for action in plan.actions:
-        gpu = o.inventory.gpu(action.gpu)
-        match action:
-            case Destroy():
-                instance = gpu.instance(action.instance)
-                found |= {c.uuid for c in instance.compute_instances} if instance else set()
-            case DestroyCompute():
-                instance = gpu.instance(action.instance)
-                parts = instance.compute_instances if instance else ()
-                found |= {c.uuid for c in parts if c.id == action.compute_instance}
-            case SetMode() | Reset():
-                found |= {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
-    return frozenset(found)
-
-
-def _in_the_way(o: Observation) -> frozenset[str]:
-    """The devices of the GPUs that holders block: nothing new goes onto them while the old ones leave."""
-    assert o.plan is not None
-    assert o.inventory is not None
-    blocked = {b.gpu for b in o.plan.blockers}
-    gpus = [gpu for gpu in o.inventory.gpus if gpu.pci in blocked]
-    return frozenset(u for g in gpus for u in (g.uuid, *(c.uuid for i in g.instances for c in i.compute_instances)))

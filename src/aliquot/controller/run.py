@@ -18,7 +18,7 @@ from aliquot.config.settings import Layer, Settings
 from aliquot.controller import nodes, settings_from
 from aliquot.controller.log import log, start
 from aliquot.controller.settings_from import Told
-from aliquot.controller.shelf import Shelf
+from aliquot.controller.shelf import KIND_TIMING, Shelf
 from aliquot.controller.tally import CONTENT_TYPE, Tally
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names
@@ -26,16 +26,25 @@ from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
 from aliquot.integrations.kubernetes.api.lease import Leader, LeaseTiming
 from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap, Node, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.watch import Timing
 from aliquot.integrations.kubernetes.operands import NodePatch
 
 LEASE = "aliquot-controller"
-LEASE_TIMING = LeaseTiming()
 NOTES_KEY = "notes"
 GATHER_S = 0.1
 """Several changes that come together are answered once."""
 RETRY_S = (1.0, 60.0)
 """The first and the longest pause before what failed is tried again; doubling."""
 
+
+class Pace(msgspec.Struct, frozen=True):
+    """How fast leadership changes hands, and how watches are kept."""
+
+    lease: LeaseTiming = LeaseTiming()
+    watch: Timing = KIND_TIMING
+
+
+PACE = Pace()
 Page = Callable[[], tuple[int, str, bytes]]
 Serve = Callable[[Mapping[str, Page], int], Awaitable[Callable[[], Awaitable[None]]]]
 """Serves pages by path on a port until what it returns is called."""
@@ -80,15 +89,15 @@ async def _main(options: Options, serve: Serve | None) -> int:
 class Controller:
     """``pages`` are what it answers over HTTP, by path; ``tally.written`` counts what it wrote."""
 
-    def __init__(self, api: Api, *, identity: str | None = None, timing: LeaseTiming = LEASE_TIMING) -> None:
+    def __init__(self, api: Api, *, identity: str | None = None, pace: Pace = PACE) -> None:
         self.api = api
         self.tally = Tally()
-        self.leader = Leader(api, LEASE, identity=identity, timing=timing, on_change=self._led)
-        self.nodes: Shelf[Node] = Shelf(Node, self._nodes_changed, log.warning)
-        self.policies: Shelf[ClusterPolicy] = Shelf(ClusterPolicy, self._all_changed, log.warning)
-        self.devices: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, self._all_changed, log.warning)
-        self.settings: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, log.warning)
-        self.effective: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, log.warning)
+        self.leader = Leader(api, LEASE, identity=identity, timing=pace.lease, on_change=self._led)
+        self.nodes: Shelf[Node] = Shelf(Node, self._nodes_changed, pace.watch)
+        self.policies: Shelf[ClusterPolicy] = Shelf(ClusterPolicy, self._all_changed, pace.watch)
+        self.devices: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, self._all_changed, pace.watch)
+        self.settings: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, pace.watch)
+        self.effective: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, pace.watch)
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
@@ -212,7 +221,7 @@ class Controller:
             return False
         except ApiError as error:
             return self._failed("settings", error)
-        self.effective.items[names.EFFECTIVE_MAP] = written
+        self.effective.keep(found, written)
         self.tally.wrote("settings")
         return True
 
@@ -227,7 +236,7 @@ class Controller:
         except ApiError as error:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))
-        self.nodes.items[node.name] = written
+        self.nodes.keep(node, written)
         self.tally.wrote("node")
         return True
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Generic, TypeVar
 
+from aliquot.controller.log import log
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import KubeObject
@@ -22,17 +23,17 @@ class Shelf(Generic[T]):
     came, changed or went.
     """
 
-    def __init__(self, kind: type[T], changed: Callable[[set[str]], None], say: Callable[[str], None]) -> None:
+    def __init__(self, kind: type[T], changed: Callable[[set[str]], None], timing: Timing = KIND_TIMING) -> None:
         self.kind = kind
         self.items: dict[str, T] = {}
         self.known = False
         self.away = ""
         self._changed = changed
-        self._say = say
+        self._timing = timing
 
     async def follow(self, api: Api, *, name: str | None = None) -> None:
         """For ever: everything of the kind (in the client's namespace), or the one object of that name."""
-        changes = watch(api, self.kind, name=name, timing=KIND_TIMING, report=self._report)
+        changes = watch(api, self.kind, name=name, timing=self._timing, report=self._report)
         async for change in changes:
             match change:
                 case Listed(items):
@@ -43,6 +44,11 @@ class Shelf(Generic[T]):
                 case Deleted(item):
                     self.items.pop(item.name, None)
                     self._changed({item.name})
+
+    def keep(self, former: T | None, written: T) -> None:
+        """What a write answered, so that the next look sees it; unless the watch brought something newer meanwhile."""
+        if self.items.get(written.name) is former:
+            self.items[written.name] = written
 
     def _replace(self, items: dict[str, T]) -> None:
         names = set(self.items) | set(items)
@@ -57,4 +63,4 @@ class Shelf(Generic[T]):
             return
         before, self.away = self.away, "" if error is None else error.brief
         if self.away != before:
-            self._say(self.away or f"{self.kind.TYPE} can be read again")
+            log.warning("%s", self.away or f"{self.kind.TYPE} can be read again")

@@ -12,18 +12,18 @@ class MigSpec(Part, frozen=True):
     strategy: str = ""
 
 
-class MigManagerConfig(Part, frozen=True):
+class OperatorMigConfig(Part, frozen=True):
     """``default`` None: not said. Empty: nodes without the label get none."""
 
     name: str = ""
     default: str | None = None
 
 
-class MigManagerSpec(Part, frozen=True):
+class OperatorMigSpec(Part, frozen=True):
     """``enabled`` None: not said, which the operator reads as yes."""
 
     enabled: bool | None = None
-    config: MigManagerConfig = MigManagerConfig()
+    config: OperatorMigConfig = OperatorMigConfig()
     gpu_clients_config: ConfigMapSource = ConfigMapSource()
     env: tuple[EnvVar, ...] = ()
 
@@ -36,7 +36,7 @@ class Switch(Part, frozen=True):
 
 class ClusterPolicySpec(Part, frozen=True):
     mig: MigSpec = MigSpec()
-    mig_manager: MigManagerSpec = MigManagerSpec()
+    mig_manager: OperatorMigSpec = OperatorMigSpec()
     device_plugin: Switch = Switch()
     gfd: Switch = Switch()
     driver: Switch = Switch()

@@ -1,0 +1,35 @@
+"""Which devices a step concerns, by UUID: what must not be given away while it is under way."""
+
+from __future__ import annotations
+
+from aliquot.agent.observation import Observation
+from aliquot.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.plan import Plan
+
+
+def doomed(plan: Plan, o: Observation) -> frozenset[str]:
+    """The UUIDs of the devices that a plan ends, whole GPUs that change their mode among them."""
+    found: set[str] = set()
+    assert o.inventory is not None
+    for action in plan.actions:
+        gpu = o.inventory.gpu(action.gpu)
+        match action:
+            case Destroy():
+                instance = gpu.instance(action.instance)
+                found |= {c.uuid for c in instance.compute_instances} if instance else set()
+            case DestroyCompute():
+                instance = gpu.instance(action.instance)
+                parts = instance.compute_instances if instance else ()
+                found |= {c.uuid for c in parts if c.id == action.compute_instance}
+            case SetMode() | Reset():
+                found |= {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
+    return frozenset(found)
+
+
+def in_the_way(o: Observation) -> frozenset[str]:
+    """The devices of the GPUs that holders block: nothing new goes onto them while the old ones leave."""
+    assert o.plan is not None
+    assert o.inventory is not None
+    blocked = {b.gpu for b in o.plan.blockers}
+    gpus = [gpu for gpu in o.inventory.gpus if gpu.pci in blocked]
+    return frozenset(u for g in gpus for u in (g.uuid, *(c.uuid for i in g.instances for c in i.compute_instances)))
