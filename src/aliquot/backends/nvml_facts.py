@@ -19,6 +19,7 @@ from aliquot.model.facts import Facts, GpuFacts, MigDevice
 
 _VGA = 0x0300
 _FABRIC_COMPLETED = 3
+_VGPU_GUEST = 2
 _AFFINITY_WORDS = 16
 _SCOPE_NODE = 0
 
@@ -55,6 +56,7 @@ def _gpu(reader: Reader, card: Card, sys_root: str | None) -> GpuFacts:
     session, nv, pci = reader.session, reader.session.nv, card.pci
     memory = _told(session, f"reading the memory of {pci}", nv.nvmlDeviceGetMemoryInfo, card.handle, gpu=pci)
     capability = nv.nvmlDeviceGetCudaComputeCapability
+    _, virtual = session.ask(nv.nvmlDeviceGetVirtualizationMode, card.handle)
     told = _told(session, f"reading the compute capability of {pci}", capability, card.handle, gpu=pci)
     return GpuFacts(
         pci=pci,
@@ -63,6 +65,7 @@ def _gpu(reader: Reader, card: Card, sys_root: str | None) -> GpuFacts:
         numa_node=_numa_node(reader, card, sys_root),
         display=_pci_class(reader, card, sys_root) == _VGA,
         clique=_clique(reader, card),
+        vgpu=virtual == _VGPU_GUEST,
     )
 
 

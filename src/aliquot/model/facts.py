@@ -12,7 +12,8 @@ class GpuFacts(msgspec.Struct, frozen=True):
     """One physical GPU. ``memory_mib`` is the total that the driver reports, 0 where it does not;
     ``compute_capability`` (major, minor), (0, 0) where it does not;
     ``numa_node`` None where the machine has none; ``display`` says that its PCI class is VGA (0x0300) rather than 3D
-    controller (0x0302); ``clique`` is ``<cluster uuid>.<clique id>`` where it is attached to an NVLink fabric.
+    controller (0x0302); ``clique`` is ``<cluster uuid>.<clique id>`` where it is attached to an NVLink fabric;
+    ``vgpu`` says that this machine is a virtual one and the GPU a share of its host's.
     """
 
     pci: str
@@ -21,6 +22,7 @@ class GpuFacts(msgspec.Struct, frozen=True):
     numa_node: int | None = None
     display: bool = False
     clique: str = ""
+    vgpu: bool = False
 
 
 class MigDevice(msgspec.Struct, frozen=True):

@@ -65,7 +65,7 @@ INVALID = {"gpu.count": "0", "gpu.replicas": "0", "gpu.memory": "0", "gpu.sharin
 
 def test_the_node_itself() -> None:
     found = of(Node("a100-sxm4-40gb*2", "570.158.01"), "none")
-    assert about(found, "cuda", "gfd", "mig", "mps") == {
+    assert about(found, "cuda", "gfd", "mig", "mps", "vgpu") == {
         "gfd.timestamp": "1700000000",
         "cuda.driver.major": "570",
         "cuda.driver.minor": "158",
@@ -81,6 +81,7 @@ def test_the_node_itself() -> None:
         "cuda.runtime-version.full": "12.8",
         "mig.capable": "true",
         "mps.capable": "false",
+        "vgpu.present": "false",
     }, "strategy none has no mig.strategy label"
     assert about(found) == WHOLE_A100
 
@@ -307,6 +308,13 @@ def test_machine_mode_and_clique() -> None:
     assert "gpu.clique" not in of((inventory, replace(facts, gpus=two)), "none"), "GFD names none where they differ"
 
 
+def test_a_machine_whose_gpu_is_a_share_of_its_host_s() -> None:
+    inventory, facts = Node("a30:guest").read()
+    assert of((inventory, facts), "none")["vgpu.present"] == "false", "a whole GPU that was passed through"
+    share = replace(facts, gpus=(replace(facts.gpus[0], vgpu=True),))
+    assert of((inventory, share), "none")["vgpu.present"] == "true"
+
+
 def test_what_the_driver_does_not_say_is_left_out() -> None:
     inventory, facts = Node("a30").read()
     bare = replace(facts.gpus[0], memory_mib=0, compute_capability=(0, 0))
@@ -325,7 +333,7 @@ def test_labels_of_others_are_not_ours() -> None:
     theirs = [
         *(names.CONFIG_LABEL, names.STATE_LABEL, names.DEPLOY_PREFIX + "device-plugin"),
         *("nvidia.com/gpu.present", "nvidia.com/gpu.workload.config", "nvidia.com/gpu-driver-upgrade-state"),
-        *("nvidia.com/mig-config", "nvidia.com/mig.configs", "nvidia.com/vgpu.present", "kubernetes.io/arch"),
+        *("nvidia.com/mig-config", "nvidia.com/mig.configs", "nvidia.com/vgpu.config", "kubernetes.io/arch"),
         *("gpu.count", "aliquot.dev/gpu.count", "x.aliquot.dev/other", "a/b.aliquot.dev/gpu.count"),
     ]
     assert [name for name in theirs if owned(name)] == []

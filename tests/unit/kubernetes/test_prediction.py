@@ -141,7 +141,7 @@ def test_without_facts_less_is_said_and_nothing_else() -> None:
     full, less = predict(inventory, asked, "mixed", facts), predict(inventory, asked, "mixed")
     assert less.labels.items() < full.labels.items()
     missing = {name.rpartition("/")[2].partition(".")[0] for name in set(full.labels) - set(less.labels)}
-    assert missing == {"cuda", "gpu", "mps"}
+    assert missing == {"cuda", "gpu", "mps", "vgpu"}
     assert less.labels["nvidia.com/gpu.memory"] == "40960"
     assert (less.resources, less.refusals, less.warnings) == (full.resources, full.refusals, full.warnings)
 

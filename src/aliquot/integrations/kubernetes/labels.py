@@ -42,7 +42,16 @@ _VERSIONS = (
     *("cuda.runtime.major", "cuda.runtime.minor"),
     *("cuda.runtime-version.major", "cuda.runtime-version.minor", "cuda.runtime-version.full"),
 )
-_NODE = ("gfd.timestamp", "gpu.machine", "gpu.mode", "gpu.clique", "mig.capable", "mig.strategy", "mps.capable")
+_NODE = (
+    "gfd.timestamp",
+    "gpu.machine",
+    "gpu.mode",
+    "gpu.clique",
+    "mig.capable",
+    "mig.strategy",
+    "mps.capable",
+    "vgpu.present",
+)
 _GPU = re.compile("gpu[.](" + "|".join(map(re.escape, (*_BASE, *_MIG, *_WHOLE))) + ")")
 _PROFILE = re.compile("mig-[0-9][A-Za-z0-9._-]*[.](" + "|".join(map(re.escape, (*_BASE, *_MIG))) + ")")
 
@@ -90,7 +99,7 @@ def _versions(facts: Facts) -> dict[str, str]:
 
 def _node(present: tuple[Card, ...], facts: Facts) -> dict[str, str]:
     """As in GFD, ``gpu.mode`` is unknown where GPUs differ, and ``gpu.clique`` is told only if all GPUs on a fabric
-    share one. MPS is never on: this plugin does not share devices.
+    share one. MPS is never on: this plugin does not share devices. Of a vGPU's host nothing but its being is known.
     """
     modes = {"graphics" if card.facts.display else "compute" for card in present}
     found = {
@@ -98,6 +107,7 @@ def _node(present: tuple[Card, ...], facts: Facts) -> dict[str, str]:
         "gpu.mode": modes.pop() if len(modes) == 1 else "unknown",
         "mig.capable": str(any(card.gpu.mig.capable for card in present)).lower(),
         "mps.capable": "false",
+        "vgpu.present": str(any(card.facts.vgpu for card in present)).lower(),
     }
     cliques = {card.facts.clique for card in present if card.facts.clique}
     if len(cliques) == 1:

@@ -23,7 +23,7 @@ from aliquot.model.inventory import Inventory
 Remedy = Callable[[str], str]
 """The command that makes a strategy the cluster's."""
 
-_WITHOUT_FACTS = ("gpu.machine", "gpu.mode", "mps.capable")
+_WITHOUT_FACTS = ("gpu.machine", "gpu.mode", "mps.capable", "vgpu.present")
 
 
 class Prediction(msgspec.Struct, frozen=True):
