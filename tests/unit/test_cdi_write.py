@@ -108,6 +108,18 @@ def test_the_management_document_has_a_file_of_its_own(tmp_path: Path) -> None:
     assert os.path.basename(path) == "management.nvidia.com-gpu.yaml"
 
 
+def test_the_management_file_is_handed_from_tool_to_tool(tmp_path: Path) -> None:
+    """NVIDIA's toolkit writes that very file; a second one beside it would still make both unusable."""
+    managing = msgspec.structs.replace(OPTIONS, mode="management")
+    path = tmp_path / "management.nvidia.com-gpu.yaml"
+    foreign(path, made(mode="management"))
+    refresh(NODE, managing, str(tmp_path))
+    assert write.ours(str(tmp_path)) == [str(path)]
+    foreign(tmp_path / "management-nvidia.yaml", made(mode="management"))
+    with pytest.raises(BlockedError, match="same names"):
+        refresh(NODE, managing, str(tmp_path))
+
+
 def test_a_document_that_runtimes_would_refuse_is_never_written(tmp_path: Path) -> None:
     with pytest.raises(AliquotError, match="not a valid CDI document") as caught:
         write.write(str(tmp_path / "a.yaml"), made() | {"cdiVersion": "0.3.0"})

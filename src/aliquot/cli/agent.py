@@ -55,7 +55,8 @@ def _options(args: Args) -> Options:
         from aliquot.backends.sim import control
 
         simulated = control.folder(state_dir(), args.node)
-    options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated)
+    # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
+    options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
     return Options(
         place=place,
         node=args.node,

@@ -24,6 +24,9 @@ def refresh(
     """Write the document of what is now; the path of its file. Where no device is left to offer, a file of ours is
     taken away instead: CDI knows no empty document, and a stale one would hand out what is gone.
 
+    The management document's file is replaced whoever wrote it: NVIDIA's container toolkit makes it at its start, and
+    mig-manager, in whose place we are, after each change.
+
     Raises BlockedError (somebody else's file is there, and ``force`` is not given; or a device number is not known)
     and StorageError.
     """
@@ -37,7 +40,7 @@ def refresh(
     path = os.path.join(directory, chosen.file_name)
     made = document(inventory, look(inventory, chosen))
     if made["devices"]:
-        write.write(path, made, force=force)
+        write.write(path, made, force=force, shared=chosen.mode == "management")
     elif path in write.ours(directory):
         write.remove(path)
     return path

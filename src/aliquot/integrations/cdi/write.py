@@ -38,17 +38,18 @@ def form_of(path: str) -> str:
     return "json" if path.endswith(".json") else "yaml"
 
 
-def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool = False) -> None:
+def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool = False, shared: bool = False) -> None:
     """Put a document where runtimes find it: a reader sees the whole former file or the whole new one.
 
-    Raises BlockedError, unless ``force`` is given, if a file that is not ours is there or another file of the
-    directory names the same devices; StorageError if it cannot be written.
+    Raises BlockedError, unless ``force`` is given, if a file that is not ours is there (``shared`` allows that) or
+    another file of the directory names the same devices; StorageError if it cannot be written.
     """
     wrong = faults(document)
     if wrong:
         raise AliquotError("this is not a valid CDI document", details=wrong)
     if not force:
-        _refuse_foreign(path)
+        if not shared:
+            _refuse_foreign(path)
         _refuse_twice(path, document)
     _replace(path, encoded(document, form or form_of(path)))
 
