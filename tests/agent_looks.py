@@ -47,6 +47,7 @@ def look(
     found = inventory or node()
     marks = more.pop("marks", None) or Marks({**OPERANDS, **(labels or {})}, annotations or {}, unschedulable)
     o = Observation(
+        node="gpu-1",
         now=more.pop("now", 1000.0),
         boot=more.pop("boot", "boot-1"),
         marks=marks,

@@ -32,6 +32,7 @@ from aliquot.agent.steps import (
     Withdraw,
 )
 from aliquot.agent.wish import Trouble
+from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.operands import concerned, pause, restore
 from aliquot.model.actions import Destroy, DestroyCompute, Reset, SetMode
 from aliquot.model.plan import Plan
@@ -148,8 +149,12 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
         return _blocked(o, m, plan)
     if not plan.actions:
         return _reboot(o, m, plan)
-    if o.blind and touches(plan):
-        return _fail(o, m, Trouble("KubeletAway", o.blind, (), "aliquot.dev/holders=force on the node goes on without"))
+    if o.blind and touches(plan) and o.holding.policy != "force":
+        return _fail(
+            o,
+            m,
+            Trouble("KubeletAway", o.blind, (), f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=force"),
+        )
     status = _stamped(o, _status(o, PENDING, "Changing", phrases.intent(plan)))
     operands = concerned(plan)
     if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon):
@@ -197,7 +202,7 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
     who = phrases.holders(plan)
     message = f"{first.message}; held by {who}"
     if holding.policy == "refuse":
-        step = f"kubectl annotate node {plan.node} aliquot.dev/holders=drain"
+        step = f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=drain"
         return _fail(o, m, Trouble("Held", message, rest, step))
     waited = o.now - m.waiting_since if m.waiting_since else 0.0
     if m.waiting_since and waited >= holding.timeout_s:

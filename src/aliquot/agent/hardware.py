@@ -42,6 +42,7 @@ class Hardware:
         self._xids = xids or XidPolicy()
         self._health: Health | None = None
         self._seen: Inventory | None = None
+        self._mute = ""
         self._connection: Connection | None = None
         self._opened = 0.0
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
@@ -65,10 +66,7 @@ class Hardware:
         while True:
             await asyncio.sleep(POLL_S)
             former = self.unhealthy
-            try:
-                await self._run(self._poll)
-            except AliquotError as error:
-                log.debug("health: %s", error.brief)
+            await self._run(self._poll)
             if self.unhealthy != former:
                 changed()
 
@@ -119,9 +117,16 @@ class Hardware:
         return self._seen, backend.facts()
 
     def _poll(self) -> None:
+        """Asks for news of faults. A driver that has none to give is no reason to do nothing else."""
         if self._health is None or self._seen is None or self._connection is None:
             return
-        found = self._health.poll(self._seen)
+        try:
+            found = self._health.poll(self._seen)
+        except AliquotError as error:
+            if error.brief != self._mute:
+                log.warning("no health of devices: %s", error.brief)
+            self._mute = error.brief
+            return
         for xid in self._health.faults if found - self.unhealthy else ():
             log.warning("unfit for new containers: %s", xid)
         self.unhealthy = found

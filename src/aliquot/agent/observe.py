@@ -56,6 +56,7 @@ class Observer:
         settings, unclear = self.settings()
         inventory, trouble = await self._inventory()
         o = Observation(
+            node=self._corner.name,
             now=time.time(),
             boot=await self._boot(),
             marks=marks,

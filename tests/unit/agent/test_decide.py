@@ -144,7 +144,7 @@ class TestHolders:
         assert isinstance(step, steps.Tell)
         assert step.status.reason == "Held"
         assert "pod team/train (main)" in step.status.message
-        assert step.status.next_step == "kubectl annotate node factory aliquot.dev/holders=drain"
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=drain"
 
     def test_wait_says_so_rests_and_gives_up_in_time(self) -> None:
         o = self.at("wait")
@@ -188,6 +188,14 @@ class TestHolders:
         step = decide(o, published(o))
         assert isinstance(step, steps.Tell)
         assert step.status.reason == "KubeletAway"
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force"
+        forced = look(
+            "all-3g.20gb",
+            self.inventory,
+            blind="kubelet is away",
+            annotations={names.HOLDERS_ANNOTATION: "force"},
+        )
+        assert isinstance(decide(forced, published(forced)), steps.Pause)
 
     def test_a_held_instance_that_fits_is_no_hindrance(self) -> None:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")
