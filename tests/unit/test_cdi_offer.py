@@ -13,7 +13,6 @@ from aliquot.integrations.cdi import CdiOptions, spec
 from aliquot.integrations.cdi.look import look
 from aliquot.integrations.kubernetes.resources import offer
 
-
 MIXED: tuple[tuple[str, ...] | None, ...] = (("3g.20gb", "3g.20gb"), (), ("2g.10gb",), None)
 EQUAL: tuple[tuple[str, ...] | None, ...] = (("3g.20gb",), ("3g.20gb", "3g.20gb"))
 """The instances of each GPU; None for a GPU that is not in MIG mode."""
