@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from aliquot.integrations.kubernetes.api.base import KubeObject, ObjectMeta, OwnerReference
+from aliquot.integrations.kubernetes.api.codec import Page
 from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError, ThrottledError
 from aliquot.integrations.kubernetes.api.objects import Pod
 from aliquot.integrations.kubernetes.api.pods import PodSpec, PodStatus
@@ -49,6 +50,12 @@ class Pods:
         self.hanging = False
         self.calls: list[str] = []
         self.again: dict[str, Pod] = {}
+        self.cache: tuple[Pod, ...] | None = None
+
+    @property
+    def old(self) -> tuple[Pod, ...]:
+        """What a cached list says: ``cache`` where a test sets it, else the truth."""
+        return tuple(self.pods.values()) if self.cache is None else self.cache
 
     async def _call(self, text: str) -> None:
         self.calls.append(text)
@@ -63,6 +70,16 @@ class Pods:
         assert namespace == "*"
         assert fields == f"spec.nodeName={NODE}"
         return tuple(p for p in self.pods.values() if p.spec.node_name == NODE and isinstance(p, kind))
+
+    def selection(self, kind: type[Pod], namespace: str | None = None, *, fields: str | None = None) -> Any:
+        return namespace, fields
+
+    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> Page[K]:
+        namespace, fields = where
+        if version is None:
+            return Page(items=await self.list(kind, namespace, fields=fields))
+        await self._call("list 0")
+        return Page(items=tuple(p for p in self.old if isinstance(p, kind)))
 
     async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K:
         await self._call(f"get {name}")

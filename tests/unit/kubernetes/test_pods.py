@@ -62,6 +62,16 @@ def test_pods_that_take_a_while() -> None:
     assert asyncio.run(run())
 
 
+def test_a_cache_that_is_ahead_of_itself_is_not_believed() -> None:
+    """The first look finds a pod, the server's cache says that there is none: the store is asked again."""
+    api = Pods(PLUGIN)
+    api.cache = ()
+    waited = asyncio.run(await_gone(api, NODE, OURS, SOON))
+    assert waited.end is End.LATE
+    assert waited.remaining == (PLUGIN,)
+    assert api.calls[:4] == ["list", "list 0", "list", "list 0"]
+
+
 def test_who_remains_is_named() -> None:
     api = Pods(PLUGIN, *(pod(f"x{n}", owner="DaemonSet/x", selector=CLIENT) for n in range(9)))
     waited = asyncio.run(await_gone(api, NODE, OURS, SOON))

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Iterable
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import msgspec
 
+from aliquot.integrations.kubernetes.api.codec import Page
 from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, ConflictError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import KubeObject, Pod
 from aliquot.integrations.kubernetes.operands import Operand
@@ -30,6 +31,10 @@ class PodApi(Protocol):
     async def list(
         self, kind: type[K], namespace: str | None = None, *, fields: str | None = None
     ) -> tuple[K, ...]: ...
+
+    def selection(self, kind: type[Pod], namespace: str | None = None, *, fields: str | None = None) -> Any: ...
+
+    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> Page[K]: ...
 
     async def delete(
         self,
@@ -98,10 +103,13 @@ def of_operands(operands: Iterable[Operand], namespaces: Collection[str]) -> Mat
     return match
 
 
-async def on_node(api: PodApi, node: str, match: Match) -> tuple[Pod, ...]:
-    """The pods on this node that match and have not ended. Raises ApiError."""
-    pods = await api.list(Pod, "*", fields=f"spec.nodeName={node}")
-    return tuple(pod for pod in pods if not ended(pod) and match(pod))
+async def on_node(api: PodApi, node: str, match: Match, *, cached: bool = False) -> tuple[Pod, ...]:
+    """The pods on this node that match and have not ended. ``cached`` takes what the API server has at hand, which may
+    be a little old: the store itself has no index by node, and reads every pod of the cluster. Raises ApiError.
+    """
+    where = api.selection(Pod, "*", fields=f"spec.nodeName={node}")
+    page = await api.snapshot(Pod, where, "0" if cached else None)
+    return tuple(pod for pod in page.items if not ended(pod) and match(pod))
 
 
 async def await_gone(api: PodApi, node: str, match: Match, bound: Bound) -> Waited:
@@ -112,11 +120,15 @@ async def await_gone(api: PodApi, node: str, match: Match, bound: Bound) -> Wait
     errors: list[ApiError] = []
 
     async def look() -> None:
+        cached = False
         while True:
             try:
-                seen[:] = [await on_node(api, node, match)]
-                if not seen[0]:
+                seen[:] = [await on_node(api, node, match, cached=cached)]
+                if not seen[0] and not cached:
                     return
+                cached = bool(seen[0])
+                if not cached:
+                    continue  # what was at hand says so: the store itself has the last word
             except ApiError as error:
                 if not passing(error):
                     raise
