@@ -33,7 +33,7 @@ class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Observation(msgspec.Struct, frozen=True):
-    """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read at all.
+    """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read.
     ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
     ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
     ``unhealthy`` are the UUIDs of devices that nobody should be given.
