@@ -15,21 +15,25 @@ from tools.yaml_text import Text
 
 from aliquot.integrations.kubernetes.manifests import bundle
 from aliquot.integrations.kubernetes.manifests.notes import notes
-from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.integrations.kubernetes.manifests.values import Object, Values, beside_operator
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/manifests: change it there.\n"
 
 
 def manifests() -> dict[str, str]:
-    """The files of deploy/kubernetes."""
-    found = {}
-    for name, objects in bundle.files(Values()).items():
-        text = Text()
-        found[f"kubernetes/{name}.yaml"] = HEAD + "---\n".join(
-            text.dump(text.annotate(item, notes(item))) for item in objects
-        )
-    return found
+    """The files of deploy/kubernetes, and of the folder for clusters where the GPU Operator stays, whose namespace is
+    not ours to delete.
+    """
+    plain, beside = bundle.files(Values()), bundle.files(beside_operator())
+    found = {f"kubernetes/{name}.yaml": _text(objects) for name, objects in plain.items()}
+    beside.pop("00-namespace")
+    return found | {f"kubernetes-beside-operator/{name}.yaml": _text(objects) for name, objects in beside.items()}
+
+
+def _text(objects: list[Object]) -> str:
+    text = Text()
+    return HEAD + "---\n".join(text.dump(text.annotate(item, notes(item))) for item in objects)
 
 
 def files() -> dict[str, str]:
@@ -38,7 +42,7 @@ def files() -> dict[str, str]:
 
 
 def present() -> set[str]:
-    found = [*(DEPLOY / "kubernetes").rglob("*.yaml"), *(DEPLOY / "helm").rglob("*")]
+    found = [*DEPLOY.glob("kubernetes*/**/*.yaml"), *(DEPLOY / "helm").rglob("*")]
     return {str(path.relative_to(DEPLOY)) for path in found if path.is_file()}
 
 

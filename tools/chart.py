@@ -15,16 +15,26 @@ from aliquot import __version__
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.manifests import bundle
 from aliquot.integrations.kubernetes.manifests.notes import notes
-from aliquot.integrations.kubernetes.manifests.values import AGENT, CONTROLLER, Object, Values
+from aliquot.integrations.kubernetes.manifests.values import AGENT, BESIDE, CONTROLLER, Object, Values
 
 HEAD = "{{- /* Made by tools/build_manifests.py: change tools/chart.py or the package's manifests. */ -}}\n"
+
+
+def _named(name: str, around: str = "{{ %s }}") -> str:
+    """An object's name, which is another one beside the GPU Operator."""
+    return around % f'(ternary "{BESIDE[name]}" "{name}" .Values.besideOperator)'
+
+
 VALUES = Values(
     namespace="{{ .Release.Namespace }}",
     image='{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}',
     strategy="{{ .Values.mig.strategy }}",
     stop_host_clients="{{ not .Values.driver.enabled }}",
     cdi="{{ .Values.cdi.enabled }}",
-    clients_map=f'{{{{ .Values.migManager.gpuClientsConfig.name | default "{names.DEFAULT_CLIENTS_MAP}" }}}}',
+    daemon_set=_named(AGENT),
+    fallback_map=_named(names.DEFAULT_CONFIG_MAP),
+    clients_made=_named(names.DEFAULT_CLIENTS_MAP),
+    clients_map=_named(names.DEFAULT_CLIENTS_MAP, "{{ .Values.migManager.gpuClientsConfig.name | default %s }}"),
 )  # fmt: skip
 
 _POD: Path = ("spec", "template", "spec")
@@ -93,7 +103,7 @@ def _settings(item: Object, text: Text) -> None:
 
 
 _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
-    ("DaemonSet", AGENT): _agent,
+    ("DaemonSet", VALUES.daemon_set): _agent,
     ("Deployment", CONTROLLER): _controller,
     ("ConfigMap", names.SETTINGS_MAP): _settings,
 }
@@ -154,6 +164,9 @@ image:
   tag: ""
   pullPolicy: IfNotPresent
 imagePullSecrets: []
+
+# true where the GPU Operator stays in this namespace: it deletes what has the names of its own MIG manager
+besideOperator: false
 
 mig:
   # none, single or mixed
@@ -265,6 +278,7 @@ def schema() -> dict[str, Any]:
         **{"global": {"type": "object"}},
         image=_section(repository=text, tag=text, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
         imagePullSecrets={"type": "array", "items": {"type": "object"}},
+        besideOperator=flag,
         mig=_section(strategy={"enum": list(names.STRATEGIES)}),
         migManager=manager,
         driver=_section(enabled=flag),

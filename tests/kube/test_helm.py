@@ -15,7 +15,7 @@ import yaml
 from aliquot.config import settings, settings_text
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.manifests import bundle
-from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.integrations.kubernetes.manifests.values import Values, beside_operator
 
 CHART = Path(__file__).resolve().parents[2] / "deploy/helm/aliquot"
 HELM = shutil.which("helm")
@@ -141,6 +141,15 @@ def test_other_values(tmp_path: Path) -> None:
     assert said(found) == settings.Settings(
         default_config="", device_plugin=False, labels=False, holders="drain", prediction="warn"
     )
+
+
+def test_beside_the_operator_it_is_the_other_folder(tmp_path: Path) -> None:
+    found = rendered({"besideOperator": True}, tmp_path)
+    files = bundle.files(beside_operator())
+    expected = by_name([i for name, items in files.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
 
 
 def test_turned_off_it_makes_nothing(tmp_path: Path) -> None:

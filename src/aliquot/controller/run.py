@@ -118,7 +118,7 @@ class Controller:
     # -- events
 
     def _led(self, leading: bool) -> None:
-        log.info("%s the controller", "this is" if leading else "somebody else is")
+        log.info("this is %s the controller", "now" if leading else "no longer")
         self.tally.led(leading)
         self._all_changed(set())
 

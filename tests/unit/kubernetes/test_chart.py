@@ -68,9 +68,17 @@ def test_the_namespace_is_the_releases() -> None:
 
 
 def test_objects_of_the_chart_are_those_of_the_manifests() -> None:
-    """Kinds and names, in order; Helm makes the namespace itself."""
-    head = re.compile(r"^kind: (\w+)\nmetadata:\n  name: (\S+)", re.MULTILINE)
-    plain = CHART.parents[1] / "kubernetes"
-    for path in plain.rglob("*.yaml"):
-        if path.name != "00-namespace.yaml":
-            assert head.findall(TEMPLATES[path.name]) == head.findall(path.read_text())
+    """Kinds and names, in order, for both folders; Helm makes the namespace itself."""
+    head = re.compile(r"^kind: (\w+)\nmetadata:\n  name: (.+)$", re.MULTILINE)
+    ternary = re.compile(r"""'{{ \(ternary "(\S+)" "(\S+)" \.Values\.besideOperator\) }}'""")
+    for group, folder in ((1, "kubernetes-beside-operator"), (2, "kubernetes")):
+        for path in (CHART.parents[1] / folder).rglob("*.yaml"):
+            if path.name != "00-namespace.yaml":
+                template = ternary.sub(rf"\{group}", TEMPLATES[path.name])
+                assert head.findall(template) == head.findall(path.read_text())
+
+
+def test_every_value_has_its_line_in_the_installation_page() -> None:
+    page = (CHART.parents[1] / "README.md").read_text()
+    for path in described(SCHEMA) - {".global"}:
+        assert f"`{path[1:]}`" in page, path

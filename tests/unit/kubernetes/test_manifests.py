@@ -19,7 +19,7 @@ from aliquot.config.write import to_yaml
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.manifests import bundle, maps
 from aliquot.integrations.kubernetes.manifests.rights import RIGHTS
-from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.integrations.kubernetes.manifests.values import Values, beside_operator
 from aliquot.model import catalog
 from factory import inventory
 
@@ -44,6 +44,19 @@ def test_the_files_say_what_the_objects_say() -> None:
     for name, objects in bundle.files(Values()).items():
         read = list(yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()))
         assert read == objects
+
+
+def test_nothing_beside_the_operator_has_a_name_that_it_deletes() -> None:
+    """Its MIG manager's, in its namespace. The pods are found as ever."""
+    objects = [item for items in bundle.files(beside_operator()).values() for item in items]
+    taken = {("DaemonSet", "nvidia-mig-manager"), ("ConfigMap", "default-mig-parted-config")}
+    taken |= {("ConfigMap", "default-gpu-clients"), ("ServiceAccount", "nvidia-mig-manager")}
+    assert not taken & {(item["kind"], item["metadata"]["name"]) for item in objects}
+    assert taken - {("ServiceAccount", "nvidia-mig-manager")} < {(i["kind"], i["metadata"]["name"]) for i in OBJECTS}
+    (template,) = [item["spec"]["template"] for item in objects if item["kind"] == "DaemonSet"]
+    assert template["metadata"]["labels"]["app"] == template["spec"]["containers"][0]["name"] == "nvidia-mig-manager"
+    mounted = {v["configMap"]["name"] for v in template["spec"]["volumes"] if "configMap" in v}
+    assert mounted < {item["metadata"]["name"] for item in objects if item["kind"] == "ConfigMap"}
 
 
 def test_names_that_scripts_select_by() -> None:

@@ -14,7 +14,7 @@ def daemon_set(values: Values) -> Object:
     return {
         "apiVersion": "apps/v1",
         "kind": "DaemonSet",
-        "metadata": metadata(AGENT, "agent", values.namespace),
+        "metadata": metadata(values.daemon_set, "agent", values.namespace),
         "spec": {
             "selector": {"matchLabels": {"app": AGENT}},
             "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
@@ -115,6 +115,6 @@ def _volumes(values: Values) -> list[Object]:
     for name, host, _, _, _ in PATHS:
         kind = "DirectoryOrCreate" if name in _MADE else "Directory"
         found.append({"name": name, "hostPath": {"path": host, "type": kind}})
-    for name, source in (("mig-parted-config-default", names.DEFAULT_CONFIG_MAP), ("gpu-clients", values.clients_map)):
+    for name, source in (("mig-parted-config-default", values.fallback_map), ("gpu-clients", values.clients_map)):
         found.append({"name": name, "configMap": {"name": source, "optional": True}})
     return found

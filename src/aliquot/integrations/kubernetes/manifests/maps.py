@@ -26,8 +26,8 @@ SERVICES = (
 
 def maps(values: Values) -> list[Object]:
     return [
-        config_map(names.DEFAULT_CONFIG_MAP, "agent", {"config.yaml": fallback()}, values),
-        config_map(names.DEFAULT_CLIENTS_MAP, "agent", {"clients.yaml": clients()}, values),
+        config_map(values.fallback_map, "agent", {"config.yaml": fallback()}, values),
+        config_map(values.clients_made, "agent", {"clients.yaml": clients()}, values),
         config_map(names.SETTINGS_MAP, "controller", {names.SETTINGS_KEY: blank_settings()}, values),
     ]
 

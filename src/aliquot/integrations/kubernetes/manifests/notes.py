@@ -5,7 +5,7 @@ from __future__ import annotations
 from aliquot.integrations.kubernetes.manifests import rights
 from aliquot.integrations.kubernetes.manifests.agent import PATHS
 from aliquot.integrations.kubernetes.manifests.rights import CLUSTER, DEFAULT, OWN
-from aliquot.integrations.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, CONTROLLER, Object
+from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object
 
 Path = tuple[str | int, ...]
 
@@ -34,7 +34,7 @@ def notes(item: Object) -> dict[Path, str]:
         where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
         found = rights.of(meta["name"], where)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
-    if kind == "DaemonSet" and meta["name"] == AGENT:
+    if kind == "DaemonSet":
         return _AGENT | {(*_POD, "volumes", n): why for n, (_, _, _, _, why) in enumerate(PATHS)}
     return {}
 

@@ -7,6 +7,7 @@ from typing import Any
 import msgspec
 
 from aliquot import __version__
+from aliquot.integrations.kubernetes import names
 
 Object = dict[str, Any]
 
@@ -18,7 +19,8 @@ CONTROLLER = "aliquot-controller"
 
 class Values(msgspec.Struct, frozen=True):
     """``namespace`` is the GPU Operator's own, so that its operands, ConfigMaps and our pods are neighbours. ``port``
-    serves health and metrics. ``config_map`` empty: named configs are generated for each node.
+    serves health and metrics. ``daemon_set``, ``fallback_map`` and ``clients_made`` are names of objects,
+    ``clients_map`` is that of the ConfigMap that is mounted.
     """
 
     namespace: str = "gpu-operator"
@@ -28,12 +30,35 @@ class Values(msgspec.Struct, frozen=True):
     with_reboot: str = "false"
     stop_host_clients: str = "false"
     cdi: str = "true"
-    clients_map: str = "default-gpu-clients"
+    daemon_set: str = AGENT
+    fallback_map: str = names.DEFAULT_CONFIG_MAP
+    clients_made: str = names.DEFAULT_CLIENTS_MAP
+    clients_map: str = names.DEFAULT_CLIENTS_MAP
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"
 
     def account(self, name: str) -> str:
         """The user name of a ServiceAccount."""
         return f"system:serviceaccount:{self.namespace}:{name}"
+
+
+BESIDE = {
+    AGENT: "aliquot-agent",
+    names.DEFAULT_CONFIG_MAP: "aliquot-default-mig-parted-config",
+    names.DEFAULT_CLIENTS_MAP: "aliquot-default-gpu-clients",
+}
+"""Other names, for clusters where the GPU Operator stays: while its MIG manager is turned off it deletes what has that
+one's names in its namespace, at each of its rounds. Source: GPU Operator, controllers/object_controls.go.
+"""
+
+
+def beside_operator() -> Values:
+    clients = BESIDE[names.DEFAULT_CLIENTS_MAP]
+    return Values(
+        daemon_set=BESIDE[AGENT],
+        fallback_map=BESIDE[names.DEFAULT_CONFIG_MAP],
+        clients_made=clients,
+        clients_map=clients,
+    )
 
 
 def labels(component: str, app: str = "") -> dict[str, str]:
