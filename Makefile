@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 .DEFAULT_GOAL := help
 
 help:            ## this list
-	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 18
+	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
 
 $(VENV)/.demo: pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Aliquot needs Python 3.11 or later: make PYTHON=python3.11")'
@@ -23,6 +23,12 @@ setup: $(VENV)/.dev   ## the working environment
 
 demo: $(VENV)/.demo   ## the main job on a simulated 8-GPU node
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
+
+demo-kubernetes: $(VENV)/.dev   ## the agent in a cluster on this machine, told with kubectl
+	@$(BIN)/python tools/sandbox.py --story
+
+sandbox: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
+	@$(BIN)/python tools/sandbox.py
 
 check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
@@ -45,4 +51,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 
-.PHONY: help setup demo check test test-fast bench catalog clean
+.PHONY: help setup demo demo-kubernetes sandbox check test test-fast bench catalog clean

@@ -1,0 +1,139 @@
+"""A cluster on a laptop: a stand-in API server, a node with simulated GPUs, a kubelet double and the real agent.
+
+``make sandbox`` runs it until Ctrl-C; ``make demo-kubernetes`` tells a story with kubectl and ends.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT / "tests")]
+
+from agents import NAMESPACE, Agent  # noqa: E402
+from cluster import StandinCluster  # noqa: E402
+from nodedouble import NodeDouble  # noqa: E402
+
+NODE = "gpu-1"
+POD = """apiVersion: v1
+kind: Pod
+metadata: {name: train}
+spec:
+  containers:
+  - name: main
+    image: registry.example/train
+    resources: {limits: {nvidia.com/mig-3g.40gb: 1}}
+"""
+
+
+class Sandbox:
+    """Everything, below one folder."""
+
+    def __init__(self, folder: Path, template: str) -> None:
+        self.folder = folder
+        self.cluster = StandinCluster(folder)
+        self.cluster.namespace(NAMESPACE)
+        self.agent = Agent(self.cluster, folder, NODE, template)
+        self.node = NodeDouble(self._request, NODE, folder / "kubelet")
+        self.environment = {
+            **os.environ,
+            "KUBECONFIG": str(self.cluster.kubeconfig()),
+            "ALIQUOT_STATE_DIR": self.agent.state,
+            "ALIQUOT_SIM": "machine",
+        }
+
+    def _request(self, method: str, path: str, body: object, kind: str) -> tuple[int, object]:
+        answer = self.cluster.request(method, path, body, {"Content-Type": kind})
+        return answer.status, answer.body
+
+    def start(self) -> None:
+        self.agent.arguments = ["--kubelet-dir", str(self.node.root)]
+        self.agent.settings("mig: {strategy: mixed}\ntimes: {check-seconds: 5}")
+        self.node.start()
+        self.agent.start()
+        self.agent.until(lambda: self.agent.status(), "the agent's first word")
+
+    def stop(self) -> None:
+        self.agent.close()
+        self.node.stop()
+        self.cluster.close()
+
+    def run(self, line: str, *, stdin: str = "") -> None:
+        """Shows a command and runs it."""
+        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        words = shlex.split(line)
+        if words[0] == "aliquot":
+            words[:1] = [sys.executable, "-m", "aliquot"]
+        subprocess.run(words, env=self.environment, input=stdin, text=True, check=True, cwd=self.folder)
+
+
+def story(box: Sandbox) -> None:
+    """Label, look, allocate, break, heal, mistype."""
+    look = "kubectl get nodes -L nvidia.com/mig.config -L nvidia.com/mig.config.state"
+    box.run(look)
+    box.run(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
+    box.agent.reaches("success", "all-balanced")
+    box.run(look)
+    box.agent.until(lambda: box.agent.node()["status"].get("allocatable"), "allocatable")
+    box.run(f"kubectl get node {NODE} -o jsonpath={{.status.allocatable}}")
+    print("\n\n# a pod takes a piece: what fits the next geometry is kept, what is in use is never destroyed")
+    box.run("kubectl create -f -", stdin=POD)
+    box.agent.until(lambda: box.node.kubelet.pods, "the pod to run")
+    box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10gb")
+    box.agent.reaches("failed", "all-1g.10gb")
+    box.run(look)
+    box.run(f"kubectl annotate node {NODE} aliquot.dev/holders=drain")
+    box.agent.reaches("success", "all-1g.10gb")
+    box.run(look)
+    print("\n# somebody destroys an instance by hand, and it is healed")
+    box.run("aliquot sim destroy 0 7")
+    box.agent.until(lambda: len(box.agent.geometry()[0]) == 7, "healed")
+    box.agent.until(lambda: "created 1x" in box.agent.status()["message"], "told")
+    print("\n# a name with a letter wrong touches nothing and says what was meant")
+    box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10bg")
+    box.agent.reaches("failed", "all-1g.10bg")
+    box.run(f"kubectl describe node {NODE}")
+    print("\nDone: labelled, allocated, drained, broken, healed. `make sandbox` keeps one running for you.")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--story", action="store_true", help="tell the story and end")
+    parser.add_argument("--template", default="h100-80gb-hbm3*2", help="the node's GPUs, as for 'aliquot sim start'")
+    options = parser.parse_args()
+    if options.story and shutil.which("kubectl") is None:
+        print("kubectl is not installed (Debian: apt-get install kubernetes-client)", file=sys.stderr)
+        return 2
+    folder = Path(tempfile.mkdtemp(prefix="aq-"))
+    box = Sandbox(folder, options.template)
+    try:
+        box.start()
+        if options.story:
+            story(box)
+        else:
+            print(f"export KUBECONFIG={box.environment['KUBECONFIG']}")
+            print(f"export ALIQUOT_STATE_DIR={box.agent.state} ALIQUOT_SIM=machine")
+            print(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
+            print(f"tail -f {box.agent.log_path}        (Ctrl-C here ends everything)", flush=True)
+            signal.signal(signal.SIGTERM, signal.default_int_handler)
+            while True:
+                time.sleep(3600)
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        box.stop()
+        shutil.rmtree(folder, ignore_errors=True)
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
