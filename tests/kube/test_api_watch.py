@@ -179,6 +179,22 @@ def test_after_410_the_difference_is_reported(tmp_path: Path, gone: Step) -> Non
     asyncio.run(main())
 
 
+def test_each_410_after_a_good_while_asks_the_servers_memory_and_not_the_store(tmp_path: Path) -> None:
+    """Thousands of agents that list from the store at the same time would be too much for it."""
+    first, second = events(("MODIFIED", node("n", 40))), events(("BOOKMARK", node("", 95)))
+    play = script(listed(10), first, gone_as_event, second, gone_as_status, silent, then=listed(90, node("n", 80)))
+
+    async def main() -> None:
+        async with watching(tmp_path, play) as watched:
+            assert await watched.take(3) == ["listed ", "put n@40", "put n@80"]
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.5):
+                    await anext(watched.changes)
+            assert [s.query.get("resourceVersion") for s in watched.server.lists()] == ["0", "40", "95"]
+
+    asyncio.run(main())
+
+
 def test_a_server_that_is_behind_or_was_restored_is_asked_for_what_the_store_holds(tmp_path: Path) -> None:
     """The version seen last lies ahead of the server's: a list "not older than" can never be answered."""
     state = {"restored": False}
