@@ -8,6 +8,7 @@ import pytest
 
 from aliquot.backends import record
 from aliquot.backends.nvml import NvmlBackend, available
+from aliquot.backends.xids import XidPolicy
 from aliquot.model.ids import pci_address
 
 pytestmark = pytest.mark.gpu
@@ -61,3 +62,14 @@ def test_a_table_can_be_recorded(backend: NvmlBackend) -> None:
         pytest.skip("no GPU here that MIG can divide")
     text = record.record(backend, able[0].pci, date="2000-01-01")
     assert able[0].product.removeprefix("NVIDIA ") in text
+
+
+def test_event_sets(backend: NvmlBackend) -> None:
+    """Made, asked and freed; a GPU in a virtual machine may report nothing, and is then named."""
+    inventory = backend.read()
+    health = backend.health(XidPolicy())
+    assert health.poll(inventory) == frozenset()
+    assert set(health.unwatched) <= {g.pci for g in inventory.gpus}
+    with backend.session.quiet():
+        assert health.poll(inventory) == frozenset()
+    assert health.poll(inventory) == frozenset()

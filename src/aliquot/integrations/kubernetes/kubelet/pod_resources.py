@@ -6,20 +6,19 @@ bytes), so that the 4 MiB at which other clients stop are no limit here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
 import msgspec
 from google.protobuf.message import DecodeError
-from grpclib.client import Channel
 from grpclib.const import Status
 from grpclib.encoding.proto import ProtoCodec
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
 from aliquot.integrations.kubernetes.kubelet.errors import KubeletAwayError
 from aliquot.integrations.kubernetes.kubelet.protos import podresources_pb2 as pb
 from aliquot.integrations.kubernetes.kubelet.protos.podresources_grpc import PodResourcesListerStub
+from aliquot.integrations.kubernetes.kubelet.sockets import Unanswered, ask
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LARGEST = 64 << 20
@@ -68,16 +67,12 @@ async def allocatable(socket: str = SOCKET, *, timeout_s: float = 10.0) -> dict[
 
 
 async def _ask(path: str, timeout_s: float, call: Callable[[PodResourcesListerStub], Awaitable[T]]) -> T:
-    line = Channel(path=path, codec=_Codec())
     try:
-        async with asyncio.timeout(timeout_s):
-            return await call(PodResourcesListerStub(line))
+        return await ask(path, timeout_s, lambda line: call(PodResourcesListerStub(line)), _Codec())
     except GRPCError as failure:
         raise _away(path, failure.message or failure.status.name, failure.status) from failure
-    except (OSError, TimeoutError, StreamTerminatedError, DecodeError) as failure:
-        raise _away(path, "it took too long" if isinstance(failure, TimeoutError) else str(failure)) from failure
-    finally:
-        line.close()
+    except Unanswered as failure:
+        raise _away(path, str(failure)) from failure
 
 
 def _away(path: str, why: str, status: Status | None = None) -> KubeletAwayError:

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
 import os
 
-from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.exceptions import GRPCError
 
 from aliquot.integrations.kubernetes.kubelet.errors import KubeletAwayError, OfferError
 from aliquot.integrations.kubernetes.kubelet.protos import deviceplugin_pb2 as pb
 from aliquot.integrations.kubernetes.kubelet.protos.deviceplugin_grpc import RegistrationStub
 from aliquot.integrations.kubernetes.kubelet.resource_plugin import OPTIONS
-from aliquot.integrations.kubernetes.kubelet.sockets import channel
+from aliquot.integrations.kubernetes.kubelet.sockets import Unanswered, ask
 
 KUBELET_SOCKET = "kubelet.sock"
 API_VERSION = "v1beta1"
@@ -23,19 +22,13 @@ async def register(directory: str, endpoint: str, resource: str, timeout_s: floa
     """
     path = os.path.join(directory, KUBELET_SOCKET)
     request = pb.RegisterRequest(version=API_VERSION, endpoint=endpoint, resource_name=resource, options=OPTIONS)
-    line = channel(path)
     try:
-        # The deadline of a call does not cover the connecting.
-        async with asyncio.timeout(timeout_s):
-            await RegistrationStub(line).Register(request, timeout=timeout_s)
-    except (OSError, TimeoutError, StreamTerminatedError) as failure:
-        why = "it took too long" if isinstance(failure, TimeoutError) else str(failure)
+        await ask(path, timeout_s, lambda line: RegistrationStub(line).Register(request, timeout=timeout_s))
+    except Unanswered as failure:
         raise KubeletAwayError(
-            f"kubelet does not answer on {path}: {why}", next_step="systemctl status kubelet"
+            f"kubelet does not answer on {path}: {failure}", next_step="systemctl status kubelet"
         ) from failure
     except GRPCError as failure:
         raise OfferError(
             f"kubelet refused {resource}: {failure.message}", next_step="journalctl -u kubelet | grep device"
         ) from failure
-    finally:
-        line.close()
