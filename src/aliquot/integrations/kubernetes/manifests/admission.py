@@ -84,8 +84,10 @@ def _agent_node() -> list[Object]:
     return [
         _says("variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"),
         _says(
-            _only("Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}'"),
-            f"an agent changes labels nvidia.com/* alone, and never {names.CONFIG_LABEL}, which is the wish",
+            _only(
+                "Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}' || k.contains('.aliquot.dev/')"
+            ),
+            f"an agent changes labels nvidia.com/* and *.aliquot.dev/* alone, and never {names.CONFIG_LABEL}, the wish",
         ),
         _says(
             _only("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
