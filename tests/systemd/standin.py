@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections.abc import Callable
 from typing import Any
 
 from jeepney import (  # type: ignore[import-untyped]
@@ -22,6 +23,7 @@ from jeepney.io.asyncio import open_dbus_connection  # type: ignore[import-untyp
 
 SYSTEMD, LOGIND = "org.freedesktop.systemd1", "org.freedesktop.login1"
 ROOT = "/org/freedesktop/systemd1"
+ORDERS = ("StopUnit", "StartUnit", "Reboot")
 UNIT, SERVICE, JOB = f"{SYSTEMD}.Unit", f"{SYSTEMD}.Service", f"{SYSTEMD}.Job"
 
 
@@ -49,7 +51,8 @@ class Refused(Exception):
 
 class Standin:
     """Runs in a thread of its own. ``silent`` signals of ended jobs are not sent; ``deaf`` nothing is answered;
-    ``blocked`` names who keeps logind from rebooting (None: there is no logind).
+    ``blocked`` names who keeps logind from rebooting (None: there is no logind). ``on_order`` is called ``before`` and
+    ``after`` each order is carried out; ConnectionError from it loses the order.
     """
 
     def __init__(self, address: str, names: tuple[str, ...] = (SYSTEMD,)) -> None:
@@ -58,6 +61,7 @@ class Standin:
         self.silent = self.deaf = False
         self.blocked = ""
         self.forbidden = False
+        self.on_order: Callable[[str, str], None] = lambda when, order: None
         self._names, self._address = names, address
         self._subscribed: set[str] = set()
         self._jobs: dict[str, tuple[int, str, str]] = {}
@@ -108,13 +112,20 @@ class Standin:
         member = fields[HeaderFields.member]
         self.calls.append(" ".join([member, *(str(b) for b in message.body[:1] if member not in ("Get",))]))
         after: list[str] = []
+        order = " ".join(map(str, (member, *message.body[:1]))) if member in ORDERS else ""
         try:
+            if order:
+                self.on_order("before", order)
             signature, body = self._do(message, fields[HeaderFields.path], member, after)
             await self._connection.send(new_method_return(message, signature or None, body))
+        except ConnectionError:
+            return
         except Refused as refused:
             await self._connection.send(new_error(message, refused.name, "s", (str(refused),)))
         for job in after:
             await self._end(job)
+        if order:
+            self.on_order("after", order)
 
     def _do(self, message: Message, path: str, member: str, after: list[str]) -> tuple[str, tuple[Any, ...]]:
         body = message.body

@@ -191,7 +191,7 @@ def test_a_unit_that_restarts_itself_is_running(systemd: SystemdHost) -> None:
 
 
 def test_a_limit_on_starts_is_lifted(systemd: SystemdHost) -> None:
-    running(systemd, "often.service")
+    running(systemd, "often.service", enabled=True)  # else systemd forgets it and its count
     file = systemd.units / "often.service"
     file.write_text(file.read_text().replace("[Unit]", "[Unit]\nStartLimitBurst=2\nStartLimitIntervalSec=600"))
     systemd.systemctl("daemon-reload")
