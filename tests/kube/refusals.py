@@ -62,7 +62,11 @@ ACCOUNT = f"/api/v1/namespaces/{NS}"
 SETTINGS = f"{MAPS}/{names.SETTINGS_MAP}"
 POLICIES = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-_NODE, _WISH, _LABELS = "its own node alone", f"never {names.CONFIG_LABEL}", "labels nvidia.com/* and *.aliquot.dev/* alone"
+_NODE, _WISH, _LABELS = (
+    "its own node alone",
+    f"never {names.CONFIG_LABEL}",
+    "labels nvidia.com/* and *.aliquot.dev/* alone",
+)
 _MAP = "<node>-mig-config"
 
 AGENT_MAY_NOT = (
