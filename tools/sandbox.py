@@ -86,7 +86,7 @@ def story(box: Sandbox) -> None:
     box.agent.until(lambda: box.agent.node()["status"].get("allocatable"), "allocatable")
     box.run(f"kubectl get node {NODE} -o jsonpath={{.status.allocatable}}")
     print("\n\n# a pod takes a piece: what fits the next geometry is kept, what is in use is never destroyed")
-    box.run("kubectl create -f -", stdin=POD)
+    box.run("kubectl create --validate=false -f -", stdin=POD)
     box.agent.until(lambda: box.node.kubelet.pods, "the pod to run")
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10gb")
     box.agent.reaches("failed", "all-1g.10gb")
