@@ -341,6 +341,12 @@ def test_a_kubeconfig_with_a_broken_certificate_is_a_fault_of_the_kubeconfig(tmp
             api(tmp_path, "https://127.0.0.1:1", cluster={"certificate-authority": authority})
 
 
+@pytest.mark.parametrize("proxy", ["socks5://127.0.0.1:1", "gopher://127.0.0.1:1", "http://[::1"])
+def test_a_proxy_that_cannot_be_used_is_a_fault_of_the_kubeconfig(tmp_path: Path, proxy: str) -> None:
+    with pytest.raises(ConfigError, match="does not lead to an API server"):
+        api(tmp_path, "https://127.0.0.1:1", cluster={"proxy-url": proxy})
+
+
 def test_a_retired_connection_lives_until_its_last_user_is_done(tmp_path: Path) -> None:
     """A watch goes on over the old certificate while new calls use the new one."""
 

@@ -163,6 +163,38 @@ def test_an_eviction_that_a_budget_holds_back_is_told_at_once(tmp_path: Path) ->
     asyncio.run(main())
 
 
+def test_an_eviction_among_too_many_requests_waits_its_turn(tmp_path: Path) -> None:
+    async def play(seen: Seen, wire: Wire) -> None:
+        if len(server.seen) == 1:
+            await wire.refuse(429, "TooManyRequests", "Too many requests", {"Retry-After": "1"})
+        else:
+            await wire.answer(failure(201), 201)
+
+    server = Scripted(play)
+
+    async def main() -> None:
+        async with server, api(tmp_path, server.url) as client:
+            await client.evict("web-1")
+            assert len(server.seen) == 2
+
+    asyncio.run(main())
+
+
+def test_a_pod_under_two_budgets_cannot_be_evicted_and_the_server_is_well(tmp_path: Path) -> None:
+    said = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
+
+    async def play(seen: Seen, wire: Wire) -> None:
+        await wire.refuse(500, "", said)
+
+    async def main() -> None:
+        async with Scripted(play) as server, api(tmp_path, server.url) as client:
+            with pytest.raises(ApiError, match="cannot be evicted: This pod has more than one") as caught:
+                await client.evict("web-1")
+            assert not isinstance(caught.value, ApiAwayError)
+
+    asyncio.run(main())
+
+
 def test_a_slow_answer_is_not_waited_for(tmp_path: Path) -> None:
     async def play(seen: Seen, wire: Wire) -> None:
         if "headers" in seen.path:

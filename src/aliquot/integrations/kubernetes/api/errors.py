@@ -37,8 +37,8 @@ class Request(msgspec.Struct, frozen=True):
 
 
 class ApiError(AliquotError):
-    """The API server refused. ``status`` is HTTP's, 0 where no answer came; ``reason`` the server's own word for it;
-    ``retry_after_s`` how long it asks us to wait.
+    """The API server refused. ``status`` is HTTP's, 0 where no answer came; ``reason`` the server's own word for it, or
+    its cause's (``TOO_LARGE``, ``BUDGET``); ``retry_after_s`` how long it asks us to wait.
     """
 
     code = "KUBERNETES"
@@ -131,6 +131,8 @@ class Status(msgspec.Struct, frozen=True):
 
 TOO_LARGE = "ResourceVersionTooLarge"
 """The cause of a 504 for a version that the server has not reached: it lags, or its store went back to a backup."""
+BUDGET = "DisruptionBudget"
+"""The cause of a 429 for an eviction that a PodDisruptionBudget holds back."""
 
 _USER = re.compile(r'User "(?P<user>[^"]+)" cannot ')
 _LONGEST = 600
@@ -152,6 +154,8 @@ def from_status(said: Status, status: int, request: Request, *, retry_after: str
         wait = said.details.retry_after_seconds
     if any(c.reason == TOO_LARGE for c in causes) or message.startswith("Too large resource version"):
         reason = TOO_LARGE
+    if any(c.reason == BUDGET for c in causes):
+        reason = BUDGET
     kind, brief, next_step = _told(code, reason, message, request)
     details = tuple(_cause(c) for c in causes if c.message and c.message not in message)
     if message and message not in brief:
@@ -183,10 +187,13 @@ def _told(code: int, reason: str, message: str, request: Request) -> tuple[type[
         return UnauthorizedError, f"the API server does not accept our credentials ({request})", "kubectl auth whoami"
     if code == 403:
         return ForbiddenError, *_forbidden(message, request)
-    if code == 429 and request.subresource == "eviction":
-        where = f" -n {request.namespace}" if request.namespace else ""
-        pod = f"{request.namespace}/{request.name}" if request.namespace else request.name
-        return ThrottledError, f"pod {pod} may not be evicted now: {message}", f"kubectl get pdb{where}"
+    if code == 429 and reason == BUDGET:
+        brief = f"pod {request.namespace}/{request.name} may not be evicted now: {message}"
+        return ThrottledError, brief, f"kubectl get pdb -n {request.namespace}"
+    if code == 500 and request.subresource == "eviction" and "PodDisruptionBudget" in message:
+        # More than one budget matches, which the server refuses to weigh: it is well, and waiting does not help.
+        brief = f"pod {request.namespace}/{request.name} cannot be evicted: {message}"
+        return ApiError, brief, f"kubectl get pdb -n {request.namespace}"
     if code == 429:
         return ThrottledError, f"the API server asks us to slow down ({request})", "kubectl get --raw /readyz?verbose"
     if code >= 500:

@@ -64,7 +64,7 @@ class Access(msgspec.Struct, frozen=True):
 
     @property
     def namespace(self) -> str:
-        return self.config.namespace.strip()
+        return self.config.namespace.strip() or "default"
 
 
 def find(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT) -> Access:

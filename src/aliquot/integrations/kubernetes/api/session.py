@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager
 import msgspec
 
 from aliquot.integrations.kubernetes.api.base import ResourceType
-from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, BrokenError, Request, from_answer
+from aliquot.integrations.kubernetes.api.errors import BUDGET, ApiAwayError, ApiError, BrokenError, Request, from_answer
 from aliquot.integrations.kubernetes.api.transport import Answer, Call, Stream, Transport
 
 Hook = Callable[[str, str, int, float], None]
@@ -96,7 +96,7 @@ class Session:
             if answer.status < 300:
                 return answer.body
             error = from_answer(answer.status, answer.body, call.asked, retry_after=answer.retry_after)
-            wait = _told_to_wait(error, call.asked)
+            wait = _told_to_wait(error)
             if wait is None or time.monotonic() + wait > end:
                 raise error
             await asyncio.sleep(wait * random.uniform(1.0, 1.2))
@@ -144,8 +144,8 @@ class Session:
             self.on_request(asked.verb, resource, status, time.monotonic() - started)
 
 
-def _told_to_wait(error: ApiError, asked: Request) -> float | None:
+def _told_to_wait(error: ApiError) -> float | None:
     """Seconds, if the server says when to come back. A budget that holds an eviction back is an answer, not a delay."""
-    if asked.subresource == "eviction" or not (error.status == 429 or error.status >= 500):
+    if error.reason == BUDGET or not (error.status == 429 or error.status >= 500):
         return None
     return error.retry_after_s

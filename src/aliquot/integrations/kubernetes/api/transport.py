@@ -129,7 +129,7 @@ class Transport:
         self._checked_at = clock()
         try:
             self._client = _Client(access, None)
-        except (OSError, ValueError, httpx2.InvalidURL, LibraryError) as error:
+        except (OSError, ValueError, ImportError, httpx2.InvalidURL, LibraryError) as error:
             raise ConfigError(
                 f"{access.source} does not lead to an API server: {_why(error)}",
                 next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
