@@ -42,7 +42,7 @@ RIGHTS = (
     Right(
         AGENT_ACCOUNT, CLUSTER, "", "nodes", ("patch",),
         "labels of what the GPUs are, status annotations, pauses, the cordon",
-        narrowed="its own node; labels nvidia.com/* (not mig.config), *.aliquot.dev/*; annotations aliquot.dev/*; cordon",
+        narrowed="its own node; labels nvidia.com/* (not mig.config), *.aliquot.dev; annotations aliquot.dev/*; cordon",
     ),
     Right(
         AGENT_ACCOUNT, CLUSTER, "", "pods", ("get", "list", "watch"),
