@@ -284,6 +284,19 @@ def test_an_answer_that_makes_no_sense_is_an_error_too(tmp_path: Path, body: byt
     asyncio.run(main())
 
 
+def test_a_call_after_the_end_is_an_error_of_ours_too(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with Scripted(lambda *_: asyncio.sleep(0)) as server:
+            client = api(tmp_path, server.url)
+            await client.aclose()
+            with pytest.raises(ApiAwayError, match="closing"):
+                await client.get(Node, "n")
+            await client.aclose()
+            assert server.seen == []
+
+    asyncio.run(main())
+
+
 @pytest.mark.parametrize("name", ["", "..", "a/b", "../secrets/x"])
 def test_a_name_cannot_lead_elsewhere(tmp_path: Path, name: str) -> None:
     async def main(client: Api) -> None:

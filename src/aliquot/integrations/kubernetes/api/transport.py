@@ -127,6 +127,7 @@ class Transport:
         self._credentials: Credentials = credentials(access)
         self._clock = clock
         self._checked_at = clock()
+        self._closed = False
         try:
             self._client = _Client(access, None)
         except (OSError, ValueError, ImportError, httpx2.InvalidURL, LibraryError) as error:
@@ -158,9 +159,13 @@ class Transport:
             yield Stream(response, call.asked, self.server)
 
     async def aclose(self) -> None:
+        """What is under way may end; nothing new begins."""
+        self._closed = True
         await self._client.retire()
 
     async def _open(self, stack: AsyncExitStack, call: Call, timeout_s: float) -> httpx2.Response:
+        if self._closed:
+            raise away(call.asked, self.server, "we are closing the connection")
         headers = await self._headers(call)
         client = await self._current()
         http = await stack.enter_async_context(client.use())
