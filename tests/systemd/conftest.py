@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -200,10 +201,12 @@ def _bus_daemon() -> None:
 
 
 @pytest.fixture
-def standin(tmp_path: Path) -> Iterator[StandinHost]:
-    host = StandinHost(tmp_path / "host")
-    yield host
-    host.close()
+def standin() -> Iterator[StandinHost]:
+    """In a folder with a short name: that of a socket has 107 characters at most."""
+    with tempfile.TemporaryDirectory(prefix="host-") as folder:
+        host = StandinHost(Path(folder))
+        yield host
+        host.close()
 
 
 @pytest.fixture

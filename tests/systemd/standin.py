@@ -52,7 +52,7 @@ class Refused(Exception):
 class Standin:
     """Runs in a thread of its own. ``silent`` signals of ended jobs are not sent; ``deaf`` nothing is answered;
     ``blocked`` names who keeps logind from rebooting (None: there is no logind). ``on_order`` is called ``before`` and
-    ``after`` each order is carried out; ConnectionError from it loses the order.
+    ``after`` each order is carried out; ConnectionAbortedError from it loses the order.
     """
 
     def __init__(self, address: str, names: tuple[str, ...] = (SYSTEMD,)) -> None:
@@ -118,7 +118,7 @@ class Standin:
                 self.on_order("before", order)
             signature, body = self._do(message, fields[HeaderFields.path], member, after)
             await self._connection.send(new_method_return(message, signature or None, body))
-        except ConnectionError:
+        except ConnectionAbortedError:
             return
         except Refused as refused:
             await self._connection.send(new_error(message, refused.name, "s", (str(refused),)))
