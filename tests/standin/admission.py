@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from standin.call import Call
@@ -16,15 +16,14 @@ Validator = Callable[[Call, JSON | None, JSON | None], None]
 class Admission:
     """The plugins, in their order."""
 
-    def __init__(self) -> None:
-        self.mutators: list[Mutator] = []
-        self.validators: list[Validator] = []
+    def __init__(self, mutators: Sequence[Mutator] = (), validators: Sequence[Validator] = ()) -> None:
+        self._mutators, self._validators = tuple(mutators), tuple(validators)
 
     def mutate(self, call: Call, value: JSON, old: JSON | None) -> JSON:
-        for mutator in self.mutators:
+        for mutator in self._mutators:
             value = mutator(call, value, old)
         return value
 
     def validate(self, call: Call, value: JSON | None, old: JSON | None) -> None:
-        for validator in self.validators:
+        for validator in self._validators:
             validator(call, value, old)

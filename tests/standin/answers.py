@@ -35,8 +35,9 @@ class Cause(msgspec.Struct, frozen=True):
         return cls(field, "FieldValueForbidden", f"Forbidden: {why}")
 
     @classmethod
-    def duplicate(cls, field: str, value: object) -> Cause:
-        return cls(field, "FieldValueDuplicate", f"Duplicate value: {shown(value)}")
+    def duplicate(cls, field: str, value: object, why: str = "") -> Cause:
+        text = f"Duplicate value: {shown(value)}"
+        return cls(field, "FieldValueDuplicate", f"{text}: {why}" if why else text)
 
     @classmethod
     def type_invalid(cls, field: str, value: object, why: str) -> Cause:
@@ -75,6 +76,8 @@ class Refusal(Exception):
         }
         if self.details is not None:
             status["details"] = self.details
+        if not self.reason:
+            del status["reason"]
         return {**status, "code": self.code}
 
 
@@ -126,7 +129,7 @@ def invalid(kind: str, group: str, name: str, causes: list[Cause]) -> Refusal:
     told = list(dict.fromkeys(f"{cause.field}: {cause.message}" for cause in causes))
     text = told[0] if len(told) == 1 else f"[{', '.join(told)}]"
     rows = [{"reason": c.reason, "message": c.message, "field": c.field} for c in causes]
-    details = _details(name, kind, group, causes=rows)
+    details = {k: v for k, v in _details(name, kind, group, causes=rows).items() if v}
     return Refusal(422, "Invalid", f'{qualified(kind, group)} "{name}" is invalid: {text}', details)
 
 
@@ -157,5 +160,7 @@ def unsupported_media(accepted: str) -> Refusal:
 
 
 def not_acceptable() -> Refusal:
-    text = "only the following media types are accepted: application/json, application/yaml"
-    return Refusal(406, "NotAcceptable", text)
+    known = "application/json, application/yaml, application/vnd.kubernetes.protobuf"
+    watched = "application/json;stream=watch, application/vnd.kubernetes.protobuf;stream=watch"
+    text = f"406: Not Acceptable\n\nAvailable representations: {known}, {watched}"
+    return Refusal(406, "NotAcceptable", text, {})

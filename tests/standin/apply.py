@@ -15,13 +15,15 @@ from standin.managed import Claim, Claims, Owner
 JSON = dict[str, Any]
 
 
-def apply(node: JSON, live: JSON, stated: JSON, owner: Owner, *, force: bool, without: tuple[str, ...]) -> JSON:
-    """The merged object, managedFields included.
+def apply(
+    node: JSON, blank: JSON, live: JSON, stated: JSON, owner: Owner, *, force: bool, without: tuple[str, ...]
+) -> JSON:
+    """The merged object, managedFields included; ``blank`` is an object of this kind that says nothing yet.
 
     Raises:
         Refusal: 409, another manager has another opinion of a field and ``force`` is not set
     """
-    claims = managed.read(live)
+    claims = managed.read(live) or _before_first(node, blank, live, owner, without)
     wanted = managed.stripped(fieldsets.of(node, stated), without)
     before = claims[owner].fields if owner in claims else frozenset()
     merged = merge(node, live, stated)
@@ -30,16 +32,24 @@ def apply(node: JSON, live: JSON, stated: JSON, owner: Owner, *, force: bool, wi
     conflicts = {o: c.fields & (modified | added) for o, c in claims.items() if o != owner}
     conflicts = {o: fields for o, fields in conflicts.items() if fields}
     if conflicts and not force:
-        raise _conflict(conflicts, claims)
+        raise _conflict(conflicts)
     result: Claims = {}
     for other, claim in claims.items():
         if other != owner:
             left = claim.fields - conflicts.get(other, frozenset()) - removed
             result[other] = msgspec.structs.replace(claim, fields=left)
-    same = before == wanted and not (added or modified or removed)
+    same = owner in claims and before == wanted and not (added or modified or removed)
     result[owner] = Claim(wanted, claims[owner].time if same else managed.now())
     managed.write(merged, result)
     return merged
+
+
+def _before_first(node: JSON, blank: JSON, live: JSON, owner: Owner, without: tuple[str, ...]) -> Claims:
+    """What an object said before anybody applied to it belongs to a manager of that name."""
+    fields = managed.stripped(fieldsets.changes(node, blank, live)[0], without)
+    if "uid" not in live["metadata"] or not fields:
+        return {}
+    return {Owner("before-first-apply", "Update", owner.version): Claim(fields, managed.now())}
 
 
 def merge(node: JSON, old: Any, new: Any) -> Any:
@@ -92,11 +102,11 @@ def _without(node: JSON, value: Any, path: Path) -> Any:
     return value
 
 
-def _conflict(conflicts: dict[Owner, Fields], claims: Claims) -> Refusal:
+def _conflict(conflicts: dict[Owner, Fields]) -> Refusal:
     causes, blocks = [], []
     count = sum(len(fields) for fields in conflicts.values())
-    for owner in sorted(conflicts, key=lambda o: o.manager):
-        who = _named(owner, claims[owner])
+    for owner in sorted(conflicts, key=lambda o: o.manager):  # the causes' own order is the real server's secret
+        who = _named(owner)
         fields = sorted(shown(path) for path in conflicts[owner])
         message = f"conflict with {who}"
         causes += [{"reason": "FieldManagerConflict", "message": message, "field": field} for field in fields]
@@ -107,12 +117,12 @@ def _conflict(conflicts: dict[Owner, Fields], claims: Claims) -> Refusal:
     return Refusal(409, "Conflict", text, {"causes": causes})
 
 
-def _named(owner: Owner, claim: Claim) -> str:
+def _named(owner: Owner) -> str:
     text = f'"{owner.manager}"'
     if owner.subresource:
         text += f' with subresource "{owner.subresource}"'
     if owner.operation == "Update":
-        text += f" using {owner.version}" + (f" at {claim.time}" if claim.time else "")
+        text += f" using {owner.version}"
     return text
 
 

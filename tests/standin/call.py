@@ -79,16 +79,22 @@ class Call(msgspec.Struct, frozen=True):
         if media not in ("application/json", "", "*/*") and not media.endswith("-patch+json"):
             raise unsupported_media("application/json, application/yaml, application/vnd.kubernetes.protobuf")
         try:
-            return msgspec.json.decode(self.body or b"null")
+            return msgspec.json.decode(self.body)
         except msgspec.DecodeError as error:
-            raise self._unrecognized(error) from None
+            raise self.unrecognized(_as_go(error)) from None
 
-    def _unrecognized(self, error: Exception) -> Refusal:
-        text = self.body.decode(errors="replace")[:100]
+    def unrecognized(self, error: str) -> Refusal:
+        """The body is no such object."""
+        text = self.body.decode(errors="replace")[:100] or "<empty>"
         return bad_request(
             f"the object provided is unrecognized (must be of type {self.kind.kind}): couldn't get version/kind; "
             f"json parse error: {error} ({text})"
         )
+
+
+def _as_go(error: Exception) -> str:
+    """What the real server's decoder would have said of a text that ends too early."""
+    return "unexpected end of JSON input" if "truncated" in str(error) or not str(error) else str(error)
 
 
 def _yaml(body: bytes, kind: str) -> Any:
@@ -101,6 +107,8 @@ def _yaml(body: bytes, kind: str) -> Any:
         first: [(tag, form) for tag, form in rows if tag != "tag:yaml.org,2002:timestamp"]
         for first, rows in yaml.CSafeLoader.yaml_implicit_resolvers.items()
     }
+    Loader.add_implicit_resolver("tag:yaml.org,2002:bool", re.compile("^(?:y|Y|n|N)$"), list("yYnN"))
+    Loader.bool_values = {**yaml.CSafeLoader.bool_values, "y": True, "n": False}
     try:
         return yaml.load(body, Loader)
     except yaml.YAMLError as error:

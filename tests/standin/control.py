@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Literal
 
@@ -22,12 +22,24 @@ class Request(msgspec.Struct, frozen=True):
     user: str
 
 
+class Asked(msgspec.Struct, frozen=True):
+    """A request as it came. ``when``: ``before`` it is carried out, or ``after`` that, before the client is told."""
+
+    when: Literal["before", "after"]
+    method: str
+    path: str
+    agent: str
+
+
 class Control:
-    """Switches that every request looks at."""
+    """Switches that every request looks at. ``gate`` is called with every request, in the thread that serves it: it may
+    wait, end the client, or raise ConnectionError, which ends the connection instead of going on.
+    """
 
     def __init__(self) -> None:
         self.mode: Mode = "up"
         self.latency_s = 0.0
+        self.gate: Callable[[Asked], None] = lambda asked: None
         self.requests: Counter[Request] = Counter()
         self.generation = 0
         """Connections of an older generation end."""

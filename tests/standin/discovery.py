@@ -8,7 +8,8 @@ from standin.kinds import Kind, Kinds
 
 JSON = dict[str, Any]
 VERSION = {
-    "major": "1", "minor": "36", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "clean",
+    "major": "1", "minor": "36", "emulationMajor": "1", "emulationMinor": "36", "minCompatibilityMajor": "1",
+    "minCompatibilityMinor": "35", "gitVersion": "v1.36.2", "gitCommit": "", "gitTreeState": "clean",
     "buildDate": "2026-01-01T00:00:00Z", "goVersion": "", "compiler": "", "platform": "linux/amd64",
 }  # fmt: skip
 """The version that the recorded answers come from."""

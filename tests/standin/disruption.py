@@ -5,15 +5,21 @@ from __future__ import annotations
 from typing import Any
 
 from standin.answers import Cause, Refusal
+from standin.managed import Owner
 from standin.selectors import of_object
-from standin.store import Store
+from standin.store import Store, clone
 
 JSON = dict[str, Any]
 _NOT_PERCENT = (
     "a valid percent string must be a numeric string followed by an ending '%' "
     "(e.g. '1%',  or '93%', regex used for validation is '[0-9]+%')"
 )
+OWNER = Owner("kube-apiserver", "Update", "policy/v1", "status")
+"""Who writes a budget's status at an eviction."""
 _POLICIES = ("AlwaysAllow", "IfHealthyBudget")
+
+
+_PRINTED = ("minAvailable", "selector", "maxUnavailable", "unhealthyPodEvictionPolicy")
 
 
 def fill(value: JSON) -> None:
@@ -25,7 +31,8 @@ def check(new: JSON, _: JSON | None) -> list[Cause]:
     found: list[Cause] = []
     if "minAvailable" in spec and "maxUnavailable" in spec:
         why = "minAvailable and maxUnavailable cannot be both set"
-        found.append(Cause.invalid("spec", spec, why))
+        printed = {key[0].upper() + key[1:]: spec.get(key) for key in _PRINTED}
+        found.append(Cause.invalid("spec", printed, why))
     for key in ("minAvailable", "maxUnavailable"):
         value = spec.get(key)
         if isinstance(value, int) and value < 0:
@@ -60,7 +67,7 @@ def refusal(pod: JSON, found: list[JSON]) -> Refusal | None:
     """Why the pod may not be evicted now; None if it may."""
     if len(found) > 1:
         text = "This pod has more than one PodDisruptionBudget, which the eviction subresource does not support."
-        return Refusal(500, "InternalError", text)
+        return Refusal(500, "", text)
     budget = found[0]
     status, name = budget.get("status") or {}, budget["metadata"]["name"]
     if not is_ready(pod) and (
@@ -75,6 +82,8 @@ def refusal(pod: JSON, found: list[JSON]) -> Refusal | None:
     if status.get("disruptionsAllowed", 0) > 0:
         return None
     needs, has = status.get("desiredHealthy", 0), status.get("currentHealthy", 0)
+    if has > needs:
+        return _violates(f"The disruption budget {name} does not allow evicting pods currently")
     return _violates(f"The disruption budget {name} needs {needs} healthy pods and has {has} currently")
 
 
@@ -83,9 +92,30 @@ def _violates(why: str) -> Refusal:
     return Refusal(429, "TooManyRequests", text, {"causes": [{"reason": "DisruptionBudget", "message": why}]})
 
 
+def targeted(pod: JSON, now: str) -> JSON:
+    """The pod with the condition that says why it will go."""
+    found = clone(pod)
+    conditions = [row for row in found["status"].get("conditions") or [] if row["type"] != "DisruptionTarget"]
+    row = {"type": "DisruptionTarget", "status": "True", "lastProbeTime": None, "lastTransitionTime": now}
+    row.update(reason="EvictionByEvictionAPI", message="Eviction API: evicting")
+    found["status"]["conditions"] = [*conditions, row]
+    return found
+
+
 def spent(budget: JSON, pod: str, now: str) -> JSON:
     """The budget after one more eviction."""
     status = dict(budget["status"])
     status["disruptionsAllowed"] = status["disruptionsAllowed"] - 1
     status["disruptedPods"] = {**(status.get("disruptedPods") or {}), pod: now}
-    return {**budget, "status": status}
+    left = status["disruptionsAllowed"] > 0
+    condition = {
+        "type": "DisruptionAllowed",
+        "status": "True" if left else "False",
+        "observedGeneration": status.get("observedGeneration", 0),
+        "lastTransitionTime": now,
+        "reason": "SufficientPods" if left else "InsufficientPods",
+        "message": "",
+    }
+    others = [row for row in status.get("conditions") or [] if row["type"] != condition["type"]]
+    status["conditions"] = [*others, condition]
+    return {**budget, "metadata": dict(budget["metadata"]), "status": status}

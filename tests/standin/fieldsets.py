@@ -115,26 +115,30 @@ def of(node: JSON, value: Any, path: Path = ()) -> Fields:
     return frozenset(found)
 
 
+MISSING: Any = type("Missing", (), {"__bool__": lambda _: False})()
+"""No such field; not the same as a null."""
+
+
 def changes(node: JSON, old: Any, new: Any, path: Path = ()) -> tuple[Fields, Fields, Fields]:
     """What was added, modified and removed."""
-    how = relation_of(node, new if new is not None else old)
+    values = [one for one in (new, old) if one is not MISSING and one is not None]
+    how = relation_of(node, values[0]) if values else "atomic"
     empty = not old and not new and how.startswith("list-")
-    both = old is not None and new is not None
-    if how == "atomic" or empty or (both and relation_of(node, old) != how):
+    if how == "atomic" or empty or any(relation_of(node, one) != how for one in values):
         here = frozenset((path,))
-        if old is None:
+        if old is MISSING:
             return here, frozenset(), frozenset()
-        if new is None:
+        if new is MISSING:
             return frozenset(), frozenset(), here
         return frozenset(), here if old != new else frozenset(), frozenset()
-    before = {part: (one, entry) for part, one, entry in children(node, old)} if old is not None else {}
-    after = {part: (one, entry) for part, one, entry in children(node, new)} if new is not None else {}
-    added: Fields = frozenset((path,)) if old is None and path else frozenset()
-    removed: Fields = frozenset((path,)) if new is None and path else frozenset()
+    before = {part: (one, entry) for part, one, entry in children(node, old)} if old else {}
+    after = {part: (one, entry) for part, one, entry in children(node, new)} if new else {}
+    added: Fields = frozenset((path,)) if old is MISSING and path else frozenset()
+    removed: Fields = frozenset((path,)) if new is MISSING and path else frozenset()
     modified: Fields = frozenset()
     for part in {**before, **after}:
-        was, entry = before.get(part, (None, None))
-        is_now, entry = after.get(part, (None, entry))
+        was, entry = before.get(part, (MISSING, None))
+        is_now, entry = after.get(part, (MISSING, entry))
         more = changes(entry or schemas.ANY, was, is_now, (*path, part))
         added, modified, removed = added | more[0], modified | more[1], removed | more[2]
     return added, modified, removed

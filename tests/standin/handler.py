@@ -12,6 +12,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from standin.answers import PlainRefusal, Refusal
+from standin.control import Asked
 from standin.render import Rendered, refused
 
 if TYPE_CHECKING:
@@ -86,6 +87,8 @@ class Handler(BaseHTTPRequestHandler):
             return
         url = urlsplit(self.path)
         headers = {key.lower(): value for key, value in self.headers.items()}
+        asked = Asked("before", self.command, self.path, headers.get("user-agent", ""))
+        standin.control.gate(asked)
         try:
             answer = standin.answer(self.command, url.path, url.query, headers, body, self._alive)
         except PlainRefusal as refusal:
@@ -94,6 +97,7 @@ class Handler(BaseHTTPRequestHandler):
         except Refusal as refusal:
             self._send(refused(refusal))
             return
+        standin.control.gate(msgspec.structs.replace(asked, when="after"))
         if answer.lines is None:
             self._send(answer)
         else:

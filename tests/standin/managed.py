@@ -80,13 +80,17 @@ def stripped(fields: Fields, without: tuple[str, ...] = ()) -> Fields:
 def update(node: JSON, old: JSON, new: JSON, owner: Owner, without: tuple[str, ...]) -> None:
     """Note in ``new`` that an update by ``owner`` made it from ``old``; claims are those of ``old``.
 
-    Sending ``managedFields: [{}]`` or an empty list gives everything up, as the API documents.
+    Sending ``managedFields: [{}]`` or an empty list gives everything up, as the API documents. An object of which
+    nobody manages anything is left so until the first apply.
     """
     given = new["metadata"].get("managedFields")
     if given is not None and (given == [] or given == [{}]):
         new["metadata"].pop("managedFields")
         return
     claims = read(old)
+    if not claims and "uid" in old["metadata"]:
+        new["metadata"].pop("managedFields", None)
+        return
     added, modified, removed = (stripped(part, without) for part in fieldsets.changes(node, old, new))
     touched = added | modified
     result: Claims = {}

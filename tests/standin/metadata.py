@@ -34,7 +34,7 @@ _NOT_VALUE = (
     "'(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?')"
 )
 _NOT_QUALIFIED = (
-    "a qualified name must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
+    "a valid label key must consist of alphanumeric characters, '-', '_' or '.', and must start and end with an "
     "alphanumeric character (e.g. 'MyName',  or 'my.name',  or '123-abc', regex used for validation is "
     "'([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9]') with an optional DNS subdomain prefix and '/' "
     "(e.g. 'example.com/MyName')"
@@ -46,12 +46,14 @@ _PATH_NAMED = ("roles", "clusterroles", "rolebindings", "clusterrolebindings")
 
 def subdomain_faults(name: str) -> list[str]:
     """Why a name is no RFC 1123 subdomain; nothing if it is one."""
-    faults = ["must be no more than 253 bytes"] if len(name) > 253 else []
+    faults = ["must be no more than 253 characters"] if len(name) > 253 else []
     return faults if re.fullmatch(_SUBDOMAIN, name) else [*faults, NOT_SUBDOMAIN]
 
 
 def label_name_faults(name: str) -> list[str]:
     faults = ["must be no more than 63 bytes"] if len(name) > 63 else []
+    if "." in name:
+        return [*faults, "must not contain dots"]
     return faults if re.fullmatch(_LABEL_NAME, name) else [*faults, NOT_LABEL_NAME]
 
 
@@ -104,13 +106,10 @@ def causes(kind: Kind, value: JSON) -> list[Cause]:
     """Everything wrong with an object's metadata."""
     meta = value["metadata"]
     found: list[Cause] = []
-    generate = meta.get("generateName", "")
     if not meta.get("name"):
         found.append(Cause.required("metadata.name", "name or generateName is required"))
     else:
         found += [Cause.invalid("metadata.name", meta["name"], why) for why in name_faults(kind, meta["name"])]
-    if generate and (faults := name_faults(kind, generate.rstrip("-") + "x" if generate else generate)):
-        found += [Cause.invalid("metadata.generateName", generate, why) for why in faults]
     found += label_causes(meta.get("labels") or {})
     found += _annotation_causes(meta.get("annotations") or {})
     for n, finalizer in enumerate(meta.get("finalizers") or ()):
@@ -132,10 +131,11 @@ def _annotation_causes(annotations: dict[str, str]) -> list[Cause]:
 
 def _owner_causes(owners: list[JSON]) -> list[Cause]:
     found, field = [], "metadata.ownerReferences"
-    for n, owner in enumerate(owners):
+    for owner in owners:
         for name in ("apiVersion", "kind", "name", "uid"):
             if not owner.get(name):
-                found.append(Cause.invalid(f"{field}[{n}].{name}", owner.get(name, ""), "must not be empty"))
+                why = "version must not be empty" if name == "apiVersion" else "must not be empty"
+                found.append(Cause.invalid(f"{field}.{name}", owner.get(name, ""), why))
     if sum(1 for owner in owners if owner.get("controller")) > 1:
         found.append(Cause.invalid(field, owners, "Only one reference can have Controller set to true"))
     return found

@@ -9,7 +9,7 @@ from standin.metadata import qualified_faults
 from standin.quantity import amount
 
 JSON = dict[str, Any]
-EFFECTS = ("NoExecute", "NoSchedule", "PreferNoSchedule")
+EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
 
 
 def fill(value: JSON) -> None:
@@ -41,19 +41,21 @@ def taint_causes(taints: list[JSON]) -> list[Cause]:
         elif taint["effect"] not in EFFECTS:
             found.append(Cause.unsupported(f"{field}.effect", taint["effect"], EFFECTS))
         if (taint["key"], taint.get("effect")) in seen:
-            found.append(Cause.duplicate(field, taint))
+            as_printed = {"Key": taint["key"], "Value": taint.get("value", ""), "Effect": taint.get("effect")}
+            why = "taints must be unique by key and effect pair"
+            found.append(Cause.duplicate(field, {**as_printed, "TimeAdded": taint.get("timeAdded")}, why))
         seen.add((taint["key"], taint.get("effect")))
     return found
 
 
-def quantity_causes(resources: dict[str, str], field: str) -> list[Cause]:
+def quantity_causes(resources: dict[str, str], field: str, form: str = "{}.{}") -> list[Cause]:
     """Names are qualified; amounts are not negative, and whole for extended resources."""
     found = []
     for name, text in resources.items():
-        value = amount(text)
-        found += [Cause.invalid(f"{field}.{name}", name, why) for why in qualified_faults(name)]
+        value, where = amount(text), form.format(field, name)
+        found += [Cause.invalid(where, name, why) for why in qualified_faults(name)]
         if value is not None and value < 0:
-            found.append(Cause.invalid(f"{field}.{name}", text, "must be greater than or equal to 0"))
+            found.append(Cause.invalid(where, text, "must be greater than or equal to 0"))
         elif value is not None and "/" in name and value != value.to_integral_value():
-            found.append(Cause.invalid(f"{field}.{name}", text, "must be an integer"))
+            found.append(Cause.invalid(where, text, "must be an integer"))
     return found

@@ -7,8 +7,6 @@ import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import msgspec
-
 from standin import crds, metadata, schema, strategies
 from standin.answers import Cause, Refusal, bad_request, conflict, invalid
 from standin.call import Call
@@ -27,34 +25,43 @@ def decode(call: Call, body: Any, kind: Kind | None = None) -> JSON:
     """
     kind = kind or call.kind
     if not isinstance(body, dict):
+        raise call.unrecognized("json: cannot unmarshal array into Go value of type struct")
+    if kind.custom is not None and not (body.get("kind") and body.get("apiVersion")):
+        which = "Kind" if not body.get("kind") else "apiVersion"
         raise bad_request(
-            f"the object provided is unrecognized (must be of type {kind.kind}): couldn't get version/kind"
+            f"the object provided is unrecognized (must be of type {kind.kind}): "
+            f"Object '{which}' is missing in '{call.body.decode()}' ({call.body.decode()})"
         )
     said = (body.get("apiVersion") or kind.api_version, body.get("kind") or kind.kind)
     if said != (kind.api_version, kind.kind):
-        raise _other_kind(kind, *said)
+        raise _other_kind(kind, *said, (body.get("metadata") or {}).get("name", ""))
     decoder = schema.Decoder(f"{kind.kind}/{kind.version}")
     body = {"metadata": {}, **body}
     value: JSON = decoder.read(schema.root(kind), body) if kind.custom is None else crds.decode(kind, body, decoder)
     strict = call.query.get("fieldValidation", "Warn") == "Strict"
     if decoder.unknown and strict:
         faults = ", ".join(f'unknown field "{name}"' for name in decoder.unknown)
-        if kind.custom is not None:
-            raise bad_request(f"strict decoding error: {faults}")
         raise decoder.refuse(f"strict decoding error: {faults}")
     return {**value, "kind": kind.kind, "apiVersion": kind.api_version}
 
 
-def _other_kind(kind: Kind, version: str, name: str) -> Refusal:
+def _other_kind(kind: Kind, version: str, name: str, object_name: str) -> Refusal:
     if kind.custom is not None:
-        return bad_request(
-            f'the object provided is unrecognized (must be of type {kind.kind}): "{version}, Kind={name}"'
-        )
+        fault = Cause.invalid("kind", name, f"must be {kind.kind}")
+        return invalid(name, kind.group, object_name, [fault])
     prefix = version.rpartition("/")[2]
     return bad_request(
         f'{name} in version "{prefix}" cannot be handled as a {kind.kind}: '
         f"converting ({prefix}.{name}) to ({kind.group or 'core'}.{kind.kind}): unknown conversion"
     )
+
+
+def blank(kind: Kind) -> JSON:
+    """An object of this kind that says nothing, as the server's own types have it."""
+    found: JSON = {"metadata": {}}
+    if kind.custom is None:
+        found = schema.Decoder(kind.kind).read(schema.root(kind), found)
+    return {**found, "apiVersion": kind.api_version, "kind": kind.kind}
 
 
 def complete_new(call: Call, value: JSON) -> None:
@@ -70,7 +77,7 @@ def complete_new(call: Call, value: JSON) -> None:
         tail = "".join(secrets.choice(_LETTERS) for _ in range(5))
         meta["name"] = meta["generateName"][:58] + tail
     if meta.get("resourceVersion"):
-        raise bad_request("resourceVersion should not be set on objects to be created")
+        raise Refusal(500, "", "resourceVersion should not be set on objects to be created")
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds", "selfLink", "generation"):
         meta.pop(name, None)
     meta["uid"] = str(uuid.uuid4())
@@ -80,14 +87,13 @@ def complete_new(call: Call, value: JSON) -> None:
     if rules.status:
         _reset_status(call.kind, value)
     rules.fill(value)
-    rules.on_create(value)
 
 
 def _reset_status(kind: Kind, value: JSON) -> None:
     """What a status is before anybody wrote it."""
     value.pop("status", None)
     if kind.custom is None:
-        fresh = schema.Decoder(kind.kind).read(schema.root(kind), {"metadata": {}})
+        fresh = blank(kind)
         if "status" in fresh:
             value["status"] = fresh["status"]
 
@@ -106,18 +112,26 @@ def complete_update(call: Call, old: JSON, value: JSON) -> None:
         raise conflict(kind.plural, kind.group, call.name)
     if not given and not rules.unconditional and call.verb == "update":
         fault = Cause.invalid("metadata.resourceVersion", 0, "must be specified for an update")
-        raise invalid(kind.kind, kind.group, call.name, [fault])
+        raise invalid(kind.plural, kind.group, call.name, [fault])
     if meta.get("uid") not in (None, "", before["uid"]):
+        if call.verb == "patch":
+            raise invalid(
+                kind.kind, kind.group, call.name, [Cause.invalid("metadata.uid", meta["uid"], "field is immutable")]
+            )
         why = f"Precondition failed: UID in precondition: {meta['uid']}, UID in object meta: {before['uid']}"
-        raise conflict(kind.plural, kind.group, call.name, why)
+        raise conflict(kind.plural, kind.group, call.name, _STORAGE + why)
     for name in ("name", "namespace", "uid", "creationTimestamp", "generation", "resourceVersion"):
         _restore(meta, before, name)
     for name in ("deletionTimestamp", "deletionGracePeriodSeconds"):
         _restore(meta, before, name)
     _restrict(call, old, value)
     rules.fill(value)
+    rules.on_update(value, old)
     if rules.generation and spec_of(kind, old) != spec_of(kind, value):
         meta["generation"] = before.get("generation", 0) + 1
+
+
+_STORAGE = "StorageError: invalid object, Code: 4, AdditionalErrorMsg: "
 
 
 def _check_identity(call: Call, meta: JSON) -> None:
@@ -190,7 +204,7 @@ def dying(value: JSON, seconds: int) -> JSON:
     meta = copy["metadata"]
     meta["deletionTimestamp"] = schema.stamp(datetime.now(UTC) + timedelta(seconds=seconds))
     meta["deletionGracePeriodSeconds"] = seconds
-    if "generation" in meta:
+    if "generation" in meta and "deletionTimestamp" not in value["metadata"]:
         meta["generation"] += 1
     return copy
 
@@ -202,10 +216,10 @@ def stated(call: Call, body: Any) -> JSON:
         Refusal: 400, no such object, or it names managedFields
     """
     if not isinstance(body, dict):
-        raise bad_request("error decoding YAML: not an object")
+        raise bad_request("error decoding patch: not an object")
     if not body.get("apiVersion") or not body.get("kind"):
-        raise bad_request(f"Object 'Kind' is missing in '{shown_body(body)}'")
-    full = decode(call, body)
+        raise bad_request("invalid object type: /, Kind=")
+    full = _typed(call, body)
     meta = full["metadata"]
     if meta.get("managedFields"):
         raise bad_request("metadata.managedFields must be nil")
@@ -215,8 +229,24 @@ def stated(call: Call, body: Any) -> JSON:
     return given
 
 
-def shown_body(body: JSON) -> str:
-    return msgspec.json.encode(body).decode()
+def _typed(call: Call, body: JSON) -> JSON:
+    """Decoded, every field declared.
+
+    Raises:
+        Refusal: 500, as the real server has it
+    """
+    name = body["metadata"].get("name", "") if isinstance(body.get("metadata"), dict) else ""
+    what = (
+        f"failed to create typed patch object (/{name}; {call.kind.group}/{call.kind.version}, Kind={call.kind.kind})"
+    )
+    decoder = schema.Decoder(call.kind.kind)
+    try:
+        crds.decode(call.kind, body, decoder) if call.kind.custom else decoder.read(schema.root(call.kind), body)
+    except Refusal as refusal:
+        raise Refusal(500, "", f"{what}: {refusal.message}") from None
+    if decoder.unknown:
+        raise Refusal(500, "", f"{what}: .{decoder.unknown[0]}: field not declared in schema")
+    return decode(call, body)
 
 
 def _only(value: Any, given: Any) -> Any:

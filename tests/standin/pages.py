@@ -38,8 +38,12 @@ def page(rows: list[JSON], query: dict[str, str], revision: int) -> tuple[list[J
 def _number(query: dict[str, str], name: str) -> int:
     text = query.get(name) or "0"
     if not text.isdigit():
-        raise bad_request(f'strconv.ParseUint: parsing "{text}": invalid syntax')
+        raise bad_request(f"invalid resource version: {name}: {no_number(text)}")
     return int(text)
+
+
+def no_number(text: str) -> str:
+    return f'Invalid value: "{text}": strconv.ParseUint: parsing "{text}": invalid syntax'
 
 
 def too_large(asked: int, revision: int) -> Refusal:
@@ -60,5 +64,5 @@ def _decoded(token: str) -> tuple[int, tuple[str, str]]:
     try:
         revision, namespace, name = msgspec.json.decode(base64.urlsafe_b64decode(token))
     except ValueError:
-        raise bad_request("continue key is not valid: illegal base64 data") from None
+        raise bad_request("invalid continue token: continue key is not valid: it cannot be read") from None
     return revision, (namespace, name)

@@ -24,13 +24,15 @@ def merge(target: Any, patch: Any) -> Any:
 
 
 def json_patch(target: JSON, operations: Any) -> JSON:
-    """The patched copy.
+    """The patched copy. Like the real server, replace adds what is not there, and remove lets it be.
 
     Raises:
         Refusal: 422 when a test fails or a path leads nowhere, 400 for a text that is no patch
     """
     if not isinstance(operations, list):
-        raise bad_request("error decoding patch: json: cannot unmarshal object into Go value of type jsonpatch.Patch")
+        raise bad_request(
+            "error decoding patch: json: cannot unmarshal object into Go value of type []handlers.jsonPatchOp"
+        )
     document: Any = clone(target)
     for operation in operations:
         document = _operate(document, operation)
@@ -44,7 +46,6 @@ def _operate(document: Any, operation: JSON) -> Any:
     if verb == "add":
         return _put(document, path, operation.get("value"), add=True)
     if verb == "replace":
-        _look(document, path)
         return _put(document, path, operation.get("value"), add=False)
     if verb == "remove":
         return _remove(document, path)
@@ -57,7 +58,7 @@ def _operate(document: Any, operation: JSON) -> Any:
         source = _pointer(operation.get("from", ""))
         value = _look(document, source)
         return _put(_remove(document, source) if verb == "move" else document, path, value, add=True)
-    raise bad_request(f"Unexpected kind: {verb if verb is not None else 'unknown'}")
+    raise unprocessable()
 
 
 def _pointer(text: str) -> list[str]:
@@ -111,11 +112,14 @@ def _remove(document: Any, path: list[str]) -> Any:
             del parent[last]
         else:
             del parent[_index(last, parent)]
-    except (KeyError, IndexError):
+    except KeyError:
+        return document
+    except IndexError:
         raise unprocessable() from None
     return document
 
 
 def decode_refusal(error: Exception) -> Refusal:
     """A patch that is no JSON."""
-    return bad_request(f"error decoding patch: {error}")
+    text = "unexpected end of JSON input" if "truncated" in str(error) else str(error)
+    return bad_request(f"error decoding patch: {text}")

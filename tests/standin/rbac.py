@@ -31,15 +31,24 @@ def allows_resource(
     store: Store, caller: Caller, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
 ) -> bool:
     """Whether some rule lets the caller do this; ``resource`` may be ``pods/eviction``."""
+    return why(store, caller, verb, group, resource, namespace=namespace, name=name) is not None
+
+
+def why(
+    store: Store, caller: Caller, verb: str, group: str, resource: str, *, namespace: str = "", name: str = ""
+) -> str | None:
+    """Which binding lets the caller do this; None when none does."""
     if MASTERS in caller.groups:
-        return True
-    return any(
-        verb_of(rule, verb)
-        and _has(rule.get("apiGroups"), group)
-        and _covers(rule.get("resources") or [], resource)
-        and (not rule.get("resourceNames") or name in rule["resourceNames"])
-        for rule in rules(store, caller, namespace)
-    )
+        return ""
+    for rule, binding in _bound(store, caller, namespace):
+        if (
+            verb_of(rule, verb)
+            and _has(rule.get("apiGroups"), group)
+            and _covers(rule.get("resources") or [], resource)
+            and (not rule.get("resourceNames") or name in rule["resourceNames"])
+        ):
+            return _told(binding, caller) if binding else ""
+    return None
 
 
 def allows_path(store: Store, caller: Caller, verb: str, path: str) -> bool:
@@ -71,15 +80,33 @@ def _matches(path: str, pattern: str) -> bool:
 
 def rules(store: Store, caller: Caller, namespace: str) -> Iterator[JSON]:
     """Every rule that holds for the caller in this namespace ("" for cluster-scoped objects)."""
+    return (rule for rule, _ in _bound(store, caller, namespace))
+
+
+def _bound(store: Store, caller: Caller, namespace: str) -> Iterator[tuple[JSON, JSON | None]]:
+    """Each rule with the binding that it comes by; None for what everybody may do."""
     if "system:authenticated" in caller.groups:
-        yield from _EVERYBODY
+        for rule in _EVERYBODY:
+            yield rule, None
     for binding in store.items(f"clusterrolebindings.{_GROUP}"):
         if _names(binding, caller, ""):
-            yield from _role(store, binding, "")
+            for rule in _role(store, binding, ""):
+                yield rule, binding
     if namespace:
         for binding in store.items(f"rolebindings.{_GROUP}", namespace):
             if _names(binding, caller, namespace):
-                yield from _role(store, binding, namespace)
+                for rule in _role(store, binding, namespace):
+                    yield rule, binding
+
+
+def _told(binding: JSON, caller: Caller) -> str:
+    """Why something is allowed, in the server's words."""
+    meta, ref = binding["metadata"], binding["roleRef"]
+    name = f"{meta['name']}/{meta['namespace']}" if meta.get("namespace") else meta["name"]
+    subject = next(s for s in binding["subjects"] if _names({"subjects": [s]}, caller, meta.get("namespace", "")))
+    who = f"{subject['name']}/{subject['namespace']}" if subject["kind"] == "ServiceAccount" else subject["name"]
+    told = f'{binding["kind"]} "{name}" of {ref["kind"]} "{ref["name"]}" to {subject["kind"]} "{who}"'
+    return f"RBAC: allowed by {told}"
 
 
 def _names(binding: JSON, caller: Caller, namespace: str) -> bool:

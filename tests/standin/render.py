@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from standin import tables
+from standin import events, tables
 from standin.answers import Refusal, not_acceptable
 from standin.call import Call
 from standin.kinds import Kind
@@ -86,6 +86,8 @@ def shaped(call: Call, value: JSON, form: str) -> JSON:
         head = {"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1"}
         return {**head, "metadata": value["metadata"], "items": items}
     if is_list:
+        if kind.custom is not None:
+            value = {**value, "metadata": {"continue": "", **value["metadata"]}}
         return {**value, "items": [_item(kind, row) for row in value["items"]]}
     return versioned(kind, value)
 
@@ -100,6 +102,8 @@ def _item(kind: Kind, row: JSON) -> JSON:
 
 def versioned(kind: Kind, value: JSON) -> JSON:
     """The stored object in the version that was asked for."""
+    if kind.bucket == "events":
+        return events.shown(kind, value)
     if value.get("kind") != kind.kind or value.get("apiVersion") == kind.api_version:
         return value
     return {**value, "apiVersion": kind.api_version}

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from standin import rbac
+from standin import managed, rbac
 from standin.answers import bad_request
 from standin.call import SYSTEM, Call, Caller
-from standin.objects import decode
+from standin.objects import blank, decode
+from standin.schema import root
 from standin.store import Store
 from standin.tokens import Tokens
 
@@ -31,6 +32,11 @@ BUCKETS = {
 def answer(store: Store, tokens: Tokens, call: Call) -> tuple[int, JSON]:
     value = decode(call, call.decoded() or {})
     plural = call.kind.plural
+    if plural == "selfsubjectreviews":
+        value["metadata"]["creationTimestamp"] = managed.now()
+    else:
+        owner = managed.Owner(call.manager, "Update", call.kind.api_version)
+        managed.update(root(call.kind), blank(call.kind), value, owner, ())
     if plural == "tokenreviews":
         value["status"] = _token(tokens, value["spec"].get("token", ""))
     elif plural == "selfsubjectreviews":
@@ -45,7 +51,7 @@ def answer(store: Store, tokens: Tokens, call: Call) -> tuple[int, JSON]:
 def _token(tokens: Tokens, token: str) -> JSON:
     found = tokens.service_account(token)
     if found is None:
-        return {"user": {}, "error": "[invalid bearer token, service account token is not valid]"}
+        return {"user": {}, "error": "invalid bearer token"}
     return {"authenticated": True, "user": found.as_user_info(), "audiences": ["https://kubernetes.default.svc"]}
 
 
@@ -63,13 +69,13 @@ def _access(store: Store, caller: Caller, spec: JSON) -> JSON:
     if (resource is None) == (path is None):
         raise bad_request("exactly one of nonResourceAttributes or resourceAttributes must be specified")
     if path is not None:
-        allowed = rbac.allows_path(store, caller, path.get("verb", ""), path.get("path", ""))
+        reason = "" if rbac.allows_path(store, caller, path.get("verb", ""), path.get("path", "")) else None
     else:
         wanted = resource or {}
         full = wanted.get("resource", "")
         if wanted.get("subresource"):
             full += f"/{wanted['subresource']}"
-        allowed = rbac.allows_resource(
+        reason = rbac.why(
             store,
             caller,
             wanted.get("verb", ""),
@@ -78,7 +84,7 @@ def _access(store: Store, caller: Caller, spec: JSON) -> JSON:
             namespace=wanted.get("namespace", ""),
             name=wanted.get("name", ""),
         )
-    return {"allowed": allowed}
+    return {"allowed": reason is not None, **({"reason": reason} if reason else {})}
 
 
 def _rules(store: Store, caller: Caller, namespace: str) -> JSON:

@@ -36,6 +36,9 @@ def route(method: str, path: str, parameters: dict[str, str]) -> Route | None:
         group, version, rest = parts[1], parts[2], parts[3:]
     else:
         return None
+    watched = rest[0] == "watch" and len(rest) > 1
+    if watched:
+        rest = rest[1:]
     namespace = ""
     if rest[0] == "namespaces" and len(rest) > 2 and rest[2] not in _OF_NAMESPACE:
         namespace, rest = rest[1], rest[2:]
@@ -43,7 +46,8 @@ def route(method: str, path: str, parameters: dict[str, str]) -> Route | None:
     if plural == "namespaces" and not group:
         namespace = name
     subresource = "/".join(rest[2:])
-    return Route(_verb(method, name, parameters), group, version, plural, namespace, name, subresource)
+    verb = "watch" if watched else _verb(method, name, parameters)
+    return Route(verb, group, version, plural, namespace, name, subresource)
 
 
 def _verb(method: str, name: str, parameters: dict[str, str]) -> str:

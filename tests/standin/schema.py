@@ -11,8 +11,6 @@ import re
 from datetime import UTC, datetime
 from typing import Any
 
-import msgspec
-
 from standin.answers import Refusal, bad_request
 from standin.kinds import Kind, schemas
 from standin.quantity import canonical
@@ -36,6 +34,23 @@ _DROPPED_WHEN_ZERO = {
     "core.v1.ContainerStateTerminated": {"signal"},
 }
 """Optional fields that are no pointers: the real server leaves false and 0 out. The schema does not tell."""
+
+_NULL_WHEN_MISSING = {
+    "core.v1.NodeCondition": ("lastHeartbeatTime", "lastTransitionTime"),
+    "core.v1.PodCondition": ("lastProbeTime", "lastTransitionTime"),
+    "core.v1.ContainerStateRunning": ("startedAt",),
+    "core.v1.ContainerStateTerminated": ("startedAt", "finishedAt"),
+    "core.v1.Event": ("firstTimestamp", "lastTimestamp", "eventTime"),
+    "events.v1.Event": ("eventTime", "deprecatedFirstTimestamp", "deprecatedLastTimestamp"),
+    "apps.v1.DaemonSetCondition": ("lastTransitionTime",),
+}
+"""Times that are no pointers: written as null."""
+_NULL_WHEN_EMPTY = {
+    "core.v1.PodSpec": ("containers",),
+    "rbac.v1.ClusterRole": ("rules",),
+    "rbac.v1.Role": ("rules",),
+}
+"""Lists that are written as null when they are empty."""
 
 
 def root(kind: Kind) -> JSON:
@@ -132,22 +147,24 @@ class Decoder:
     def _typed(self, found: JSON, kind: str, value: Any, path: str, name: str, owner: str) -> Any:
         if kind == "object":
             if not isinstance(value, dict):
-                self._wrong(value, path, name or "map", owner)
-            return self._struct(found, value, path) if "properties" in found else self._map(found, value, path)
+                self._wrong(value, path, name or _go_name(found), owner)
+            return self._struct(found, value, path) if "properties" in found else self._map(found, value, path, owner)
         if kind == "array":
             if not isinstance(value, list):
-                self._wrong(value, path, "[]", owner)
-            return [self.read(found["items"], one, f"{path}[{n}]", owner) for n, one in enumerate(value)]
+                self._wrong(value, path, _go_name(found), owner)
+            return [
+                self.read(found["items"], one, f"{path}[{n}]", owner) for n, one in enumerate(value) if one is not None
+            ]
         right = {"string": str, "boolean": bool, "integer": int, "number": (int, float)}[kind]
         if not isinstance(value, right) or (kind == "integer" and isinstance(value, bool)):  # type: ignore[arg-type]
             self._wrong(value, path, found.get("format") or {"boolean": "bool"}.get(kind, kind), owner)
         return value
 
-    def _map(self, found: JSON, value: JSON, path: str) -> JSON:
+    def _map(self, found: JSON, value: JSON, path: str, owner: str) -> JSON:
         entry = found.get("additionalProperties")
         if entry is None:
             return value
-        return {k: self.read(entry, v, f"{path}.{k}" if path else k, "") for k, v in value.items() if v is not None}
+        return {k: self.read(entry, v, path, owner) for k, v in value.items() if v is not None}
 
     def _struct(self, found: JSON, value: JSON, path: str) -> JSON:
         properties, result = found["properties"], {}
@@ -157,6 +174,10 @@ class Decoder:
                 self.unknown.append(here)
             elif given is not None:
                 result[name] = self.read(properties[name], given, here, found.get("name", ""))
+        for name in _NULL_WHEN_MISSING.get(found.get("name", ""), ()):
+            result.setdefault(name, None)
+        for name in _NULL_WHEN_EMPTY.get(found.get("name", ""), ()):
+            result[name] = result.get(name) or None
         dropped = _DROPPED_WHEN_ZERO.get(found.get("name", ""), set())
         for name, node in properties.items():
             if name not in result and "default" in node:
@@ -186,7 +207,7 @@ class Decoder:
         return stamp(moment, micro=micro)
 
     def _wrong(self, value: Any, path: str, wanted: str, owner: str) -> Any:
-        struct = owner.rpartition(".")[2] or self.kind
+        struct = owner.rpartition(".")[2] or self.kind.partition("/")[0]
         go, field = _go_type(wanted), re.sub(r"\[\d+\]", "", path)
         raise self.refuse(
             f"json: cannot unmarshal {_GO_NAMES.get(type(value), 'null')} into Go struct field "
@@ -197,6 +218,18 @@ class Decoder:
         version = self.kind.partition("/")[2] or "v1"
         name = self.kind.partition("/")[0]
         return bad_request(f'{name} in version "{version}" cannot be handled as a {name}: {why}')
+
+
+def _go_name(node: JSON) -> str:
+    """A field's type as Go writes it."""
+    found = resolve(node)
+    if "name" in found:
+        return _go_type(found["name"])
+    if found["type"] == "array":
+        return f"[]{_go_name(found['items'])}"
+    if found["type"] == "object":
+        return f"map[string]{_go_name(found.get('additionalProperties') or ANY)}"
+    return {"boolean": "bool"}.get(str(found["type"]), str(found["type"]))
 
 
 def _go_type(wanted: str) -> str:
@@ -210,7 +243,7 @@ def _empty(value: Any, node: JSON, *, zero: bool) -> bool:
         return False
     if value == "" or value == []:
         return True
-    if value == {} and "properties" not in resolve(node):
+    if value == {} and "ref" not in node:
         return True
     return zero and (value is False or value == 0)
 
@@ -218,24 +251,3 @@ def _empty(value: Any, node: JSON, *, zero: bool) -> bool:
 def stamp(moment: datetime, *, micro: bool = False) -> str:
     """A time as the API writes it: whole seconds, or microseconds for event and lease times."""
     return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ" if micro else "%Y-%m-%dT%H:%M:%SZ")
-
-
-def parse(body: bytes, kind: str, *, yaml_allowed: bool = True) -> JSON:
-    """An object from a request's body.
-
-    Raises:
-        Refusal: 400, neither JSON nor an object
-    """
-    try:
-        value = msgspec.json.decode(body)
-    except msgspec.DecodeError as error:
-        text = body.decode(errors="replace")[:200]
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; "
-            f"json parse error: {error} ({text})"
-        ) from None
-    if not isinstance(value, dict):
-        raise bad_request(
-            f"the object provided is unrecognized (must be of type {kind}): couldn't get version/kind; json parse error"
-        )
-    return value

@@ -13,7 +13,7 @@ Matches = Callable[[JSON], bool]
 """Whether an object is selected."""
 
 _SET = re.compile(r"^(\S+)\s+(in|notin)\s*\(([^()]*)\)$")
-_EQUAL = re.compile(r"^([^\s=!<>]+)\s*(==|=|!=)\s*(\S*)$")
+_EQUAL = re.compile(r"^([^\s=!<>]+)\s*(==|=|!=)\s*([^\s()]*)$")
 _NUMBER = re.compile(r"^([^\s=!<>]+)\s*(>|<)\s*(-?\d+)$")
 _KEY = re.compile(r"^!?\s*([A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?)$")
 
@@ -51,10 +51,20 @@ def _requirement(part: str) -> Callable[[dict[str, str]], bool]:
         if found[2] == "!=":
             return lambda have: have.get(key) != wanted
         return lambda have: have.get(key) == wanted
+    if re.match(r"^[^\s=!<>]+\s*[<>]", part):
+        value = re.split("[<>]", part)[1]
+        why = "for 'Gt', 'Lt' operators, the value must be an integer"
+        raise bad_request(f'unable to parse requirement: values[0]: Invalid value: "{value}": {why}')
     if found := _KEY.match(part):
         key = found[1]
         return (lambda have: key not in have) if part.startswith("!") else (lambda have: key in have)
     words = part.split()
+    if len(words) > 2 and words[1] in ("in", "notin"):
+        raise bad_request(f"unable to parse requirement: found '{words[2]}' expected: '('")
+    if len(words) == 2 and "=" in words[0]:
+        raise bad_request(f"found '{words[1]}', expected: ',' or 'end of string'")
+    if found := re.search(r"=\s*([()])", part):
+        raise bad_request(f"unable to parse requirement: found '{found[1]}', expected: identifier")
     if len(words) > 1:
         raise bad_request(f"unable to parse requirement: found '{words[1]}', expected: in, notin, =, ==, !=, gt, lt")
     raise bad_request(f"unable to parse requirement: found '{part}', expected: identifier")
@@ -117,6 +127,7 @@ _FIELDS: dict[str, dict[str, tuple[str, ...]]] = {
         "type": ("type",),
     },
 }
+_WHEN_MISSING = {"spec.unschedulable": "false", "spec.hostNetwork": "false"}
 _REGARDING = {
     **{key.replace("involvedObject", "regarding"): path for key, path in _INVOLVED.items()},
     "reason": ("reason",),
@@ -125,7 +136,9 @@ _REGARDING = {
 }
 
 
-def fields(text: str, bucket: str, *, selectable: tuple[str, ...] = (), regarding: bool = False) -> Matches:
+def fields(
+    text: str, bucket: str, *, selectable: tuple[str, ...] = (), regarding: bool = False, custom: bool = False
+) -> Matches:
     """A matcher from ``metadata.name=a,spec.nodeName!=b``; only the fields that the real server knows for this kind.
 
     Args:
@@ -139,19 +152,23 @@ def fields(text: str, bucket: str, *, selectable: tuple[str, ...] = (), regardin
     known["metadata.namespace"] = ("metadata", "namespace")
     known.update(_REGARDING if regarding else _FIELDS.get(bucket, {}))
     known.update({path.lstrip("."): tuple(path.lstrip(".").split(".")) for path in selectable})
-    tests = [_field(part, known) for part in text.split(",") if part]
+    open_ended = bucket in _FIELDS or custom
+    tests = [_field(part, known, open_ended=open_ended) for part in text.split(",") if part]
     return lambda value: all(test(value) for test in tests)
 
 
-def _field(part: str, known: dict[str, tuple[str, ...]]) -> Matches:
+def _field(part: str, known: dict[str, tuple[str, ...]], *, open_ended: bool) -> Matches:
     found = re.match(r"^([^=!]+)(==|=|!=)(.*)$", part)
     if found is None:
         raise bad_request(f"invalid selector: '{part}'; can't understand '{part}'")
     name, operator, wanted = found.groups()
     if name not in known:
-        raise bad_request(f"field label not supported: {name}")
+        if open_ended:
+            raise bad_request(f"field label not supported: {name}")
+        names = ", ".join(f'"{one}"' for one in known)
+        raise bad_request(f'"{name}" is not a known field selector: only {names}')
     path = known[name]
-    return lambda value: (_text(value, path) == wanted) is (operator != "!=")
+    return lambda value: ((_text(value, path) or _WHEN_MISSING.get(name, "")) == wanted) is (operator != "!=")
 
 
 def _text(value: Any, path: tuple[str, ...]) -> str:

@@ -13,7 +13,7 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
-from standin import discovery, openapi, rbac, render, reviews
+from standin import crds, discovery, openapi, rbac, render, reviews
 from standin.admission import Admission
 from standin.answers import Refusal, forbidden, method_not_allowed, no_such_path, no_such_resource
 from standin.call import Call, Caller
@@ -21,12 +21,16 @@ from standin.certificates import certificate
 from standin.control import Control
 from standin.handler import Handler
 from standin.kinds import Kind, Kinds
+from standin.policies import Policies
+from standin.removal import Removal
 from standin.render import Rendered
 from standin.rest import Rest
 from standin.routes import Route, query, route
 from standin.store import Store
 from standin.tokens import Tokens
 from standin.watch import Watch
+from standin.webhooks import Webhooks
+from standin.writes import Writes
 
 JSON = dict[str, Any]
 NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -65,8 +69,10 @@ class Standin:
         self.admin = admin or secrets.token_hex(16)
         self.store, self.kinds, self.control = Store(), Kinds(), Control()
         self.tokens = Tokens(self.store, self.admin)
-        self.admission = Admission()
-        self.rest = Rest(self.store, self.admission, self._written)
+        hooks = Webhooks(self.store)
+        self.admission = Admission([hooks.mutate], [Policies(self.store).validate, hooks.validate])
+        writes = Writes(self.store, self._written)
+        self.rest, self.removal = Rest(writes, self.admission), Removal(writes, self.admission)
         self.stopping = False
         self._connections: set[socket.socket] = set()
         self._handler = type("Handler", (Handler,), {"standin": self})
@@ -127,7 +133,14 @@ class Standin:
             self.rest.create(Call("create", kind, Caller("system:apiserver"), name, name, body=body))
 
     def _written(self, call: Call, value: JSON) -> None:
-        """Called after every write: the table of kinds follows the CustomResourceDefinitions."""
+        """Called after every write: the table of kinds follows the definitions, objects go with theirs."""
+        if call.kind.bucket != crds.BUCKET:
+            return
+        self.kinds.replace_custom(crds.kinds(self.store))
+        if self.store.get(crds.BUCKET, "", value["metadata"]["name"]) is None:
+            bucket = f"{value['spec']['names']['plural']}.{value['spec']['group']}"
+            for row in self.store.items(bucket):
+                self.store.remove(bucket, row)
 
     def answer(
         self, method: str, path: str, parameters: str, headers: dict[str, str], body: bytes, alive: Callable[[], bool]
@@ -171,7 +184,8 @@ class Standin:
             return Rendered(200, "text/plain; charset=utf-8", b"ok")
         found = self._discovered(path)
         if found is None:
-            raise no_such_path()
+            known = path.startswith("/apis/") and path.split("/")[2] in self.kinds.groups()
+            raise no_such_resource() if known else no_such_path()
         return render.plain(200, found)
 
     def _discovered(self, path: str) -> JSON | None:
@@ -206,7 +220,7 @@ class Standin:
         if call.subresource and sub is None:
             raise no_such_resource() if call.kind.custom is None else no_such_path()
         allowed = sub.verbs if sub is not None else call.kind.verbs
-        if verb not in allowed:
+        if verb not in allowed or (verb == "create" and call.name and not call.subresource and call.kind.namespaced):
             raise method_not_allowed()
         if verb == "watch":
             watch = Watch(self.store, call, self._selected(call), alive)
@@ -224,7 +238,7 @@ class Standin:
         if call.kind.bucket in reviews.BUCKETS:
             return reviews.answer(self.store, self.tokens, call)
         special: dict[str, Callable[[Call], tuple[int, JSON]]] = {
-            "eviction": rest.evict,
+            "eviction": self.removal.evict,
             "binding": rest.bind,
             "token": lambda c: (201, self.tokens.request(c, c.decoded() or {})),
         }
@@ -233,8 +247,13 @@ class Standin:
         if call.subresource not in ("", "status", "finalize"):
             raise Refusal(501, "NotImplemented", f"the stand-in does not serve {call.resource}", {})
         verbs = {"get": rest.get, "list": rest.list, "create": rest.create, "update": rest.update}
-        verbs.update(patch=rest.patch, delete=rest.delete, deletecollection=rest.delete_collection)
+        verbs.update(patch=rest.patch, delete=self.removal.delete, deletecollection=self._delete_collection)
         return verbs[call.verb](call)
+
+    def _delete_collection(self, call: Call) -> tuple[int, JSON]:
+        code, found = self.rest.list(call)
+        self.removal.collection(call, found["items"])
+        return code, found
 
 
 def _unknown(found: Route) -> Kind:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from standin import schema as schemas
-from standin.answers import bad_request
+from standin.answers import Refusal
 
 JSON = dict[str, Any]
 _DELETE, _ORDER = "$deleteFromPrimitiveList/", "$setElementOrder/"
@@ -19,7 +19,7 @@ def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
     """A new object.
 
     Raises:
-        Refusal: 400, an unknown directive, or an element of a merged list without its key
+        Refusal: 500, an unknown directive, or an element of a merged list without its key
     """
     directive = patch.get("$patch")
     if directive == "replace":
@@ -27,27 +27,34 @@ def apply(target: JSON, patch: JSON, node: JSON) -> JSON:
     if directive == "delete":
         return {}
     if directive not in (None, "merge"):
-        raise bad_request(f"Unknown patch type found: {directive}")
+        raise Refusal(500, "", f"unknown patch type: {directive} in map: {_go_map(patch)}")
     result = dict(target)
     if "$retainKeys" in patch:
         result = {k: v for k, v in result.items() if k in patch["$retainKeys"]}
+    orders = {key.removeprefix(_ORDER): order for key, order in patch.items() if key.startswith(_ORDER)}
     for key, value in patch.items():
         if key.startswith(_DELETE):
             field = key.removeprefix(_DELETE)
             result[field] = [one for one in result.get(field) or [] if one not in value]
         elif not key.startswith("$"):
             _field(result, key, value, schemas.child(node, key))
-    for key, order in patch.items():
-        if key.startswith(_ORDER) and (field := key.removeprefix(_ORDER)) in result:
-            result[field] = _ordered(result[field], order, schemas.child(node, field))
+            if isinstance(result.get(key), list) and "merge" in _strategies(schemas.child(node, key)):
+                orders.setdefault(key, value)
+    for field, order in orders.items():
+        if isinstance(result.get(field), list):
+            result[field] = _ordered(result[field], order, target.get(field) or [], schemas.child(node, field))
     return result
+
+
+def _strategies(node: JSON) -> list[str]:
+    return (node.get("patch") or "").split(",")
 
 
 def _field(result: JSON, key: str, value: Any, node: JSON) -> None:
     if value is None:
         result.pop(key, None)
         return
-    merges = "merge" in (node.get("patch") or "").split(",")
+    merges = "merge" in _strategies(node)
     if isinstance(value, dict) and node.get("patch") != "replace":
         before = result.get(key)
         if value.get("$patch") == "delete":
@@ -69,7 +76,7 @@ def _list(before: list[Any], patch: list[Any], node: JSON) -> list[Any]:
     result, entry = list(before), schemas.items(node)
     for one in patch:
         if key not in one:
-            raise bad_request(f"map: {_go_map(one)} does not contain declared merge key: {key}")
+            raise Refusal(500, "", f"map: {_go_map(one)} does not contain declared merge key: {key}")
         at = next((n for n, have in enumerate(result) if have.get(key) == one[key]), None)
         if one.get("$patch") == "delete":
             result = [have for have in result if have.get(key) != one[key]]
@@ -84,18 +91,21 @@ def _go_map(value: JSON) -> str:
     return "map[" + " ".join(f"{k}:{v}" for k, v in sorted(value.items())) + "]"
 
 
-def _ordered(have: list[Any], order: list[Any], node: JSON) -> list[Any]:
-    """The named ones in their order; the others keep their places after the one they followed."""
+def _ordered(have: list[Any], order: list[Any], before: list[Any], node: JSON) -> list[Any]:
+    """What the patch names in the patch's order, what it does not name in the server's; where the server knows both,
+    the server's order decides which comes next, else the patch goes first.
+    """
     key = node.get("merge_key")
-    names = [one[key] if key else one for one in order]
 
     def name(one: Any) -> Any:
-        return one[key] if key else one
+        return one.get(key) if key and isinstance(one, dict) else one
 
-    placed = sorted((one for one in have if name(one) in names), key=lambda one: names.index(name(one)))
-    result = list(placed)
-    for n, one in enumerate(have):
-        if name(one) not in names:
-            before = [other for other in have[:n] if other in result]
-            result.insert(result.index(before[-1]) + 1 if before else 0, one)
-    return result
+    names, known = [name(one) for one in order], [name(one) for one in before]
+    left = sorted((one for one in have if name(one) in names), key=lambda one: names.index(name(one)))
+    right = [one for one in have if name(one) not in names]
+    result: list[Any] = []
+    while left and right:
+        one, other = name(left[0]), name(right[0])
+        behind = one in known and other in known and known.index(one) > known.index(other)
+        result.append(right.pop(0) if behind else left.pop(0))
+    return result + left + right

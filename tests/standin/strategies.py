@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from standin import disruption, nodes, workloads
+from standin import crds, disruption, events, nodes, policies, webhooks, workloads
 from standin.answers import Cause
 from standin.kinds import Kind
 
@@ -22,6 +22,10 @@ def nothing(_: JSON) -> None:
     return None
 
 
+def unchanged(_: JSON, __: JSON) -> None:
+    return None
+
+
 def fine(_: JSON, __: JSON | None) -> list[Cause]:
     return []
 
@@ -31,7 +35,11 @@ class Strategy(msgspec.Struct, frozen=True):
 
     fill: Fill = nothing
     """Defaults, on create and update."""
+    on_update: Callable[[JSON, JSON], None] = unchanged
+    """What an update of the old into the new object counts."""
     on_create: Fill = nothing
+    admit: Fill = nothing
+    """What the built-in admission plugins add to a new object."""
     check: Check = fine
     generation: bool = False
     """Counts changes of its spec in ``metadata.generation``."""
@@ -74,7 +82,8 @@ def _secret(value: JSON) -> None:
 
 def _role_ref(new: JSON, old: JSON | None) -> list[Cause]:
     if old is not None and old["roleRef"] != new["roleRef"]:
-        return [Cause.invalid("roleRef", new["roleRef"], "cannot change roleRef")]
+        printed = {"APIGroup": new["roleRef"].get("apiGroup", ""), "Kind": new["roleRef"]["kind"]}
+        return [Cause.invalid("roleRef", {**printed, "Name": new["roleRef"]["name"]}, "cannot change roleRef")]
     return []
 
 
@@ -102,6 +111,7 @@ _TABLE: dict[str, Strategy] = {
     "pods.": Strategy(
         fill=workloads.fill_pod,
         on_create=workloads.new_pod,
+        admit=workloads.admit_pod,
         check=workloads.check_pod,
         generation=True,
         status=True,
@@ -113,9 +123,13 @@ _TABLE: dict[str, Strategy] = {
     "secrets.": Strategy(fill=_secret),
     "serviceaccounts.": Strategy(returns_deleted=True),
     "services.": Strategy(status=True),
-    "events": Strategy(create_on_update=True),
+    "events": Strategy(check=events.check, create_on_update=True),
     "daemonsets.apps": Strategy(
-        fill=workloads.fill_daemon_set, check=workloads.check_daemon_set, generation=True, status=True
+        fill=workloads.fill_daemon_set,
+        on_update=workloads.count_template,
+        check=workloads.check_daemon_set,
+        generation=True,
+        status=True,
     ),
     "deployments.apps": Strategy(fill=workloads.fill_deployment, generation=True, status=True),
     "replicasets.apps": Strategy(fill=workloads.fill_template, generation=True, status=True),
@@ -130,6 +144,21 @@ _TABLE: dict[str, Strategy] = {
     f"clusterroles.{_RBAC}": Strategy(create_on_update=True),
     f"rolebindings.{_RBAC}": Strategy(fill=_binding, check=_role_ref, create_on_update=True),
     f"clusterrolebindings.{_RBAC}": Strategy(fill=_binding, check=_role_ref, create_on_update=True),
+    "customresourcedefinitions.apiextensions.k8s.io": Strategy(
+        fill=crds.fill, on_create=crds.accept, check=crds.check, generation=True, status=True, unconditional=False
+    ),
+    f"validatingwebhookconfigurations.{_ADMISSION}": Strategy(
+        fill=webhooks.fill, check=webhooks.check, generation=True, unconditional=False
+    ),
+    f"mutatingwebhookconfigurations.{_ADMISSION}": Strategy(
+        fill=webhooks.fill, check=webhooks.check, generation=True, unconditional=False
+    ),
+    f"validatingadmissionpolicies.{_ADMISSION}": Strategy(
+        fill=policies.fill, check=policies.check, generation=True, status=True, unconditional=False
+    ),
+    f"validatingadmissionpolicybindings.{_ADMISSION}": Strategy(
+        fill=policies.fill_binding, check=policies.check_binding, generation=True, unconditional=False
+    ),
     "priorityclasses.scheduling.k8s.io": Strategy(generation=True),
     "resourceslices.resource.k8s.io": Strategy(generation=True),
     "deviceclasses.resource.k8s.io": Strategy(generation=True),
@@ -138,5 +167,11 @@ _TABLE: dict[str, Strategy] = {
 
 
 def of(kind: Kind) -> Strategy:
-    """The rules of a kind."""
+    """The rules of a kind. A custom resource with a status subresource has it written apart."""
+    if kind.custom is not None:
+        return Strategy(
+            check=crds.validator(kind), generation=True, status="status" in kind.subresources, unconditional=False
+        )
+    if kind.group == events.NEW_GROUP:
+        return Strategy(check=lambda new, old: events.check_new(events.stored(kind, new), old), create_on_update=True)
     return _TABLE.get(kind.bucket, Strategy(status="status" in kind.subresources))

@@ -38,8 +38,8 @@ def _row(kind: Kind, columns: tuple[Column, ...], value: JSON, objects: str) -> 
     row: JSON = {"cells": [_cell(column, made, value) for column in columns]}
     if objects == "Object":
         row["object"] = value
-    elif objects != "None":
-        row["object"] = metadata_only(value)
+    else:
+        row["object"] = None if objects == "None" else metadata_only(value)
     return row
 
 
@@ -170,6 +170,14 @@ def _daemon_set(value: JSON) -> dict[str, Any]:
     }
 
 
+def _source(source: JSON) -> str:
+    return ", ".join(source[key] for key in ("component", "host") if source.get(key))
+
+
+def _reporter(value: JSON) -> str:
+    return ", ".join(value[key] for key in ("reportingComponent", "reportingInstance") if value.get(key))
+
+
 def _event(value: JSON) -> dict[str, Any]:
     about = value.get("involvedObject", {})
     source = value.get("source", {})
@@ -180,7 +188,7 @@ def _event(value: JSON) -> dict[str, Any]:
         "Reason": value.get("reason", ""),
         "Object": f"{about.get('kind', '').lower()}/{about.get('name', '')}",
         "Subobject": about.get("fieldPath", ""),
-        "Source": source.get("component") or value.get("reportingComponent", ""),
+        "Source": _source(source) if source.get("component") else _reporter(value),
         "Message": value.get("message", "").strip(),
         "First Seen": age(value.get("firstTimestamp") or value.get("eventTime")),
         "Count": value.get("count", 0) or 1,

@@ -7,6 +7,7 @@ import hashlib
 import hmac
 import secrets
 import threading
+import uuid
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -95,7 +96,7 @@ class Tokens:
         spec = {"audiences": [ISSUER], **spec, "expirationSeconds": seconds, "boundObjectRef": bound}
         claims = {
             "iss": ISSUER, "sub": f"{SYSTEM}{call.namespace}:{call.name}", "aud": spec["audiences"],
-            "exp": int(end.timestamp()), "jti": secrets.token_hex(16), "kubernetes.io": own,
+            "exp": int(end.timestamp()), "jti": str(uuid.uuid4()), "kubernetes.io": own,
         }  # fmt: skip
         return {
             "kind": "TokenRequest",

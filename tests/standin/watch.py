@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from standin.answers import Refusal, bad_request, expired
+from standin.answers import Cause, Refusal, expired, invalid
 from standin.call import Call
-from standin.pages import too_large
+from standin.pages import no_number, too_large
 from standin.selectors import Matches
 from standin.store import Event, Store
 
@@ -30,12 +30,10 @@ class Watch:
         asked = query.get("resourceVersion", "")
         self._initial = query.get("sendInitialEvents") in ("true", "1")
         if self._initial and query.get("resourceVersionMatch") != "NotOlderThan":
-            raise bad_request(
-                'ListOptions.meta.k8s.io "" is invalid: resourceVersionMatch: Forbidden: '
-                "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
-            )
+            why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            raise invalid("ListOptions", "meta.k8s.io", "", [Cause.forbidden("resourceVersionMatch", why)])
         if asked and not asked.isdigit():
-            raise bad_request(f'strconv.ParseUint: parsing "{asked}": invalid syntax')
+            raise Refusal(500, "", f"resourceVersion: {no_number(asked)}")
         self._from = int(asked or 0)
         if self._from > store.revision + 1_000_000:
             raise too_large(self._from, store.revision)

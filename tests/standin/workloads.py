@@ -18,6 +18,7 @@ _POD = {
     "securityContext": {},
     "schedulerName": "default-scheduler",
 }
+_TEMPLATE = "deprecated.daemonset.template.generation"
 _TOLERATED = ("node.kubernetes.io/not-ready", "node.kubernetes.io/unreachable")
 _CHANGEABLE = (
     "pod updates may not change fields other than `spec.containers[*].image`,`spec.initContainers[*].image`,"
@@ -85,7 +86,12 @@ def _fill_volume(volume: JSON) -> None:
 
 
 def new_pod(value: JSON) -> None:
-    """What admission and creation add: tolerations, priority, the first status."""
+    """The first status."""
+    value["status"] = {"phase": "Pending", "qosClass": _quality(value["spec"])}
+
+
+def admit_pod(value: JSON) -> None:
+    """Tolerations of a node that is away, and the priority."""
     spec = value["spec"]
     tolerations = spec.setdefault("tolerations", [])
     for key in _TOLERATED:
@@ -94,12 +100,11 @@ def new_pod(value: JSON) -> None:
             tolerations.append(row)
     spec.setdefault("priority", 0)
     spec.setdefault("preemptionPolicy", "PreemptLowerPriority")
-    value["status"] = {"phase": "Pending", "qosClass": _quality(spec)}
 
 
 def _quality(spec: JSON) -> str:
     """Guaranteed, Burstable or BestEffort, from cpu and memory alone."""
-    rows = [c.get("resources", {}) for c in [*spec.get("containers", []), *spec.get("initContainers", [])]]
+    rows = [c.get("resources", {}) for c in [*(spec.get("containers") or []), *(spec.get("initContainers") or [])]]
     counted = ("cpu", "memory")
     if not any(name in (row.get(k) or {}) for row in rows for k in ("limits", "requests") for name in counted):
         return "BestEffort"
@@ -121,7 +126,7 @@ def _comparable(spec: JSON) -> JSON:
     """A pod's spec without what may change."""
     found = {k: v for k, v in spec.items() if k not in ("activeDeadlineSeconds", "tolerations")}
     for key in ("containers", "initContainers"):
-        if key in found:
+        if found.get(key):
             found[key] = [{k: v for k, v in c.items() if k != "image"} for c in found[key]]
     return found
 
@@ -134,7 +139,7 @@ def check_pod_spec(spec: JSON, field: str) -> list[Cause]:
     names: set[str] = set()
     for n, container in enumerate(containers):
         found += _check_container(container, f"{field}.containers[{n}]", names)
-    allowed = ("Always", "Never", "OnFailure")
+    allowed = ("Always", "OnFailure", "Never")
     if spec["restartPolicy"] not in allowed:
         found.append(Cause.unsupported(f"{field}.restartPolicy", spec["restartPolicy"], allowed))
     for key in spec.get("nodeSelector") or {}:
@@ -156,7 +161,7 @@ def _check_container(container: JSON, field: str, names: set[str]) -> list[Cause
         found.append(Cause.required(f"{field}.image"))
     resources = container.get("resources") or {}
     for key in ("limits", "requests"):
-        found += quantity_causes(resources.get(key) or {}, f"{field}.resources.{key}")
+        found += quantity_causes(resources.get(key) or {}, f"{field}.resources.{key}", "{}[{}]")
     return found + _check_extended(resources, field)
 
 
@@ -197,7 +202,14 @@ def fill_daemon_set(value: JSON) -> None:
         rolling.setdefault("maxSurge", 0)
     spec.setdefault("revisionHistoryLimit", 10)
     annotations = value["metadata"].setdefault("annotations", {})
-    annotations.setdefault("deprecated.daemonset.template.generation", "1")
+    annotations.setdefault(_TEMPLATE, "1")
+
+
+def count_template(new: JSON, old: JSON) -> None:
+    """A daemon set's template has a generation of its own, in an annotation."""
+    before = int((old["metadata"].get("annotations") or {}).get(_TEMPLATE, "1"))
+    changed = new["spec"].get("template") != old["spec"].get("template")
+    new["metadata"]["annotations"][_TEMPLATE] = str(before + changed)
 
 
 def fill_deployment(value: JSON) -> None:
@@ -217,13 +229,10 @@ def check_daemon_set(new: JSON, old: JSON | None) -> list[Cause]:
     spec = new["spec"]
     selector, template = spec.get("selector"), spec.get("template") or {}
     found: list[Cause] = []
-    if not selector:
-        found.append(Cause.required("spec.selector"))
-    labels = template.get("metadata", {}).get("labels") or {}
-    if selector and not of_object(selector)(labels):
-        why = "`selector` does not match template `labels`"
-        found.append(Cause.invalid("spec.template.metadata.labels", labels, why))
-    found += check_pod_spec(template.get("spec", {}), "spec.template.spec")
     if old is not None and old["spec"]["selector"] != selector:
         found.append(Cause.invalid("spec.selector", selector, "field is immutable"))
-    return found
+    labels = template.get("metadata", {}).get("labels") or {}
+    if not of_object(selector)(labels):
+        why = "`selector` does not match template `labels`"
+        found.append(Cause.invalid("spec.template.metadata.labels", labels, why))
+    return found + check_pod_spec(template.get("spec", {}), "spec.template.spec")

@@ -1,0 +1,1 @@
+"""The requests that ``tools/record_apiserver.py`` puts to a real kube-apiserver: one module per subject."""
