@@ -53,6 +53,10 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 @pytest.fixture
 def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
     """Nodes with simulated GPUs and real agents, in either cluster."""
+    yield from _agents(cluster, tmp_path)
+
+
+def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
     cluster.namespace(NAMESPACE)
     made: list[Agent] = []
 
@@ -63,3 +67,9 @@ def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
     yield make
     for agent in made:
         agent.close()
+
+
+@pytest.fixture
+def only_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeAgent]:
+    """``make_agent`` in the stand-in alone."""
+    yield from _agents(standin_cluster, tmp_path)

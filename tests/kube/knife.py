@@ -1,0 +1,85 @@
+"""Killing an agent at exactly one moment: its nth write to the stand-in, to the driver, to the disk or to systemd."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+
+from agents import Agent
+from standin.control import Asked
+from systemd.standin import Standin as Systemd
+
+WRITES = ("POST", "PUT", "PATCH", "DELETE")
+Wherever = str
+"""``before`` or ``after`` the write itself."""
+
+
+class Knife:
+    """Cuts its victim down at a write that is counted from ``arm`` on. ``fell`` is set when it is dead."""
+
+    def __init__(self, agent: Agent) -> None:
+        self._agent = agent
+        self._turn = threading.Lock()
+        self._left = 0
+        self._when = ""
+        self.fell = threading.Event()
+        self._seen: list[str] = []
+
+    @property
+    def seen(self) -> list[str]:
+        """The writes since ``arm``, as ``PATCH node-0``. The one that it died of is there when it is dead."""
+        with self._turn:
+            return list(self._seen)
+
+    def arm(self, nth: int, when: Wherever) -> None:
+        """Counts from nothing; ``nth`` 0 only counts."""
+        with self._turn:
+            self._left, self._when = nth, when
+            self._seen = []
+        self.fell.clear()
+
+    def gate(self, asked: Asked) -> None:
+        """For ``standin.control.gate``."""
+        if asked.method in WRITES and asked.agent.startswith("aliquot/"):
+            last = asked.path.partition("?")[0].rpartition("/")[2]
+            self._pass(asked.when, f"{asked.method} {last}")
+
+    def watch(self, host: Systemd) -> None:
+        """Counts the orders to a stand-in for systemd as well."""
+        former = host.on_order
+
+        def on_order(when: str, order: str) -> None:
+            former(when, order)
+            self._pass(when, order)
+
+        host.on_order = on_order
+
+    def _pass(self, when: str, what: str) -> None:
+        with self._turn:
+            if when == "before":
+                self._seen.append(what)
+            if when != self._when or self._left == 0:
+                return
+            self._left -= 1
+            if self._left:
+                return
+            self._agent.kill()
+            self.fell.set()
+        if when == "before":
+            raise ConnectionAbortedError("the client is dead")
+
+
+def await_death(agent: Agent, knife: Knife | None, done: Callable[[], bool], seconds: float = 30.0) -> bool:
+    """Waits until the agent is dead, or got to the end without being cut down; whether it is dead."""
+
+    def over() -> bool:
+        dead = agent.process is None or agent.process.poll() is not None
+        return dead or done()
+
+    agent.cluster.wait(over, "death or the end", seconds)
+    dead = agent.process is None or agent.process.poll() is not None
+    if dead:
+        if knife is not None:
+            assert knife.fell.wait(5), f"the agent ended by itself\n{agent.log()[-3000:]}"
+        agent.kill()
+    return dead
