@@ -23,6 +23,7 @@ ELSEWHERE = (
     "containers need root",
     "chroot needs root",
     "no namespaces and control groups",
+    "no systemd is installed",
 )
 """Words in the reasons of skips that are fine in any layer: no package brings these components, or running them takes
 rights that a build machine may lack. The run lists them.

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from aliquot.agent import phrases, steps
+from aliquot.agent import decide, phrases, steps
 from aliquot.agent.concerned import doomed, in_the_way
 from aliquot.agent.corner import Corner
 from aliquot.agent.durable import Record
@@ -24,6 +24,7 @@ from aliquot.errors import AliquotError, InUseError
 from aliquot.integrations.kubernetes import drain, names, operands, pods
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
 from aliquot.integrations.kubernetes.waiting import Bound, End
+from aliquot.integrations.systemd.errors import ServicesError
 from aliquot.integrations.systemd.units import StoppedServices
 from aliquot.model.actions import Reset
 from aliquot.model.plan import Plan
@@ -200,18 +201,22 @@ class Actor:
         return msgspec.structs.replace(m, silenced=True)
 
     async def _start(self, o: Observation, m: Memory) -> Memory:
+        """What does not start stays in the record, to be tried again."""
         plain("Restarting all GPU clients previously shutdown on the host by restarting their systemd services")
         stopped = self.record.value.stopped
-        trouble = None
-        if stopped is not None:
-            try:
-                await self.machine.start(stopped)
-            except AliquotError as error:
-                trouble = trouble_of(error, "HostClientsDown")
-                log.error("%s", error.brief)
-            self.record.write(msgspec.structs.replace(self.record.value, stopped=None))
         m = msgspec.structs.replace(m, silenced=False)
-        return self.failed(trouble, o, m) if trouble is not None else m
+        if stopped is None:
+            return m
+        try:
+            await self.machine.start(stopped)
+        except AliquotError as error:
+            left = stopped
+            if isinstance(error, ServicesError):
+                left = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
+            self.record.write(msgspec.structs.replace(self.record.value, stopped=left))
+            return self.failed(trouble_of(error, decide.OWED), o, m)
+        self.record.write(msgspec.structs.replace(self.record.value, stopped=None))
+        return m
 
     async def _reboot(self, step: steps.Reboot, o: Observation) -> None:
         self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.now)))

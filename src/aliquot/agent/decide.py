@@ -40,6 +40,8 @@ from aliquot.model.plan import Plan
 REBOOT_PATIENCE_S = 600.0
 """How long a machine may take to go down before the reboot counts as refused."""
 HOLDERS_POLL_S = 5.0
+OWED = "HostClientsDown"
+"""The reason of a failed attempt to start the host's services again."""
 
 
 def decide(o: Observation, m: Memory) -> Step:
@@ -84,7 +86,7 @@ def _look_on(o: Observation, m: Memory) -> Step:
 def _no_wish(o: Observation, m: Memory) -> Step:
     message = f"no wish: the GPUs are left as they are{o.hint}"
     status = _stamped(o, Status(NO_WISH, "NoWish", message))
-    if o.durable.stopped is not None:
+    if _owed(o, m):
         return StartServices()
     if restore(o.marks):
         return Restore(None)
@@ -102,7 +104,7 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
     )
     if o.inventory is not None and m.published != key(o):
         return Publish()
-    if o.durable.stopped is not None:
+    if _owed(o, m):
         return StartServices()
     if restore(o.marks):
         return Restore(status)
@@ -115,7 +117,7 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
 def _done(o: Observation, m: Memory) -> Step:
     if m.published != key(o):
         return Publish()
-    if o.durable.stopped is not None:
+    if _owed(o, m):
         return StartServices()
     status = _stamped(o, _success(o, m))
     if restore(o.marks):
@@ -136,6 +138,12 @@ def _success(o: Observation, m: Memory) -> Status:
         reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
     details = o.prediction.warnings if o.prediction is not None else ()
     return _status(o, SUCCESS, reason, message, details=details)
+
+
+def _owed(o: Observation, m: Memory) -> bool:
+    """True if services of the host are to be started again, and it is time to try."""
+    resting = m.failed is not None and m.failed.reason == OWED and o.now < m.retry_at
+    return o.durable.stopped is not None and not resting
 
 
 # -- the change

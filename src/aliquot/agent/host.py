@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.log import log
+from aliquot.backends import reboot as program
 from aliquot.backends.connect import Connection, SimHost
-from aliquot.integrations.systemd.power import reboot
+from aliquot.integrations.systemd import power
+from aliquot.integrations.systemd.errors import NoSystemdError
 from aliquot.integrations.systemd.services import Services
 from aliquot.integrations.systemd.units import StoppedServices
 
@@ -35,8 +38,13 @@ class HostMachine:
         """Returns when the order is given. Raises AliquotError where it is refused."""
         if self._simulated is not None:
             await self._simulated.call(_reboot)
-        else:
-            log.info("%s takes the host down", await reboot(self._root))
+            return
+        try:
+            who = await power.reboot(self._root)
+        except NoSystemdError as error:
+            log.info("%s: by the host's own program, then", error.brief)
+            who = await asyncio.to_thread(program.reboot, self._root)
+        log.info("%s takes the host down", who)
 
 
 def _reboot(connection: Connection) -> None:

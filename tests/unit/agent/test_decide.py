@@ -8,13 +8,14 @@ import pytest
 from agent_looks import MIXED, OPERANDS, look, node, published, said
 from agent_world import Killed, World
 from aliquot.agent import steps
-from aliquot.agent.decide import REBOOT_PATIENCE_S, decide
+from aliquot.agent.decide import OWED, REBOOT_PATIENCE_S, decide
 from aliquot.agent.holders import Use
 from aliquot.agent.observation import Durable, Memory, Observation, RebootMark
 from aliquot.agent.status import Status
 from aliquot.agent.wish import Source, Trouble
 from aliquot.config.settings import Override, Settings
 from aliquot.integrations.kubernetes import names
+from aliquot.integrations.systemd.units import StoppedServices, StoppedUnit
 from aliquot.model.inventory import Inventory
 from factory import with_instances
 
@@ -340,6 +341,21 @@ def test_whatever_fails_everything_paused_comes_back(kind: type) -> None:
     assert deploy == OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
     assert all(services.values())  # type: ignore[attr-defined]
     assert (stopped, unschedulable, record) == (None, False, None)
+
+
+def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
+    owed = Durable(stopped=StoppedServices((StoppedUnit("dcgm.service"),)))
+    inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
+    o = look("all-1g.5gb", inventory, durable=owed)
+    assert isinstance(decide(o, published(o)), steps.StartServices)
+    m = published(o, attempt=o.attempt, failed=Trouble(OWED, "dcgm does not start"), failures=1, retry_at=o.now + 5)
+    told = decide(o, m)
+    assert isinstance(told, steps.Tell)
+    assert (told.status.state, told.status.reason) == ("failed", OWED)
+    later = msgspec.structs.replace(o, now=o.now + 6)
+    assert isinstance(decide(later, m), steps.StartServices)
+    gone = look(None, inventory, durable=owed)
+    assert isinstance(decide(gone, published(gone)), steps.StartServices)
 
 
 def test_killed_and_then_the_wish_is_withdrawn() -> None:
