@@ -51,6 +51,9 @@ def cost(policy: str, devices: list[Device], free: set[str], must: set[str], cho
 
 @settings(max_examples=500, deadline=None, derandomize=True)
 @given(cases(), st.sampled_from(POLICIES))
+@example(
+    ([Device(f"d{n}", f"gpu{n // 2}", (), "0", 0) for n in range(6)], {"d1", "d3", "d4", "d5"}, set(), 2), "packed"
+)
 @example(([Device("a", "0", (), "0", None), Device("b", "1", (), "1", None)], {"a", "b"}, {"b"}, 1), "packed")
 def test_no_choice_is_better(case: Case, policy: str) -> None:
     devices, free, must, size = case

@@ -35,6 +35,11 @@ def test_packed_keeps_a_request_on_one_gpu_if_no_idle_one_must_be_opened_for_it(
     assert preferred(free(devices, *taken), [], 2, devices, "packed") == ("1:1", "1:2")
 
 
+def test_packed_opens_no_idle_gpu_while_the_others_have_room() -> None:
+    devices = node(2, 2, 2)
+    assert preferred(free(devices, "0:0", "1:0"), [], 2, devices, "packed") == ("0:1", "1:1")
+
+
 def test_packed_stays_in_one_numa_node() -> None:
     devices = node(1, 1, 1, 1, numa=(0, 1, 0, 1))
     assert preferred(free(devices), [], 2, devices, "packed") == ("0:0", "2:0")
