@@ -14,8 +14,8 @@ import msgspec
 
 class Figure(msgspec.Struct, frozen=True):
     """One line of the result table. ``kind``: measured (a clock on this machine), simulated (a clock, on a simulated
-    node) or replayed (counted, with call times that somebody else measured). ``verdict``: reached, missed, skipped,
-    or - where there is no goal.
+    node), replayed (counted, with call times that somebody else measured) or quoted (somebody else's figure, from
+    another machine). ``verdict``: reached, missed, skipped, or - where there is no goal.
     """
 
     group: str

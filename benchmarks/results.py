@@ -11,8 +11,8 @@ _HEAD = """# Benchmark results
 Written by `make bench`; do not edit. Machine class: {machine}. Clocks on a machine that others use too: a ratio holds
 longer than a second. Every ratio has both sides in one run, alternating; the figure is the median of the repeats and
 the spread their least and greatest. *Measured* is a clock on this machine, *simulated* a clock with simulated GPUs
-behind the NVML library, *replayed* a count, with call times that others measured on hardware (`benchmarks/times.py`).
-Nothing here ran on a GPU.
+behind the NVML library, *replayed* a count, with call times that others measured on hardware (`benchmarks/times.py`),
+*quoted* a figure of somebody else from another machine. Nothing here ran on a GPU.
 """
 _QUICK = "\n**A quick run: too few repeats for figures.**\n"
 

@@ -17,6 +17,7 @@ EXPERIMENTS = {
     "repartition": "E3: one GPU, all pairs",
     "apply": "E6: software over raw calls",
     "start": "E7: start of the command",
+    "agent": "E8: one agent, idle and busy",
     "allocate": "E9: Allocate",
 }
 

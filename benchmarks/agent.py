@@ -1,0 +1,89 @@
+"""E8: one node agent, idle and busy, beside clusters of several sizes.
+
+The agent is the real process on a simulated node; the API server is the suite's stand-in, in a process of its own
+(``bench_cluster``). All agents are watched in the same span of time, so that what disturbs the machine hits all.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack, closing
+from statistics import median
+from tempfile import TemporaryDirectory
+
+import msgspec
+from benchmarks import agent_spans as spans
+from benchmarks.agent_nodes import ALONE, CHURN, EIGHT, KINDS, RAW, SHAPES, all_at_once, title
+from benchmarks.agent_nodes import subjects as nodes
+from benchmarks.agent_spans import GROUP
+from benchmarks.bench_agent import RawSide, Subject, start_nodes
+from benchmarks.bench_process import cpu_ticks, memory, threads
+from benchmarks.measure import Figure, Say, at_most, digest, spread
+
+from aliquot.backends.sim import control
+
+MEMORY_GOAL_MIB = 40.0
+POLL_GOAL_MS = 1.0
+
+
+def run(say: Say, quick: bool) -> None:
+    code = digest(msgspec.json.encode([KINDS, SHAPES, CHURN]))
+    say(Figure(GROUP, "input: the nodes, the named configs, the changes of other nodes", f"sha256 {code}", "simulated"))
+    repeats = 2 if quick else 10
+    with ExitStack() as stack:
+        state = stack.enter_context(TemporaryDirectory(prefix="aliquot-bench-"))
+        stack.callback(control.stop, state)
+        start_nodes(state, {RAW: EIGHT} | {name: kind.template for name, kind in KINDS.items()})
+        raw = stack.enter_context(closing(RawSide(state, RAW)))
+        subjects = nodes(stack, state)
+        _starts(say, subjects[ALONE], 1 if quick else 5)
+        all_at_once(subjects.values(), Subject.start)
+        time.sleep(1 if quick else 5)
+        _memories(say, subjects, "idle")
+        spans.idle(say, subjects, 4.0 if quick else 60.0)
+        spans.reconnects(say, subjects[ALONE])
+        _poll(say, raw, 50 if quick else 500)
+        spans.latency(say, subjects[ALONE], raw, repeats)
+        spans.busy(say, subjects, repeats)
+        _memories(say, subjects, f"after {repeats} repartitions")
+    _peers(say)
+
+
+def _starts(say: Say, subject: Subject, repeats: int) -> None:
+    """The first start writes byte code and does not count."""
+    took, used = [], []
+    for n in range(repeats + 1):
+        seconds = subject.start()
+        if n:
+            took.append(seconds)
+            used.append(cpu_ticks(subject.pid))
+        subject.stop()
+    value = f"{median(took):.2f} s, {median(used):.2f} s CPU"
+    say(
+        Figure(GROUP, "process start to first status on the node", value, "simulated", spread=spread(took, ".2f", " s"))
+    )
+
+
+def _memories(say: Say, subjects: dict[str, Subject], when: str) -> None:
+    for name, each in subjects.items():
+        found = memory(each.pid)
+        text = f"{found.rss:.1f} MiB resident, {found.own:.1f} its own"
+        head, extent = f"memory {when}: {title(name)}", f"{threads(each.pid)} threads"
+        goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(found.rss, MEMORY_GOAL_MIB)
+        say(Figure(GROUP, head, text, "simulated", goal, verdict, extent))
+
+
+def _poll(say: Say, raw: RawSide, times: int) -> None:
+    spent = raw.poll(times) * 1e3
+    name, goal = "health of 8 GPUs, asked once a second: CPU of one look", f"<= {POLL_GOAL_MS:g} ms"
+    say(Figure(GROUP, name, f"{spent:.3f} ms", "simulated", goal, at_most(spent, POLL_GOAL_MS), f"n={times}"))
+
+
+def _peers(say: Say) -> None:
+    """Figures of others, from other machines: for the order of magnitude, no goal hangs on them."""
+    quoted = {
+        "HAMi's node agent, as its sizing guide reserves memory (2026-08)": "256 MiB to 1 GiB",
+        "mig-manager's shortest pass on fakes without latency, 4 s of it a fixed wait": "about 6 s",
+    }
+    for name, value in quoted.items():
+        say(Figure(GROUP, name, value, "quoted"))

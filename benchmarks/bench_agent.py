@@ -1,0 +1,146 @@
+"""The real agent on a simulated node, and the raw side: the driver calls of the same change in a plain loop."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections import Counter
+from contextlib import ExitStack, closing
+from functools import partial
+from subprocess import Popen, TimeoutExpired
+from typing import Any
+
+from benchmarks.bench_cluster import NAMESPACE, NODE, Cluster
+from benchmarks.bench_node import Node, side_by_side
+from benchmarks.measure import clock
+
+from aliquot.backends.nvml_session import Session
+from aliquot.backends.sim import control
+from aliquot.backends.xids import XidPolicy
+from aliquot.config.generate import generate
+from aliquot.config.load import load
+from aliquot.config.select import select
+from aliquot.config.write import to_yaml
+from aliquot.planner.planning import plan
+
+FIRST = "all-enabled"
+"""MIG mode and no instance: what every node is wished first."""
+PARTING_S = 30.0
+
+
+class Subject:
+    """A GPU node, its agent and its cluster. ``plugin``: beside a kubelet."""
+
+    def __init__(self, name: str, cluster: Cluster, state: str, *, plugin: bool) -> None:
+        self.name = name
+        self.cluster = cluster
+        self.plugin = plugin
+        self._state = state
+        self._process: Popen[bytes] | None = None
+        self._asked_before = Counter[str]()
+
+    @property
+    def pid(self) -> int:
+        assert self._process is not None
+        return self._process.pid
+
+    def start(self) -> float:
+        """Starts the agent; seconds until its first status. Byte code may be written: it is there in an image."""
+        environment = {k: v for k, v in os.environ.items() if k not in ("PYTHONDONTWRITEBYTECODE", "KUBECONFIG")}
+        folder = self.cluster.folder
+        words = ["agent", "--node-name", NODE, "--node", self.name, "--namespace", NAMESPACE, "--port", "0"]
+        words += ["--kubeconfig", self.cluster.kubeconfig, "--cdi-dir", os.path.join(folder, "cdi")]
+        words += ["--kubelet-dir", self.cluster.kubelet if self.plugin else ""]
+        self.cluster.do("forget")
+        self._asked_before = Counter(self.traffic()["requests"])
+        began = time.perf_counter()
+        with open(self._log, "ab") as log:
+            self._process = Popen(
+                [sys.executable, "-m", "aliquot", *words],
+                env=environment | {"ALIQUOT_STATE_DIR": self._state, "MIG_STRATEGY": "mixed"},
+                stdout=log,
+                stderr=log,
+            )
+        self._checked("until", FIRST, 60.0)
+        return time.perf_counter() - began
+
+    def stop(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        process.terminate()
+        try:
+            process.wait(PARTING_S)
+        except TimeoutExpired:
+            process.kill()
+            process.wait()
+
+    def wish(self, config: str) -> float:
+        """Seconds from the label to success."""
+        return float(self._checked("wish", config))
+
+    def traffic(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.cluster.do("traffic")
+        return found
+
+    @property
+    def streams(self) -> int:
+        """Watches that this agent opened since its start."""
+        found = Counter(self.traffic()["requests"]) - self._asked_before
+        return sum(n for name, n in found.items() if name.startswith("watch "))
+
+    @property
+    def _log(self) -> str:
+        return os.path.join(self.cluster.folder, "agent.log")
+
+    def _checked(self, name: str, *arguments: object) -> Any:
+        try:
+            return self.cluster.do(name, *arguments)
+        except RuntimeError as error:
+            with open(self._log) as log:
+                raise RuntimeError(f"{error}\n{log.read()[-2000:]}") from error
+
+
+class RawSide:
+    """The write calls of a change and nothing else, on a node of its own."""
+
+    def __init__(self, state: str, name: str) -> None:
+        self._node = Node(state, name)
+        self._config = load(to_yaml(generate(self._node.read())), "generated")
+
+    def wish(self, config: str) -> float:
+        """Seconds of the calls, a thread per GPU."""
+        inventory = self._node.read()
+        made = plan(inventory, select(self._config, config, inventory))
+        assert not made.blocked, made.blockers
+        return clock(lambda: self._node.loop(made))
+
+    def poll(self, times: int) -> float:
+        """CPU seconds of one look at the health of all devices, as the agent does it once a second."""
+        health = self._node.connection.backend.health(XidPolicy())
+        inventory = self._node.read()
+        health.poll(inventory)
+        began = time.process_time()
+        for _ in range(times):
+            health.poll(inventory)
+        return (time.process_time() - began) / times
+
+    def close(self) -> None:
+        self._node.close()
+
+
+def start_nodes(state: str, templates: dict[str, str]) -> None:
+    """Simulated nodes with MIG mode on, set before anybody looks: the mode change of an A100 is a reset."""
+    with ExitStack() as stack:
+        jobs = []
+        for name, template in templates.items():
+            control.start(state, template, name, latency="measured")
+            session = stack.enter_context(closing(Session(control.library(state, name))))
+            for index in range(session.nv.nvmlDeviceGetCount()):
+                jobs.append(partial(_enable, session, index))
+        side_by_side(jobs)
+
+
+def _enable(session: Session, index: int) -> None:
+    session.nv.nvmlDeviceSetMigMode(session.nv.nvmlDeviceGetHandleByIndex(index), 1)

@@ -1,0 +1,234 @@
+"""A cluster in a process of its own: the stand-in API server, the wire to it, a kubelet, and other nodes that change.
+
+The agent's connections go through a relay that counts bytes as they are on the wire, TLS included. What else happens
+to the store is done from within, so that nobody but the agent is counted.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from subprocess import PIPE, Popen
+from tempfile import mkdtemp
+from typing import Any
+
+import msgspec
+
+from aliquot.integrations.kubernetes import names
+
+NAMESPACE = "gpu-operator"
+ACCOUNT = "aliquot-agent"
+NODE = "gpu-node"
+DEPLOY = ("device-plugin", "gpu-feature-discovery", "dcgm", "dcgm-exporter", "operator-validator")
+_MERGE = "application/merge-patch+json"
+
+
+class Cluster:
+    """The process, seen from outside."""
+
+    def __init__(self, folder: str, process: Popen[bytes]) -> None:
+        self.folder = folder
+        self.kubeconfig = os.path.join(folder, "kubeconfig")
+        self.kubelet = os.path.join(folder, "kubelet")
+        self._process = process
+
+    def do(self, name: str, *arguments: object) -> Any:
+        """One of the methods of ``_World`` below, over there. Raises RuntimeError with what it raised."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(msgspec.json.encode([name, arguments]) + b"\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        if not line:
+            raise RuntimeError("the cluster's process ended")
+        answer, error = msgspec.json.decode(line, type=tuple[Any, str])
+        if error:
+            raise RuntimeError(error)
+        return answer
+
+
+@contextmanager
+def cluster(kubelet: bool, others: int) -> Iterator[Cluster]:
+    """A cluster of one GPU node and ``others``; gone at the end."""
+    folder = mkdtemp(prefix="aliquot-bench-")
+    code = f"from benchmarks.bench_cluster import serve; serve({folder!r}, {kubelet}, {others})"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    try:
+        with Popen([sys.executable, "-c", code], stdin=PIPE, stdout=PIPE, env=environment) as process:
+            found = Cluster(folder, process)
+            try:
+                found.do("ready")
+                yield found
+            finally:
+                process.terminate()
+    finally:
+        shutil.rmtree(folder)
+
+
+def serve(folder: str, kubelet: bool, others: int) -> None:
+    """Obeys orders from standard input, a JSON line each, until it ends."""
+    world = _World(Path(folder), kubelet, others)
+    for line in sys.stdin.buffer:
+        name, arguments = msgspec.json.decode(line, type=tuple[str, list[Any]])
+        answer, error = None, ""
+        try:
+            answer = getattr(world, name)(*arguments)
+        except Exception as failure:  # noqa: BLE001 -- whatever it is, the other process must hear of it
+            error = f"{type(failure).__name__}: {failure}"
+        sys.stdout.buffer.write(msgspec.json.encode((answer, error)) + b"\n")
+        sys.stdout.buffer.flush()
+
+
+class _World:
+    """Inside the process. Every public method can be called from outside."""
+
+    def __init__(self, folder: Path, kubelet: bool, others: int) -> None:
+        from cluster import StandinCluster
+
+        self._cluster = StandinCluster(folder)
+        self._standin = self._cluster.standin
+        self._kind = self._standin.kinds.find("", "v1", "nodes")
+        self._others = [f"other-{n:04d}" for n in range(others)]
+        self._changes = 0
+        self._pause = threading.Event()
+        self._relay = _Relay(self._standin.port)
+        self._setup(folder)
+        if kubelet:
+            from kubelet.kubeletdouble import Kubelet
+
+            self._kubelet = Kubelet(folder / "kubelet")
+            self._kubelet.start()
+
+    def _setup(self, folder: Path) -> None:
+        deploy = Path(__file__).parent.parent / "deploy" / "kubernetes"
+        for name in ("00-namespace", "10-accounts", "11-rights"):
+            self._cluster.apply((deploy / f"{name}.yaml").read_text())
+        text = self._cluster.kubeconfig(NAMESPACE, ACCOUNT).read_text()
+        path = folder / "kubeconfig"
+        path.write_text(text.replace(f":{self._standin.port}", f":{self._relay.port}"))
+        path.chmod(0o600)
+        self._create(NODE, {f"{names.DEPLOY_PREFIX}{each}": "true" for each in DEPLOY})
+        for other in self._others:
+            self._create(other, {f"example.com/label-{n}": f"{other}-{n}" for n in range(40)})
+
+    def ready(self) -> int:
+        return len(self._others) + 1
+
+    # -- writing to the store, uncounted
+
+    def _call(self, verb: str, name: str, body: object) -> None:
+        from standin.call import Call, Caller
+
+        assert self._kind is not None
+        kind = _MERGE if verb == "patch" else "application/json"
+        caller = Caller("bench", ("system:masters",))
+        call = Call(
+            verb, self._kind, caller, name=name, body=msgspec.json.encode(body), content_type=kind, agent="bench/1"
+        )
+        (self._standin.rest.patch if verb == "patch" else self._standin.rest.create)(call)
+
+    def _create(self, name: str, labels: dict[str, str]) -> None:
+        body = {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name, "labels": labels}}
+        self._call("create", name, body)
+
+    def label(self, value: str | None) -> None:
+        self._call("patch", NODE, {"metadata": {"labels": {names.CONFIG_LABEL: value}}})
+
+    def forget(self) -> None:
+        """No state and no status, as before the first agent."""
+        told = {names.STATUS_ANNOTATION: None, names.MESSAGE_ANNOTATION: None}
+        self._call("patch", NODE, {"metadata": {"labels": {names.STATE_LABEL: None}, "annotations": told}})
+
+    def churn(self, per_second: float) -> None:
+        """Other nodes change labels from now on; 0 ends it."""
+        self._pause.set()
+        self._pause = threading.Event()
+        if per_second and self._others:
+            threading.Thread(target=self._churn, args=(1 / per_second, self._pause), daemon=True).start()
+
+    def _churn(self, pause_s: float, stop: threading.Event) -> None:
+        while not stop.wait(pause_s):
+            name = self._others[self._changes % len(self._others)]
+            self._changes += 1
+            self._call("patch", name, {"metadata": {"labels": {"example.com/label-0": f"change-{self._changes}"}}})
+
+    # -- reading
+
+    def _told(self) -> tuple[str, str]:
+        """State label, and the config that the status is about."""
+        node = self._standin.store.get("nodes.", "", NODE) or {}
+        meta = node.get("metadata", {})
+        status = meta.get("annotations", {}).get(names.STATUS_ANNOTATION) or "{}"
+        config = msgspec.json.decode(status, type=dict[str, Any]).get("config", "")
+        return meta.get("labels", {}).get(names.STATE_LABEL, ""), str(config)
+
+    def until(self, config: str, patience_s: float) -> float:
+        """Seconds until the agent says success for this config. Raises AssertionError if it says something else."""
+        start = time.monotonic()
+        while (told := self._told()) != ("success", config):
+            failed = told == ("failed", config)
+            assert not failed, f"{config} failed"
+            assert time.monotonic() - start < patience_s, f"{config}: not within {patience_s} s but {told}"
+            with self._standin.store.changed:
+                self._standin.store.changed.wait(0.05)
+        return time.monotonic() - start
+
+    def wish(self, config: str) -> float:
+        """Labels the node; seconds until success."""
+        self.label(config)
+        return self.until(config, 60.0)
+
+    def resources(self) -> dict[str, int]:
+        """What kubelet has to give."""
+        found: dict[str, int] = self._kubelet.allocatable
+        return found
+
+    def traffic(self) -> dict[str, Any]:
+        """Requests of the agent by verb and resource, bytes to and from it, changes of other nodes: since the start."""
+        own = f"system:serviceaccount:{NAMESPACE}:{ACCOUNT}"
+        requests = self._standin.control.requests.copy()
+        counts = {f"{r.verb} {r.resource}": n for r, n in requests.items() if r.user == own}
+        return {"requests": counts, "down": self._relay.down, "up": self._relay.up, "changes": self._changes}
+
+    def drop(self) -> None:
+        """Ends every watch."""
+        self._standin.control.drop()
+
+
+class _Relay:
+    """Passes bytes to a port of this machine and back, and counts them: ``down`` is towards the client."""
+
+    def __init__(self, target: int) -> None:
+        self.down = self.up = 0
+        self._target = target
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port: int = self._listener.getsockname()[1]
+        threading.Thread(target=self._accept, daemon=True).start()
+
+    def _accept(self) -> None:
+        while True:
+            near, _ = self._listener.accept()
+            far = socket.create_connection(("127.0.0.1", self._target))
+            for end in (near, far):
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            threading.Thread(target=self._pass, args=(near, far, False), daemon=True).start()
+            threading.Thread(target=self._pass, args=(far, near, True), daemon=True).start()
+
+    def _pass(self, source: socket.socket, target: socket.socket, down: bool) -> None:
+        with suppress(OSError):
+            while chunk := source.recv(65536):
+                if down:
+                    self.down += len(chunk)
+                else:
+                    self.up += len(chunk)
+                target.sendall(chunk)
+        for end in (source, target):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
