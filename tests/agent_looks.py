@@ -49,6 +49,7 @@ def look(
     o = Observation(
         node="gpu-1",
         now=more.pop("now", 1000.0),
+        clock=more.pop("clock", 1000.0),
         boot=more.pop("boot", "boot-1"),
         marks=marks,
         settings=settings,

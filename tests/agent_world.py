@@ -54,7 +54,7 @@ class World:
             uses=self.uses,
             unschedulable=self.marks.unschedulable,
             durable=self.durable,
-            now=self.now,
+            clock=self.now,
             boot=f"boot-{self.boot}",
             services=tuple(self.services) if self.settings.stop_host_clients else (),
             marks=self.marks,
@@ -136,10 +136,10 @@ class World:
             case steps.Evict():
                 gone = set(step.pods)
                 self.uses = tuple(u for u in self.uses if (u.namespace, u.pod) not in gone)
-                return replace(m, waiting_since=m.waiting_since or o.now)
+                return replace(m, waiting_since=m.waiting_since or o.clock)
             case steps.Reboot():
                 self.write()
-                self.durable = replace(self.durable, reboot=RebootMark(o.digest, o.boot, o.now))
+                self.durable = replace(self.durable, reboot=RebootMark(o.digest, o.boot, o.clock))
                 self.tell(step.status)
                 self.boot += 1
                 self.rebooted()
@@ -165,7 +165,7 @@ class World:
             self.trace.append(step)
             if isinstance(step, steps.Rest):
                 if step.waiting:
-                    return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
+                    return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
                 return m
             wrong = self.fail(step)
             if wrong is not None:

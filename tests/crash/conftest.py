@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import pytest
 from aliquot.backends.sim.library import compiler
 from aliquot.errors import AliquotError
 from crash.bench import Bench
+from crash.tripwire import build
 
 
 @pytest.fixture(scope="session")
@@ -25,11 +25,7 @@ def gcc() -> str:
 @pytest.fixture(scope="session")
 def trip(gcc: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tripwire library."""
-    target = tmp_path_factory.mktemp("trip") / "trip.so"
-    source = Path(__file__).with_name("trip.c")
-    flags = ["-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread"]
-    subprocess.run([gcc, *flags, "-o", str(target), str(source), "-ldl"], check=True)
-    return str(target)
+    return build(tmp_path_factory.mktemp("trip"), gcc)
 
 
 @pytest.fixture

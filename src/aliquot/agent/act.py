@@ -76,7 +76,7 @@ class Actor:
             case steps.Apply():
                 return await self._apply(step, o, m)
             case steps.Reboot():
-                await self._reboot(step, o)
+                return await self._reboot(step, o, m)
             case steps.Publish():
                 return msgspec.structs.replace(m, published=await self.publisher.publish(o))
             case steps.StartServices():
@@ -95,7 +95,7 @@ class Actor:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
             await self.publisher.withhold(in_the_way(o))
-            return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
+            return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
         await self.publisher.release()
         return m
 
@@ -218,17 +218,22 @@ class Actor:
         self.record.write(msgspec.structs.replace(self.record.value, stopped=None))
         return m
 
-    async def _reboot(self, step: steps.Reboot, o: Observation) -> None:
-        self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.now)))
+    async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:
+        self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.clock)))
         await self._tell(step.status, o)
-        await self.machine.reboot()
+        try:
+            await self.machine.reboot()
+        except AliquotError as error:
+            self.record.write(msgspec.structs.replace(self.record.value, reboot=None))
+            return self.failed(trouble_of(error, "RebootRefused"), o, m)
+        return msgspec.structs.replace(m, rebooting=o.boot)
 
     # -- holders and GPUs
 
     async def _evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
         assert o.plan is not None
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.now)
+        m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
         await self.publisher.withhold(in_the_way(o))
         bound = Bound(float(o.holding.timeout_s), superseded=self.superseded)
         evicted = await drain.evict(self.corner.api, step.pods, bound, node=self.corner.name, force=step.force)
@@ -303,5 +308,5 @@ class Actor:
         pause = min(o.settings.retry_first_s * 2 ** (failures - 1), o.settings.retry_longest_s)
         log.error("%s: next attempt in %d s", trouble.reason, pause)
         return msgspec.structs.replace(
-            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=o.now + pause, waiting_since=0.0
+            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=o.clock + pause, waiting_since=0.0
         )

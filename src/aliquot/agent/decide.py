@@ -53,7 +53,7 @@ def decide(o: Observation, m: Memory) -> Step:
     trouble = o.trouble or (o.wish.trouble if o.wish else None)
     if trouble is not None:
         return _fail(o, m, trouble)
-    if m.failed is not None and m.attempt == o.attempt and o.now < m.retry_at:
+    if m.failed is not None and m.attempt == o.attempt and o.clock < m.retry_at:
         return _fail(o, m, m.failed)
     plan = o.plan
     assert plan is not None, "a wish without trouble has a plan"
@@ -110,7 +110,7 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
         return Restore(status)
     if _untold(o, status):
         return Tell(status)
-    wait = m.retry_at - o.now if m.failed is not None and m.attempt == o.attempt else o.settings.check_s
+    wait = m.retry_at - o.clock if m.failed is not None and m.attempt == o.attempt else o.settings.check_s
     return Rest(max(1.0, min(wait, o.settings.check_s)), f"failed: {trouble.message}")
 
 
@@ -142,7 +142,7 @@ def _success(o: Observation, m: Memory) -> Status:
 
 def _owed(o: Observation, m: Memory) -> bool:
     """True if services of the host are to be started again, and it is time to try."""
-    resting = m.failed is not None and m.failed.reason == OWED and o.now < m.retry_at
+    resting = m.failed is not None and m.failed.reason == OWED and o.clock < m.retry_at
     return o.durable.stopped is not None and not resting
 
 
@@ -212,7 +212,7 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
     if holding.policy == "refuse":
         step = f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=drain"
         return _fail(o, m, Trouble("Held", message, rest, step))
-    waited = o.now - m.waiting_since if m.waiting_since else 0.0
+    waited = o.clock - m.waiting_since if m.waiting_since else 0.0
     if m.waiting_since and waited >= holding.timeout_s:
         text = f"{message}; they did not leave within {holding.timeout_s} s"
         return _fail(o, m, Trouble("HeldTimeout", text, rest, phrases.look(plan)))
@@ -231,14 +231,17 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
 
 
 def _reboot(o: Observation, m: Memory, plan: Plan) -> Step:
-    """The mode change waits for a reboot, and nothing else is left to do."""
+    """The mode change waits for a reboot, and nothing else is left to do. An order that another process recorded in
+    this boot is given again: it may have been killed before it gave it.
+    """
     gpus = ", ".join(plan.reboots)
     mark = o.durable.reboot
-    if mark is not None and mark.digest == o.digest:
-        if mark.boot != o.boot:
-            text = f"the machine was rebooted for GPU {gpus}, and the MIG mode still did not change"
-            return _fail(o, m, Trouble("RebootDidNotHelp", text, (), "nvidia-smi -q -d MIG on the node"))
-        if o.now - mark.at > REBOOT_PATIENCE_S:
+    asked = mark is not None and mark.digest == o.digest
+    if mark is not None and asked and mark.boot != o.boot:
+        text = f"the machine was rebooted for GPU {gpus}, and the MIG mode still did not change"
+        return _fail(o, m, Trouble("RebootDidNotHelp", text, (), "nvidia-smi -q -d MIG on the node"))
+    if mark is not None and asked and m.rebooting == o.boot:
+        if o.clock - mark.at > REBOOT_PATIENCE_S:
             text = f"the machine did not reboot within {REBOOT_PATIENCE_S / 60:.0f} minutes of being asked"
             return _fail(o, m, Trouble("RebootRefused", text, (), "reboot the node by hand"))
         status = _stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}"))

@@ -16,7 +16,7 @@ from aliquot.model.plan import Plan
 
 
 class RebootMark(msgspec.Struct, frozen=True):
-    """That we asked for a reboot: for which wish, in which boot, when (wall time)."""
+    """That we asked for a reboot: for which wish, in which boot, when (``Observation.clock`` of that boot)."""
 
     digest: str
     boot: str
@@ -36,11 +36,13 @@ class Observation(msgspec.Struct, frozen=True):
     """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read.
     ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
     ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
-    ``unhealthy`` are the UUIDs of devices that nobody should be given.
+    ``unhealthy`` are the UUIDs of devices that nobody should be given. ``now`` is wall time, for people alone: it may
+    jump. What waits counts on ``clock``, seconds since the machine's boot.
     """
 
     node: str
     now: float
+    clock: float
     boot: str
     marks: Marks
     settings: Settings
@@ -77,9 +79,10 @@ class Memory(msgspec.Struct, frozen=True):
     """What this process remembers between looks. Losing it costs time, never safety.
 
     ``failed`` is the trouble of the last attempt at ``attempt``, ``failures`` how many in a row, ``retry_at`` when the
-    next may start. ``cleared`` says that the paused operands' pods were seen gone and ``silenced`` that host services
-    are stopped, both for the pause that is on. ``published`` is what the labels, plugins and CDI follow.
-    ``waiting_since`` is when holders were first found in the way. ``did`` is the sentence of the last change.
+    next may start (``Observation.clock``). ``cleared`` says that the paused operands' pods were seen gone and
+    ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
+    plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
+    sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
     """
 
     attempt: str = ""
@@ -93,3 +96,4 @@ class Memory(msgspec.Struct, frozen=True):
     no_reset: str = ""
     did: str = ""
     did_for: str = ""
+    rebooting: str = ""

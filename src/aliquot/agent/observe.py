@@ -58,6 +58,7 @@ class Observer:
         o = Observation(
             node=self._corner.name,
             now=time.time(),
+            clock=time.clock_gettime(time.CLOCK_BOOTTIME),
             boot=await self._boot(),
             marks=marks,
             settings=settings,

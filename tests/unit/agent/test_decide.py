@@ -156,7 +156,7 @@ class TestHolders:
         rest = decide(o, published(o))
         assert isinstance(rest, steps.Rest)
         assert rest.waiting
-        late = decide(o, published(o, waiting_since=o.now - 61))
+        late = decide(o, published(o, waiting_since=o.clock - 61))
         assert isinstance(late, steps.Tell)
         assert late.status.reason == "HeldTimeout"
 
@@ -216,11 +216,11 @@ def test_a_layout_that_the_strategy_cannot_offer_is_refused_with_the_patch() -> 
 
 def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
     o = look("all-1g.5gb")
-    m = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.now + 30)
+    m = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
     step = decide(o, m)
     assert isinstance(step, steps.Tell)
     assert step.status.reason == "ApplyFailed"
-    later = msgspec.structs.replace(o, now=o.now + 31)
+    later = msgspec.structs.replace(o, clock=o.clock + 31)
     assert isinstance(decide(later, m), steps.Pause)
     other = look("all-3g.20gb")
     assert isinstance(decide(other, m), steps.Pause)
@@ -244,16 +244,40 @@ class TestReboot:
         settings = Settings(strategy="mixed", with_reboot=True)
         o = look("all-1g.5gb", self.passed_through(), settings=settings)
         assert isinstance(decide(o, published(o)), steps.Reboot)
-        mark = Durable(reboot=RebootMark(o.digest, "boot-0", o.now - 100))
+        mark = Durable(reboot=RebootMark(o.digest, "boot-0", o.clock - 100))
         again = msgspec.structs.replace(o, durable=mark)
         step = decide(again, published(again))
         assert isinstance(step, steps.Tell)
         assert step.status.reason == "RebootDidNotHelp"
-        mark = Durable(reboot=RebootMark(o.digest, o.boot, o.now - REBOOT_PATIENCE_S - 1))
+        mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - REBOOT_PATIENCE_S - 1))
         refused = msgspec.structs.replace(o, durable=mark)
-        step = decide(refused, published(refused))
+        step = decide(refused, published(refused, rebooting=o.boot))
         assert isinstance(step, steps.Tell)
         assert step.status.reason == "RebootRefused"
+
+    def test_an_order_of_a_dead_agent_is_given_again(self) -> None:
+        """It was recorded before it was given, so whether it was given is not known."""
+        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5))
+        found = msgspec.structs.replace(o, durable=mark)
+        assert isinstance(decide(found, published(found)), steps.Reboot)
+        step = decide(found, published(found, rebooting=o.boot))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "Rebooting"
+
+    def test_the_clock_on_the_wall_may_jump(self) -> None:
+        """Nothing that waits is cut short or drawn out by it."""
+        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        marked = msgspec.structs.replace(o, durable=Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5)))
+        failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), retry_at=o.clock + 5)
+        for wall in (0.0, o.now - 86400, o.now + 86400):
+            jumped = msgspec.structs.replace(marked, now=wall)
+            told = decide(jumped, published(jumped, rebooting=o.boot))
+            assert isinstance(told, steps.Tell)
+            assert told.status.reason == "Rebooting"
+            resting = decide(msgspec.structs.replace(o, now=wall), failed)
+            assert isinstance(resting, steps.Tell)
+            assert resting.status.reason == "ApplyFailed"
 
 
 def test_drift_is_healed_or_told() -> None:
@@ -348,11 +372,11 @@ def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
     inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
     o = look("all-1g.5gb", inventory, durable=owed)
     assert isinstance(decide(o, published(o)), steps.StartServices)
-    m = published(o, attempt=o.attempt, failed=Trouble(OWED, "dcgm does not start"), failures=1, retry_at=o.now + 5)
+    m = published(o, attempt=o.attempt, failed=Trouble(OWED, "dcgm does not start"), failures=1, retry_at=o.clock + 5)
     told = decide(o, m)
     assert isinstance(told, steps.Tell)
     assert (told.status.state, told.status.reason) == ("failed", OWED)
-    later = msgspec.structs.replace(o, now=o.now + 6)
+    later = msgspec.structs.replace(o, clock=o.clock + 6)
     assert isinstance(decide(later, m), steps.StartServices)
     gone = look(None, inventory, durable=owed)
     assert isinstance(decide(gone, published(gone)), steps.StartServices)

@@ -1,0 +1,16 @@
+"""Building the tripwire: ``trip.c`` says what it does."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+FLAGS = ("-std=gnu11", "-O1", "-Wall", "-Werror", "-fPIC", "-shared", "-pthread")
+
+
+def build(folder: Path, gcc: str) -> str:
+    """The path of the library, for LD_PRELOAD."""
+    target = folder / "trip.so"
+    source = Path(__file__).with_name("trip.c")
+    subprocess.run([gcc, *FLAGS, "-o", str(target), str(source), "-ldl"], check=True)
+    return str(target)
