@@ -207,7 +207,7 @@ class Cluster(ABC):
 
     @abstractmethod
     def expire(self) -> None:
-        """Forget the history, so that a watch from before gets 410."""
+        """Forget the history, so that a watch from before gets 410. Open watches end."""
 
     @abstractmethod
     def close(self) -> None:
@@ -242,6 +242,7 @@ class StandinCluster(Cluster):
 
     def expire(self) -> None:
         self.standin.store.expire()
+        self.standin.control.drop()
 
     def close(self) -> None:
         self.standin.close()

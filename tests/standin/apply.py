@@ -31,8 +31,10 @@ def apply(
     added, modified, removed = (managed.stripped(part) for part in fieldsets.changes(node, live, merged))
     conflicts = {o: c.fields & (modified | added) for o, c in claims.items() if o != owner}
     conflicts = {o: fields for o, fields in conflicts.items() if fields}
-    if conflicts and not force:
-        raise _conflict(conflicts)
+    allowed = _from_client_side(node, live, owner)
+    disputed = {o: fields - allowed for o, fields in conflicts.items() if fields - allowed}
+    if disputed and not force:
+        raise _conflict(disputed)
     result: Claims = {}
     for other, claim in claims.items():
         if other != owner:
@@ -41,7 +43,23 @@ def apply(
     same = owner in claims and before == wanted and not (added or modified or removed)
     result[owner] = Claim(wanted, claims[owner].time if same else managed.now())
     managed.write(merged, result)
+    if owner.manager == "kubectl" and _LAST in (live["metadata"].get("annotations") or {}):
+        annotations = {**merged["metadata"]["annotations"], _LAST: msgspec.json.encode(stated).decode()}
+        merged["metadata"] = {**merged["metadata"], "annotations": annotations}
     return merged
+
+
+_LAST = "kubectl.kubernetes.io/last-applied-configuration"
+
+
+def _from_client_side(node: JSON, live: JSON, owner: Owner) -> Fields:
+    """What ``kubectl apply`` stated last and still is so: with ``--server-side`` it takes that over."""
+    text = (live["metadata"].get("annotations") or {}).get(_LAST)
+    if owner.manager != "kubectl" or not text:
+        return frozenset()
+    last = msgspec.json.decode(text)
+    modified = fieldsets.changes(node, last, live)[1]
+    return fieldsets.of(node, last) - modified
 
 
 def _before_first(node: JSON, blank: JSON, live: JSON, owner: Owner, without: tuple[str, ...]) -> Claims:

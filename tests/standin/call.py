@@ -7,6 +7,7 @@ from typing import Any
 
 import msgspec
 
+from standin import protobuf
 from standin.answers import Refusal, bad_request, unsupported_media
 from standin.kinds import Kind
 
@@ -74,6 +75,8 @@ class Call(msgspec.Struct, frozen=True):
             Refusal: 400 or 415
         """
         media = self.content_type.partition(";")[0].strip()
+        if media == protobuf.MEDIA:
+            return protobuf.decode(self.body)
         if media in ("application/yaml", "application/apply-patch+yaml"):
             return _yaml(self.body, self.kind.kind)
         if media not in ("application/json", "", "*/*") and not media.endswith("-patch+json"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ssl
 import time
+import traceback
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -96,6 +97,10 @@ class Handler(BaseHTTPRequestHandler):
             return
         except Refusal as refusal:
             self._send(refused(refusal))
+            return
+        except Exception as error:  # noqa: BLE001  a fault of the stand-in: the client must hear of it, and the test's log
+            traceback.print_exc()
+            self._send(refused(Refusal(500, "InternalError", f"the stand-in failed: {error!r}")))
             return
         standin.control.gate(msgspec.structs.replace(asked, when="after"))
         if answer.lines is None:

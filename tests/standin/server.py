@@ -17,6 +17,7 @@ from standin import crds, discovery, openapi, rbac, render, reviews
 from standin.admission import Admission
 from standin.answers import Refusal, forbidden, method_not_allowed, no_such_path, no_such_resource
 from standin.call import Call, Caller
+from standin.callers import impersonated
 from standin.certificates import certificate
 from standin.control import Control
 from standin.handler import Handler
@@ -150,7 +151,7 @@ class Standin:
         Raises:
             Refusal: whatever the server says no with
         """
-        caller = self.tokens.caller(headers.get("authorization"))
+        caller = impersonated(self.store, self.tokens.caller(headers.get("authorization")), headers)
         asked = query(parameters)
         found = route(method, path, asked)
         if found is None:

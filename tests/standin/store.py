@@ -40,6 +40,8 @@ class Store:
         self.revision = 1
         self.oldest = 0
         """Watches may start from this revision or a later one."""
+        self.complete_from = 0
+        """Watches that have seen this revision have missed nothing: they may go on."""
         self._buckets: dict[str, dict[Key, JSON]] = {}
         self._history: deque[Event] = deque()
 
@@ -80,7 +82,7 @@ class Store:
     def _record(self, event: Event) -> None:
         self._history.append(event)
         while len(self._history) > KEPT:
-            self.oldest = self._history.popleft().revision
+            self.oldest = self.complete_from = self._history.popleft().revision
         self.changed.notify_all()
 
     def since(self, bucket: str, revision: int) -> Iterator[Event]:
@@ -95,8 +97,9 @@ class Store:
         return reversed(found)
 
     def expire(self) -> None:
-        """Forget the history: a watch from any earlier version gets 410."""
+        """Forget the history: a new watch from any earlier version gets 410. Those that are open go on."""
         with self.changed:
+            self.complete_from = self.revision
             self.revision += 1
             self._history.clear()
             self.oldest = self.revision

@@ -64,7 +64,7 @@ class Watch:
             with self._store.changed:
                 if self._store.revision <= at:
                     self._store.changed.wait(_STEP_S)
-                gone = at < self._store.oldest
+                gone = at < self._store.complete_from
                 found = list(self._store.since(self._call.kind.bucket, at))
                 now = self._store.revision
             if gone:

@@ -89,7 +89,7 @@ class Webhooks:
         """The hook's response; None where it failed and that is to be ignored.
 
         Raises:
-            Refusal: it said no (403 unless it names a code), or it failed (500)
+            Refusal: it said no (400 unless it names a larger code), or it failed (500)
         """
         asked = matching.request(call, str(uuid.uuid4()), clone(value) if value else None, clone(old) if old else None)
         variables = {"object": value, "oldObject": old, "request": asked}
@@ -142,5 +142,4 @@ def _denied(name: str, status: JSON) -> Refusal:
         text += f": {status.get('message') or status['reason']}"
     else:
         text += " without explanation"
-    code = int(status.get("code") or 403)
-    return Refusal(code, status.get("reason") or ("Forbidden" if code == 403 else ""), text)
+    return Refusal(max(int(status.get("code") or 0), 400), status.get("reason") or "", text)
