@@ -20,8 +20,8 @@ class Probes:
         self._server: asyncio.Server | None = None
 
     async def start(self, host: str, port: int) -> int:
-        """The port that is listened on (``port`` 0 takes a free one). Raises OSError."""
-        self._server = await asyncio.start_server(self._serve, host, port)
+        """The port that is listened on (``port`` 0 takes a free one, of loopback). Raises OSError."""
+        self._server = await asyncio.start_server(self._serve, host if port else "127.0.0.1", port)
         return int(self._server.sockets[0].getsockname()[1])
 
     async def close(self) -> None:

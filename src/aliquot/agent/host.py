@@ -5,10 +5,9 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from aliquot.agent.hardware import Hardware
 from aliquot.agent.log import log
 from aliquot.backends import reboot as program
-from aliquot.backends.connect import Connection, SimHost
+from aliquot.backends.connect import SimHost
 from aliquot.integrations.systemd import power
 from aliquot.integrations.systemd.errors import NoSystemdError
 from aliquot.integrations.systemd.services import Services
@@ -16,9 +15,9 @@ from aliquot.integrations.systemd.units import StoppedServices
 
 
 class HostMachine:
-    """``root`` is where the host's root directory is mounted; ``simulated`` the hardware of a simulated node."""
+    """``root`` is where the host's root directory is mounted; ``simulated`` the machine around a simulated node."""
 
-    def __init__(self, root: str, simulated: Hardware | None) -> None:
+    def __init__(self, root: str, simulated: SimHost | None) -> None:
         self._root = root or "/"
         self._simulated = simulated
 
@@ -37,7 +36,7 @@ class HostMachine:
     async def reboot(self) -> None:
         """Returns when the order is given. Raises AliquotError where it is refused."""
         if self._simulated is not None:
-            await self._simulated.call(_reboot)
+            await asyncio.to_thread(self._simulated.reboot)
             return
         try:
             who = await power.reboot(self._root)
@@ -45,8 +44,3 @@ class HostMachine:
             log.info("%s: by the host's own program, then", error.brief)
             who = await asyncio.to_thread(program.reboot, self._root)
         log.info("%s takes the host down", who)
-
-
-def _reboot(connection: Connection) -> None:
-    assert isinstance(connection.host, SimHost)
-    connection.host.reboot()

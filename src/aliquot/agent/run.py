@@ -27,7 +27,7 @@ from aliquot.agent.publish import Publisher
 from aliquot.agent.settings import Place
 from aliquot.agent.tally import CONTENT_TYPE, Tally
 from aliquot.backends import xids
-from aliquot.backends.connect import Connection, connect
+from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import AliquotError
 from aliquot.integrations import cdi
 from aliquot.integrations.kubernetes.api.client import Api
@@ -77,6 +77,7 @@ class Agent:
         self.hardware = Hardware(self._connect, wanted)
         self.corner = Corner(self.api, place.node, self.api.namespace, self._wake)
         self.loop: Loop | None = None
+        self.simulated = simulated_host(options.node) if options.node is not None else None
         self.offering = _offering(options)
         self.remarks = remarks
         self.driver = driver.Driver()
@@ -122,7 +123,7 @@ class Agent:
 
     async def _assemble(self) -> Loop:
         o = self.options
-        record = Record(await self._directory())
+        record = Record(self._directory())
         uses = _uses(o)
         observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
         publisher = Publisher(
@@ -134,25 +135,21 @@ class Agent:
             uses=uses,
             owner=await self._owner(),
         )
-        machine = HostMachine(o.host_root, self.hardware if o.node is not None else None)
+        machine = HostMachine(o.host_root, self.simulated)
         actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally)
         return Loop(self.corner, observer, actor, self.tally)
 
-    async def _directory(self) -> str:
+    def _directory(self) -> str:
         """Where the agent's record lies. A machine without a driver has one too."""
-        from aliquot.backends.paths import node_directories
+        from aliquot.backends.paths import node_directories, state_dir
+        from aliquot.backends.sim import control
 
-        if self.options.node is None:
-            return node_directories()[1]
-        return await self.hardware.call(lambda connection: connection.directory)
+        return node_directories()[1] if self.options.node is None else control.folder(state_dir(), self.options.node)
 
     async def _boot(self) -> str:
-        from aliquot.backends.connect import SimHost
         from aliquot.backends.journal import boot_id
 
-        if self.options.node is None:
-            return boot_id()
-        return await self.hardware.call(lambda c: c.host.boot() if isinstance(c.host, SimHost) else c.journal.boot)
+        return boot_id() if self.simulated is None else await asyncio.to_thread(self.simulated.boot)
 
     def _cdi(self) -> Callable[[Inventory], str]:
         o = self.options

@@ -145,6 +145,13 @@ def connect(
     return Connection(node, _backend(base, node, sim, say), (folder, folder), sim)
 
 
+def simulated_host(node: str) -> SimHost:
+    """The machine around a simulated node, without opening its GPUs. Raises UsageError for a node that is not there."""
+    from aliquot.backends.sim.control import Node
+
+    return SimHost(Node(paths.state_dir(), node))
+
+
 def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> AnyBackend:
     from aliquot.backends.sim import control
 
