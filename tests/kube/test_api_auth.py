@@ -259,14 +259,15 @@ def test_a_plugin_may_give_a_client_certificate(tmp_path: Path, authority: Autho
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("inline", [False, True], ids=["files", "data"])
-def test_a_client_certificate_from_the_kubeconfig(tmp_path: Path, authority: Authority, inline: bool) -> None:
+@pytest.mark.parametrize("how", ["files", "data", "data wins"])
+def test_a_client_certificate_from_the_kubeconfig(tmp_path: Path, authority: Authority, how: str) -> None:
     certificate, key = authority.issue("me")
 
     def given(name: str, path: Path) -> dict[str, str]:
-        if inline:
-            return {f"{name}-data": base64.b64encode(path.read_bytes()).decode()}
-        return {name: f"pki/{path.name}"}
+        if how == "files":
+            return {name: f"pki/{path.name}"}
+        inline = {f"{name}-data": base64.b64encode(path.read_bytes()).decode()}
+        return inline | {name: "pki/absent"} if how == "data wins" else inline
 
     async def main() -> None:
         user = given("client-certificate", certificate) | given("client-key", key)

@@ -46,8 +46,8 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
     access = from_files([write(tmp_path, "k", ONE)])
     assert (access.server, access.namespace, access.server_name) == ("https://one:6443", "ns", "kube")
     assert access.proxy == "http://p:1"
-    assert access.cluster.certificate_auth == str(tmp_path / "pki/ca.crt")
-    assert (access.user.client_cert, access.user.client_key) == (str(tmp_path / "me.crt"), "/abs/me.key")
+    assert access.cluster.certificate_authority == str(tmp_path / "pki/ca.crt")
+    assert (access.user.client_certificate, access.user.client_key) == (str(tmp_path / "me.crt"), "/abs/me.key")
     assert access.act_as == (("Impersonate-User", "other"), ("Impersonate-Group", "g"), ("Impersonate-Group", "h"))
     assert access.plugin is None
 
@@ -55,7 +55,7 @@ def test_a_file_with_everything(tmp_path: Path) -> None:
 def test_of_several_files_the_first_word_counts_and_paths_stay_with_their_file(tmp_path: Path) -> None:
     one, two = write(tmp_path, "x/one", ONE), write(tmp_path, "y/two", TWO)
     first = find(None, {"KUBECONFIG": f"{one}:{tmp_path}/absent:{two}"}, "/nowhere")
-    assert (first.server, first.cluster.certificate_auth) == ("https://one:6443", str(tmp_path / "x/pki/ca.crt"))
+    assert (first.server, first.cluster.certificate_authority) == ("https://one:6443", str(tmp_path / "x/pki/ca.crt"))
     second = find(None, {"KUBECONFIG": f"{two}{os.pathsep}{one}"}, "/nowhere")
     assert (second.server, second.namespace) == ("https://two", "default")
     assert second.plugin is not None
@@ -71,7 +71,7 @@ def test_a_pod_uses_its_service_account(tmp_path: Path) -> None:
     access = find(None, env, account)
     assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "gpu-operator")
     assert access.user.token_file == f"{account}/token"
-    assert access.cluster.certificate_auth == f"{account}/ca.crt"
+    assert access.cluster.certificate_authority == f"{account}/ca.crt"
     assert find(None, {**env, "KUBERNETES_SERVICE_HOST": "10.96.0.1"}, account).server == "https://10.96.0.1:6443"
     assert find(home, env, account).server == "https://one:6443"  # what was named wins
     assert find(None, {"HOME": str(tmp_path)}, account).server == "https://one:6443"  # no pod
@@ -91,9 +91,9 @@ def test_nothing_says_where(tmp_path: Path) -> None:
         ("- a", "it holds no mapping"),
         ("a: [", "is no usable kubeconfig"),
         ("\x00", "is no usable kubeconfig"),
-        ("clusters: []", "No current context set"),
-        ("current-context: x", "Context 'x' not found"),
-        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "there is no entry 'y'"),
+        ("clusters: []", "no current-context is set"),
+        ("current-context: x", "there is no context 'x'"),
+        ("current-context: x\ncontexts: [{name: x, context: {cluster: y}}]", "there is no cluster 'y'"),
         ("current-context: x\ncontexts: [{name: x, context: {}}]", "cluster"),
         ("clusters: [{cluster: {}}]", "an entry of clusters has no name"),
         (ONE.replace("https://one:6443/", "one").replace('"one"', "7"), "Expected `str`, got `int`"),

@@ -190,14 +190,14 @@ class Plugin:
 def _cluster_info(access: Access) -> dict[str, object]:
     """The ``spec.cluster`` of an ExecCredential."""
     cluster = access.cluster
-    authority = cluster.certificate_auth_data
-    if not authority and cluster.certificate_auth:
-        with open(cluster.certificate_auth, "rb") as file:
+    authority = cluster.certificate_authority_data
+    if not authority and cluster.certificate_authority:
+        with open(cluster.certificate_authority, "rb") as file:
             authority = base64.b64encode(file.read()).decode()
     info = {
         "server": access.server,
         "tls-server-name": access.server_name,
-        "insecure-skip-tls-verify": cluster.insecure,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
         "certificate-authority-data": authority,
         "proxy-url": access.proxy,
     }

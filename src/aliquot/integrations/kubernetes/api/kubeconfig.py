@@ -1,7 +1,5 @@
 """Which API server, and as whom: an explicit file, else the pod's service account, else KUBECONFIG or ~/.kube/config.
 
-The client library reads one file and knows neither several files in KUBECONFIG, nor ``proxy-url``, ``tls-server-name``,
-impersonation or exec plugins of ``client.authentication.k8s.io/v1``: those are read here, the rest is the library's.
 Rules (who wins, what a path is relative to): Kubernetes' "Organizing Cluster Access Using kubeconfig Files".
 """
 
@@ -13,13 +11,11 @@ from typing import Any
 
 import msgspec
 import yaml
-from lightkube.config.kubeconfig import SERVICE_ACCOUNT, KubeConfig, SingleConfig
-from lightkube.config.models import Cluster, User
-from lightkube.core.exceptions import ConfigError as LibraryError
 
 from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.api.errors import ApiError
 
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
 
 
@@ -40,11 +36,41 @@ class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
     provide_cluster_info: bool = False
 
 
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where the API server is and who vouches for it. ``_data`` is base64 of PEM; it wins over the file."""
+
+    server: str = "http://localhost:8080"
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool = False
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    """What the kubeconfig itself proves us with."""
+
+    username: str | None = None
+    password: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str
+    user: str | None = None
+    namespace: str | None = None
+
+
 class Access(msgspec.Struct, frozen=True):
     """Everything that is needed to open a connection. ``source`` is the file that said so."""
 
     source: str
-    config: SingleConfig
+    cluster: Cluster
+    user: User = User()
+    namespace: str = "default"
     plugin: ExecPlugin | None = None
     proxy: str = ""
     server_name: str = ""
@@ -52,19 +78,7 @@ class Access(msgspec.Struct, frozen=True):
 
     @property
     def server(self) -> str:
-        return self.config.cluster.server.rstrip("/")
-
-    @property
-    def user(self) -> User:
-        return self.config.user or User()
-
-    @property
-    def cluster(self) -> Cluster:
-        return self.config.cluster
-
-    @property
-    def namespace(self) -> str:
-        return self.config.namespace.strip() or "default"
+        return self.cluster.server.rstrip("/")
 
 
 def find(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT) -> Access:
@@ -97,34 +111,38 @@ def from_files(paths: list[str]) -> Access:
                 merged.setdefault(key, value)
     try:
         return _access(merged, os.pathsep.join(paths))
-    except LibraryError as error:
-        raise _wrong(paths, str(error)) from error
-    except KeyError as error:
-        raise _wrong(paths, f"there is no entry {error}") from error
     except (TypeError, ValueError) as error:
         raise _wrong(paths, str(error)) from error
 
 
 def _access(merged: dict[str, Any], source: str) -> Access:
-    merged.setdefault("clusters", [])
-    merged.setdefault("contexts", [])
-    config = KubeConfig.from_dict(merged, fname="/").get()
-    if config is None:
-        raise KeyError("current-context")
-    cluster = _entry(merged, "clusters", "cluster", config.context.cluster)
-    user = _entry(merged, "users", "user", config.context.user or "")
+    current = merged.get("current-context")
+    if not current:
+        raise ValueError("no current-context is set")
+    context = msgspec.convert(_entry(merged, "context", current), _Context)
+    cluster = _entry(merged, "cluster", context.cluster)
+    user = _entry(merged, "user", context.user) if context.user else {}
     if user.get("auth-provider"):
         raise ValueError("auth-provider was removed from Kubernetes in 1.26: use an exec plugin")
-    plugin = msgspec.convert(user["exec"], ExecPlugin) if user.get("exec") else None
     act_as = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
     act_as += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
     return Access(
-        source, config, plugin, cluster.get("proxy-url") or "", cluster.get("tls-server-name") or "", tuple(act_as)
+        source,
+        msgspec.convert(cluster, Cluster),
+        msgspec.convert(user, User),
+        (context.namespace or "").strip() or "default",
+        plugin=msgspec.convert(user["exec"], ExecPlugin) if user.get("exec") else None,
+        proxy=cluster.get("proxy-url") or "",
+        server_name=cluster.get("tls-server-name") or "",
+        act_as=tuple(act_as),
     )
 
 
-def _entry(merged: dict[str, Any], many: str, one: str, name: str) -> dict[str, Any]:
-    return next((entry.get(one) or {} for entry in merged.get(many) or () if entry["name"] == name), {})
+def _entry(merged: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] | None = next((e[kind] for e in merged.get(f"{kind}s") or () if e["name"] == name), None)
+    if found is None:
+        raise ValueError(f"there is no {kind} {name!r}")
+    return found
 
 
 def _read(path: str) -> dict[str, Any]:
@@ -168,16 +186,9 @@ def _in_cluster(env: Mapping[str, str], account: str) -> Access:
             namespace = file.read().strip()
     except OSError:
         namespace = "default"
-    config = KubeConfig.from_one(
-        cluster=Cluster(
-            server=f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}",
-            certificate_auth=os.path.join(account, "ca.crt"),
-        ),
-        user=User(token_file=os.path.join(account, "token")),
-        namespace=namespace,
-    ).get()
-    assert config is not None  # from_one names its own context
-    return Access(account, config)
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = Cluster(server, certificate_authority=os.path.join(account, "ca.crt"))
+    return Access(account, cluster, User(token_file=os.path.join(account, "token")), namespace or "default")
 
 
 def _wrong(paths: list[str], why: str) -> ConfigError:

@@ -1,6 +1,6 @@
 """Bytes to the API server and back: the one module that holds the HTTP library.
 
-TLS comes from the client library's reading of the kubeconfig. Added here: a bound for everything, TCP keep-alive (a
+What it adds to the library: a bound for everything, TCP keep-alive (a
 watch only listens, so a peer that vanished is noticed by nothing else), a second try after a 401 with fresh
 credentials, certificates that are renewed on disk or by a plugin, and proxies as Go programs choose them.
 """
@@ -12,21 +12,19 @@ import base64
 import os
 import socket
 import ssl
+import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
 
 import httpx2
 import msgspec
-from lightkube.config.client_adapter import verify_cluster
-from lightkube.config.models import User
-from lightkube.core.exceptions import ConfigError as LibraryError
 
 from aliquot import __version__
 from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.api.credentials import Credentials, credentials
 from aliquot.integrations.kubernetes.api.errors import Request, away
-from aliquot.integrations.kubernetes.api.kubeconfig import Access
+from aliquot.integrations.kubernetes.api.kubeconfig import Access, Cluster, User
 from aliquot.integrations.kubernetes.api.proxies import proxy_for
 
 USER_AGENT = f"aliquot/{__version__}"
@@ -130,7 +128,7 @@ class Transport:
         self._closed = False
         try:
             self._client = _Client(access, None)
-        except (OSError, ValueError, ImportError, httpx2.InvalidURL, LibraryError) as error:
+        except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise ConfigError(
                 f"{access.source} does not lead to an API server: {_why(error)}",
                 next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
@@ -219,17 +217,41 @@ class Transport:
 
 
 def _tls(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
-    user = access.user
+    """``certificate``: a client certificate and its key in PEM that win over the kubeconfig's."""
+    user, context = access.user, _trust(access.cluster)
     if certificate is not None:
         chain, key = (base64.b64encode(pem.encode()).decode() for pem in certificate)
-        user = User(client_cert_data=chain, client_key_data=key)
-    config = access.config
-    return verify_cluster(access.cluster, user, config.abs_file, trust_env=False)
+        user = User(client_certificate_data=chain, client_key_data=key)
+    if user.client_certificate_data or user.client_certificate:
+        with ExitStack() as stack:
+            chain_file = _as_file(stack, user.client_certificate_data, user.client_certificate)
+            key_file = _as_file(stack, user.client_key_data, user.client_key)
+            context.load_cert_chain(chain_file or "", key_file)
+    return context
+
+
+def _trust(cluster: Cluster) -> ssl.SSLContext:
+    """Whose word is taken for the server being the right one."""
+    if cluster.certificate_authority_data:
+        return ssl.create_default_context(cadata=base64.b64decode(cluster.certificate_authority_data).decode())
+    if cluster.certificate_authority:
+        return ssl.create_default_context(cafile=cluster.certificate_authority)
+    return httpx2.create_ssl_context(verify=not cluster.insecure_skip_tls_verify, trust_env=False)
+
+
+def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None:
+    """OpenSSL reads a certificate and its key from files only."""
+    if not data:
+        return path
+    file = stack.enter_context(tempfile.NamedTemporaryFile())
+    file.write(base64.b64decode(data))
+    file.flush()
+    return file.name
 
 
 def _stamps(access: Access) -> tuple[tuple[int, int, int] | None, ...]:
     """What the certificate files on disk look like: a change means that somebody renewed them."""
-    paths = (access.cluster.certificate_auth, access.user.client_cert, access.user.client_key)
+    paths = (access.cluster.certificate_authority, access.user.client_certificate, access.user.client_key)
     return tuple(_stamp(path) for path in paths if path)
 
 
