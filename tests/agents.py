@@ -20,7 +20,7 @@ from aliquot.integrations.kubernetes import names
 from cluster import Cluster
 
 NAMESPACE = "gpu-operator"
-PATIENCE_S = 30.0
+PATIENCE_S = 60.0
 DEPLOY = {f"{names.DEPLOY_PREFIX}{each}": "true" for each in ("device-plugin", "gpu-feature-discovery", "dcgm")}
 Object = dict[str, Any]
 

@@ -103,3 +103,4 @@ def test_probes_and_metrics(make_agent: MakeAgent) -> None:
     with pytest.raises(urllib.error.HTTPError) as refused:
         urllib.request.urlopen(f"http://127.0.0.1:{port}/other")
     assert refused.value.code == 404
+    refused.value.close()
