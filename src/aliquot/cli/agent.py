@@ -18,13 +18,15 @@ def run(args: Args) -> int:
         raise UsageError("which node of the cluster is this?", next_step="aliquot agent --node-name NAME")
     try:
         from aliquot.agent import run as agent
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     return agent.run(_options(args))
 
 
-def missing_extra(error: ImportError) -> UsageError:
-    """The libraries of the agent come with an extra of the package."""
+def missing_extra(error: ModuleNotFoundError) -> Exception:
+    """The libraries of the agent come with an extra of the package. A module of our own that is missing is a defect."""
+    if (error.name or "").startswith("aliquot"):
+        return error
     return UsageError(
         f"{error.name} is not installed: the agent and the controller need more than the command line does",
         next_step='pip install "aliquot[agent]"',

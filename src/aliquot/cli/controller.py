@@ -16,7 +16,7 @@ def run(args: Args) -> int:
     """Until SIGTERM."""
     try:
         from aliquot.controller import run as controller
-    except ImportError as error:
+    except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     options = controller.Options(args.kubeconfig, args.namespace, args.identity, args.port, args.debug)
     return controller.run(options, _serve)
