@@ -7,8 +7,8 @@ values of ``devices`` and ``device-filter`` are in flow style. Source: behaviour
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
-from functools import cmp_to_key
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from functools import cmp_to_key, lru_cache
 
 Value = object
 
@@ -23,9 +23,11 @@ _NOT_TEXT = re.compile(
 )
 
 
-def to_yaml(document: Mapping[str, Value]) -> str:
-    """The text of a document of mappings, lists, text, numbers and booleans."""
-    return "\n".join(_map(document, "")) + "\n"
+def to_yaml(document: Mapping[str, Value], flow: Collection[str] = _FLOW) -> str:
+    """The text of a document of mappings, lists, text, numbers and booleans. ``flow``: keys whose lists are in flow
+    style.
+    """
+    return "\n".join(_map(document, "", flow)) + "\n"
 
 
 def to_json(document: Mapping[str, Value]) -> str:
@@ -74,24 +76,24 @@ def _digits(text: str, start: int) -> str:
     return text[start:end]
 
 
-def _map(document: Mapping[str, Value], indent: str) -> list[str]:
+def _map(document: Mapping[str, Value], indent: str, flow: Collection[str]) -> list[str]:
     lines: list[str] = []
     for key, value in document.items():
         head = f"{indent}{scalar(key)}:"
         if isinstance(value, Mapping) and value:
-            lines += [head, *_map(value, indent + "  ")]
-        elif isinstance(value, list | tuple) and value and key not in _FLOW:
-            lines += [head, *_list(value, indent)]
+            lines += [head, *_map(value, indent + "  ", flow)]
+        elif isinstance(value, list | tuple) and value and key not in flow:
+            lines += [head, *_list(value, indent, flow)]
         else:
             lines.append(f"{head} {_flow(value)}")
     return lines
 
 
-def _list(items: Sequence[Value], indent: str) -> list[str]:
+def _list(items: Sequence[Value], indent: str, flow: Collection[str]) -> list[str]:
     lines: list[str] = []
     for item in items:
         if isinstance(item, Mapping) and item:
-            first, *rest = _map(item, indent + "  ")
+            first, *rest = _map(item, indent + "  ", flow)
             lines += [f"{indent}- {first.lstrip()}", *rest]
         else:
             lines.append(f"{indent}- {_flow(item)}")
@@ -114,7 +116,11 @@ def scalar(value: Value) -> str:
         return "true" if value else "false"
     if isinstance(value, int | float):
         return str(value)
-    text = str(value)
+    return _text(str(value))
+
+
+@lru_cache(maxsize=1024)
+def _text(text: str) -> str:
     looks_sexagesimal = text[:1].isdigit() and ":" in text
     if _NOT_TEXT.fullmatch(text) or not text or not text.isprintable() or looks_sexagesimal:
         return _quoted(text)

@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from aliquot.config.write import to_yaml
 from aliquot.errors import AliquotError, BlockedError, StorageError
 from aliquot.integrations.cdi.options import MARK
 from aliquot.integrations.cdi.rules import faults
@@ -25,12 +26,7 @@ def encoded(document: Mapping[str, Any], form: str) -> str:
     """The text of a document, ``json`` or ``yaml``."""
     if form == "json":
         return msgspec.json.format(msgspec.json.encode(document), indent=2).decode() + "\n"
-    import yaml
-
-    dumper = getattr(yaml, "CSafeDumper", yaml.SafeDumper)
-    # Devices with several names have the same nodes: written out each time, since other readers may know no aliases.
-    dumper = type("Dumper", (dumper,), {"ignore_aliases": lambda *_: True})
-    return str(yaml.dump(msgspec.to_builtins(document), Dumper=dumper, sort_keys=False, width=120))
+    return to_yaml(document, flow=())
 
 
 def form_of(path: str) -> str:
