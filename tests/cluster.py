@@ -292,6 +292,17 @@ class RealCluster(Cluster):
         clean(self)
 
 
+def kubectl_minor() -> int:
+    """The 32 of kubectl 1.32; 0 when there is none. Before 27, ``kubectl apply`` asks for documents (OpenAPI v2, in
+    protobuf) that the stand-in does not have; all else works.
+    """
+    if shutil.which("kubectl") is None:
+        return 0
+    found = subprocess.run(["kubectl", "version", "--client", "-o", "json"], capture_output=True, text=True)
+    digits = "".join(c for c in json.loads(found.stdout)["clientVersion"]["minor"] if c.isdigit())
+    return int(digits or 0)
+
+
 def why_not_real() -> str:
     """Why the suite cannot run on a real server; "" when it can."""
     if assets() is None:

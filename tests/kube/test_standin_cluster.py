@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from cluster import Cluster
+from cluster import Cluster, kubectl_minor
 
 NODE = {
     "apiVersion": "v1",
@@ -16,6 +16,7 @@ NODE = {
 }
 
 
+@pytest.mark.skipif(kubectl_minor() == 0, reason="no kubectl")
 def test_kubectl_reads_and_labels_a_node(cluster: Cluster) -> None:
     cluster.apply(NODE)
     cluster.kubectl("label", "node", "n1", "nvidia.com/mig.config=all-1g.10gb")

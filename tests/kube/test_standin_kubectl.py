@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import shutil
 import subprocess
 import time
 
 import pytest
 
-from cluster import Cluster
+from cluster import Cluster, kubectl_minor
 
-pytestmark = pytest.mark.skipif(shutil.which("kubectl") is None, reason="no kubectl")
+pytestmark = pytest.mark.skipif(kubectl_minor() < 27, reason="no kubectl 1.27 or later")
 
 NODE = """
 apiVersion: v1
