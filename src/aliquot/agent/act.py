@@ -17,11 +17,13 @@ from aliquot.agent.hardware import Hardware
 from aliquot.agent.holders import Use
 from aliquot.agent.log import log, plain
 from aliquot.agent.observation import Memory, Observation, RebootMark
+from aliquot.agent.observe import NO_RECORD
 from aliquot.agent.progress import Progress
 from aliquot.agent.status import SUCCESS, Status
 from aliquot.agent.wish import Trouble, trouble_of
-from aliquot.errors import AliquotError, InUseError
+from aliquot.errors import AliquotError, InUseError, StorageError
 from aliquot.integrations.kubernetes import drain, names, operands, pods
+from aliquot.integrations.kubernetes.api.errors import ApiError, ForbiddenError
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
 from aliquot.integrations.kubernetes.waiting import Bound, End
 from aliquot.integrations.systemd.errors import ServicesError
@@ -34,6 +36,8 @@ if TYPE_CHECKING:
     from aliquot.agent.publish import Publisher
     from aliquot.agent.tally import Tally
 
+PAUSES = 5
+"""How often one pause is made before it counts as undone by somebody."""
 YOUNG_S = 3.0
 """How long kubelet may take from Allocate's answer until it names the pod."""
 
@@ -59,9 +63,19 @@ class Actor:
         self.superseded = asyncio.Event()
 
     async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
-        """Does a step; what is to be remembered after it. Raises AliquotError where the API server or the disk is in
-        the way: then the step is to be done again later.
+        """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
+        step is to be done again later.
         """
+        try:
+            return await self._do(step, o, m)
+        except StorageError as error:
+            return self.failed(trouble_of(error, NO_RECORD), o, m)
+        except ForbiddenError as error:
+            if not isinstance(step, steps.AwaitOperands | steps.Evict):
+                raise
+            return self.failed(trouble_of(error, "Forbidden"), o, m)  # what is paused must not wait for a right
+
+    async def _do(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
         match step:
             case steps.Tell():
                 await self._tell(step.status, o)
@@ -97,6 +111,7 @@ class Actor:
             await self.publisher.withhold(in_the_way(o))
             return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
         await self.publisher.release()
+        await self.publisher.mend(o)
         return m
 
     # -- telling
@@ -112,7 +127,7 @@ class Actor:
         )
         await self.corner.change(lambda marks: joined(also(marks), said))
         if status.state == SUCCESS and self.record.value.reboot is not None:
-            self.record.write(msgspec.structs.replace(self.record.value, reboot=None))
+            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
         if o.state != status.state and status.state:
             plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
         if not status.moved(o.status) and o.state == status.state:
@@ -129,21 +144,30 @@ class Actor:
     # -- pausing and giving back
 
     async def _pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+        pauses = m.pauses + 1 if m.paused_for == o.attempt and o.marks.record is not None else 1
+        m = msgspec.structs.replace(m, cleared=False, silenced=False, paused_for=o.attempt, pauses=pauses)
+        if pauses > PAUSES:
+            return self._undone_pause(step, o, msgspec.structs.replace(m, pauses=0))
         plain("Shutting down all GPU clients in Kubernetes by disabling their component-specific nodeSelector labels")
         await self._write(
             step.status,
             o,
             lambda marks: operands.pause(marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon),
         )
-        return msgspec.structs.replace(m, cleared=False, silenced=False)
+        return m
+
+    def _undone_pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+        """Somebody is stronger: better to say so than to fight for ever, or to touch GPUs under their clients."""
+        lost = operands.pause(o.marks, step.operands, cordon=step.cordon)
+        what = ", ".join(lost.labels) or "the cordon"
+        text = f"somebody undoes the pause again and again: {what}"
+        who = f"kubectl get node {o.node} -o yaml --show-managed-fields"
+        return self.failed(Trouble("PauseUndone", text, (), who), o, m)
 
     async def _restore(self, step: steps.Restore, o: Observation, m: Memory) -> Memory:
         done = step.status is not None and step.status.state == SUCCESS
         if done:
-            plain("Restarting validator pod to re-run all validations")
-            await pods.delete_validators(
-                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self._namespaces(), Bound(30.0)
-            )
+            await self._validate()
         plain(
             "Restarting all GPU clients previously shutdown in Kubernetes by reenabling their component-specific "
             "nodeSelector labels"
@@ -155,6 +179,17 @@ class Actor:
         if done and m.did:
             plain("MIG configuration applied successfully")
         return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
+
+    async def _validate(self) -> None:
+        """A validator that cannot be made to run again is no reason to leave operands paused."""
+        plain("Restarting validator pod to re-run all validations")
+        bound = Bound(30.0)
+        try:
+            await pods.delete_validators(
+                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self._namespaces(), bound
+            )
+        except ApiError as error:
+            log.warning("validators do not run again: %s", error.brief)
 
     async def _await(self, step: steps.AwaitOperands, o: Observation, m: Memory) -> Memory:
         log.info("waiting for GPU clients to shut down: %s", ", ".join(each.name for each in step.operands))
@@ -213,9 +248,9 @@ class Actor:
             left = stopped
             if isinstance(error, ServicesError):
                 left = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
-            self.record.write(msgspec.structs.replace(self.record.value, stopped=left))
+            self.record.forget(msgspec.structs.replace(self.record.value, stopped=left))
             return self.failed(trouble_of(error, decide.OWED), o, m)
-        self.record.write(msgspec.structs.replace(self.record.value, stopped=None))
+        self.record.forget(msgspec.structs.replace(self.record.value, stopped=None))
         return m
 
     async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:
@@ -224,7 +259,7 @@ class Actor:
         try:
             await self.machine.reboot()
         except AliquotError as error:
-            self.record.write(msgspec.structs.replace(self.record.value, reboot=None))
+            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
             return self.failed(trouble_of(error, "RebootRefused"), o, m)
         return msgspec.structs.replace(m, rebooting=o.boot)
 

@@ -7,23 +7,29 @@ goes into the corner at once: the next look must see what the last step wrote.
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable, Iterable
 
 from aliquot.agent.log import log
 from aliquot.agent.status import FAILED, Status, rfc3339
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
+from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import ConfigMap, Event, Node
 from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, watch
 from aliquot.integrations.kubernetes.nodes import change_node, marks
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch
 
+STALE_S = 10.0
+"""A watch is no further behind what the server answered to us than this."""
+
+
+class NotReadYetError(Exception):
+    """The node, or a ConfigMap that matters, is not known yet, or is not there: a watch will tell."""
+
 
 class Corner:
-    """``wake`` is called whenever something in it changed; ``away`` is why the API server cannot be reached, "" if it
-    can.
-    """
+    """``wake`` is called whenever something in it changed, and ``changes`` grows."""
 
     def __init__(self, api: Api, node: str, namespace: str, wake: Callable[[], None]) -> None:
         self.api = api
@@ -31,8 +37,9 @@ class Corner:
         self.namespace = namespace
         self.node: Node | None = None
         self.maps: dict[str, dict[str, str] | None] = {}
-        self.away = ""
-        self.changed = asyncio.Event()
+        self.changes = 0
+        self._away: dict[str, str] = {}
+        self._changed_at = -STALE_S
         self._wake = wake
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
@@ -53,6 +60,7 @@ class Corner:
         for name in set(self._tasks) - wanted - {""}:
             self._tasks.pop(name).cancel()
             self.maps.pop(name, None)
+            self._away.pop(name, None)
         for name in wanted - set(self._tasks):
             self._tasks[name] = asyncio.create_task(self._follow_map(name))
 
@@ -62,23 +70,29 @@ class Corner:
 
     @property
     def marks(self) -> Marks:
-        """What of the node is read here. Raises KeyError before the node was seen."""
+        """What of the node is read here. Raises NotReadYetError while there is none."""
         if self.node is None:
-            raise KeyError(self.name)
+            raise NotReadYetError(self.name)
         return marks(self.node)
 
+    @property
+    def away(self) -> str:
+        """Why something cannot be read from the API server, "" if all can."""
+        return next(iter(self._away.values()), "")
+
     async def _follow_node(self) -> None:
-        async for change in watch(self.api, Node, name=self.name, report=self._on_away):
+        async for change in watch(self.api, Node, name=self.name, report=self._reporter("")):
             match change:
                 case Listed(items):
                     self._see(items[0] if items else None)
-                case Put(item):
+                case Put(item) if not self._outdated(item):
                     self._see(item)
                 case Deleted():
                     self._see(None)
 
     async def _follow_map(self, name: str) -> None:
-        async for change in watch(self.api, ConfigMap, namespace=self.namespace, name=name, report=self._on_away):
+        report = self._reporter(name)
+        async for change in watch(self.api, ConfigMap, namespace=self.namespace, name=name, report=report):
             match change:
                 case Listed(items):
                     self.maps[name] = items[0].data if items else None
@@ -93,17 +107,34 @@ class Corner:
         if node is None or former is None or _seen(former) != _seen(node):
             self._touched()
 
+    def _outdated(self, node: Node) -> bool:
+        """True if the watch tells of a time before our own last change, whose answer is known already."""
+        known = self.node
+        if known is None or known.metadata.uid != node.metadata.uid or time.monotonic() - self._changed_at > STALE_S:
+            return False
+        older, newer = node.metadata.resource_version, known.metadata.resource_version
+        return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+
     def _touched(self) -> None:
-        self.changed.set()
+        self.changes += 1
         self._wake()
 
-    def _on_away(self, error: ApiError | None) -> None:
-        text = "" if error is None else error.brief
-        if text and not self.away:
-            log.warning("%s", text)
-        elif self.away and not text:
-            log.info("the API server answers again")
-        self.away = text
+    def _reporter(self, who: str) -> Callable[[ApiError | None], None]:
+        """For one watch. A server that is away is told once, a refusal for each watch that it concerns."""
+
+        def report(error: ApiError | None) -> None:
+            former = self._away.pop(who, "")
+            if error is None:
+                if former and not self._away:
+                    log.info("the API server answers again")
+                    self._wake()
+                return
+            known = former or self._away if isinstance(error, ApiAwayError) else former == error.brief
+            if not known:
+                log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
+            self._away[who] = error.brief
+
+        return report
 
     # -- writing
 
@@ -112,6 +143,7 @@ class Corner:
         label is overwritten. Raises ApiError.
         """
         self.node = await change_node(self.api, self.name, change)
+        self._changed_at = time.monotonic()
 
     async def event(self, status: Status, now: float) -> None:
         """An event on the node, where ``kubectl describe node`` shows it. A failure is logged: an event that cannot be

@@ -63,21 +63,25 @@ def decide(o: Observation, m: Memory) -> Step:
 
 
 def key(o: Observation) -> str:
-    """What labels, plugins and CDI follow: the GPUs as they are, and how they are to be named."""
+    """What labels, plugins and CDI follow: the GPUs as they are, how they are to be named, and on which node object."""
     if o.inventory is None:
         return ""
     lost = ",".join(g.pci for g in o.inventory.gpus if g.lost)
     unfit = ",".join(sorted(o.unhealthy))
     s = o.settings
     how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
-    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{how}"
+    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{how}/{o.uid}"
 
 
 # -- the four ends
 
 
 def _look_on(o: Observation, m: Memory) -> Step:
-    """Somebody else carries the label out: nothing but labels, plugins and CDI is ours."""
+    """Somebody else carries the label out: nothing but labels, plugins and CDI is ours, and what we still owe."""
+    if _owed(o, m):
+        return StartServices()
+    if o.marks.record is not None:
+        return Restore(None)
     if o.inventory is not None and m.published != key(o):
         return Publish()
     return Rest(o.settings.check_s, "the label is carried out by another manager")

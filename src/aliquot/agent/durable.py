@@ -6,6 +6,7 @@ import os
 
 import msgspec
 
+from aliquot.agent.log import log
 from aliquot.agent.observation import Durable
 from aliquot.errors import StorageError
 
@@ -13,11 +14,23 @@ FILE = "agent.json"
 
 
 class Record:
-    """One file below ``directory``, replaced whole and on disk before ``write`` returns."""
+    """One file below ``directory``, replaced whole and on disk before ``write`` returns. ``fault`` says why it cannot
+    be read; then it counts as empty, and nothing is written over it.
+    """
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, FILE)
-        self.value = self._read()
+        self._behind = False
+        self.value = Durable()
+        self.fault: StorageError | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Reads what could not be read before."""
+        try:
+            self.value, self.fault = self._read(), None
+        except StorageError as error:
+            self.fault = error
 
     def _read(self) -> Durable:
         try:
@@ -33,7 +46,9 @@ class Record:
 
     def write(self, value: Durable) -> None:
         """Raises StorageError; then nothing that depends on the record may be done."""
-        if value == self.value:
+        if self.fault is not None:
+            raise self.fault
+        if value == self.value and not self._behind:
             return
         temporary = f"{self._path}.tmp"
         try:
@@ -50,4 +65,14 @@ class Record:
                 os.close(folder)
         except OSError as error:
             raise StorageError(f"cannot write {self._path}: {error.strerror or error}") from error
-        self.value = value
+        self.value, self._behind = value, False
+
+    def forget(self, value: Durable) -> None:
+        """Writes a record of less than before, because it is done. If that fails it will be done once more after a
+        restart, which is harmless, and no reason to stop here.
+        """
+        try:
+            self.write(value)
+        except StorageError as error:
+            log.warning("%s: what is done stays on record", error.brief)
+            self.value, self._behind = value, True

@@ -8,13 +8,13 @@ import time
 
 from aliquot.agent import steps
 from aliquot.agent.act import Actor
-from aliquot.agent.corner import Corner
+from aliquot.agent.corner import Corner, NotReadYetError
 from aliquot.agent.decide import decide
 from aliquot.agent.log import log
 from aliquot.agent.observation import Memory, Observation
 from aliquot.agent.observe import Observer
 from aliquot.agent.tally import Tally
-from aliquot.agent.wish import Trouble
+from aliquot.agent.wish import internal
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names, operands
 from aliquot.integrations.kubernetes.api.errors import ApiError
@@ -25,7 +25,9 @@ PARTING_S = 10.0
 
 
 class Loop:
-    """The agent's heart. ``wake`` says that something happened; what, the next look finds out."""
+    """The agent's heart. ``wake`` says that something happened; what, the next look finds out. ``trouble`` is why the
+    last step could not be done, "" if it could.
+    """
 
     def __init__(self, corner: Corner, observer: Observer, actor: Actor, tally: Tally) -> None:
         self.corner = corner
@@ -39,11 +41,12 @@ class Loop:
         self._happened = asyncio.Event()
         self._stopping = False
         self._troubles = 0
+        self.trouble = ""
 
     def wake(self) -> None:
-        """Something happened. Ends a rest, and a wait that was for an older wish."""
+        """Something happened. Ends a rest, a wait that was for an older wish, and one for a pause that is undone."""
         self._happened.set()
-        if self.last is not None and self._superseded(self.last):
+        if self.last is not None and self._outrun(self.last):
             self.actor.superseded.set()
 
     def stop(self) -> None:
@@ -59,9 +62,9 @@ class Loop:
             self._happened.clear()
             try:
                 pause = await self.cycle()
-                self._troubles = 0
-            except KeyError:
-                pause = LONGEST_PAUSE_S  # nothing read yet: the watch wakes us
+                self._troubles, self.trouble = 0, ""
+            except NotReadYetError:
+                pause = LONGEST_PAUSE_S  # the watch wakes us
             except AliquotError as error:
                 pause = self._trouble(error)
             except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
@@ -73,9 +76,12 @@ class Loop:
     async def cycle(self) -> float:
         """One look and one step; how long to rest after it, 0 to go on at once."""
         self.actor.superseded.clear()
+        changes = self.corner.changes
         o = self.last = await self.observer.look(self.memory)
         self.tally.looked(o)
         step = self.step = decide(o, self.memory)
+        if self.corner.changes != changes and self._outrun(o):
+            self.actor.superseded.set()  # it happened while we looked
         log.debug("%s", step)
         self.memory = await self.actor.act(step, o, self.memory)
         return step.seconds if isinstance(step, steps.Rest) else 0.0
@@ -92,7 +98,8 @@ class Loop:
         pause = min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
         if isinstance(error, ApiError) and error.retry_after_s:
             pause = max(pause, min(error.retry_after_s, LONGEST_PAUSE_S))
-        log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
+        self.trouble = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
+        log.warning("%s", self.trouble)
         return pause * random.uniform(0.8, 1.2)
 
     def _defect(self, error: Exception) -> float:
@@ -100,9 +107,12 @@ class Loop:
         log.exception("internal fault: report this, with the output of: aliquot version")
         self._troubles += 1
         if self.last is not None:
-            trouble = Trouble("InternalFault", f"internal fault: {type(error).__name__}: {error}"[:300])
-            self.memory = self.actor.failed(trouble, self.last, self.memory)
+            self.memory = self.actor.failed(internal(error), self.last, self.memory)
         return min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
+
+    def _outrun(self, o: Observation) -> bool:
+        """True if what the last look saw is no longer worth waiting for."""
+        return self._superseded(o) or self._resumed(o)
 
     def _superseded(self, o: Observation) -> bool:
         """True if the wish is another one than that of the last look."""
@@ -111,16 +121,24 @@ class Loop:
         now = self.corner.marks
         return now.labels.get(names.CONFIG_LABEL) != o.label or self.observer.digest_of(o) != o.digest
 
+    def _resumed(self, o: Observation) -> bool:
+        """True if operands are awaited that somebody takes out of the pause: they would never go."""
+        if self.corner.node is None or not isinstance(self.step, steps.AwaitOperands):
+            return False
+        return bool(operands.pause(self.corner.marks, self.step.operands, wish=o.digest, cordon=o.holding.cordon))
+
     async def _part(self) -> None:
         """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
         not, the record is on the node, and the next agent does it.
         """
         paused = self.corner.node is not None and operands.restore(self.corner.marks)
-        if self.last is None or not (paused or self.last.durable.stopped is not None):
+        stopped = self.actor.record.value.stopped is not None
+        if self.last is None or not (paused or stopped):
             return
         try:
             async with asyncio.timeout(PARTING_S):
-                self.memory = await self.actor.act(steps.StartServices(), self.last, self.memory)
+                if stopped:
+                    self.memory = await self.actor.act(steps.StartServices(), self.last, self.memory)
                 await self.corner.change(operands.restore)
         except (AliquotError, TimeoutError) as error:
             log.warning("paused GPU clients stay paused until the agent is back: %s", error)

@@ -37,7 +37,8 @@ class Observation(msgspec.Struct, frozen=True):
     ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
     ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
     ``unhealthy`` are the UUIDs of devices that nobody should be given. ``now`` is wall time, for people alone: it may
-    jump. What waits counts on ``clock``, seconds since the machine's boot.
+    jump. What waits counts on ``clock``, seconds since the machine's boot. ``uid`` tells a node object from another
+    that was made under its name.
     """
 
     node: str
@@ -59,6 +60,7 @@ class Observation(msgspec.Struct, frozen=True):
     services: tuple[str, ...] = ()
     hint: str = ""
     unhealthy: frozenset[str] = frozenset()
+    uid: str = ""
 
     @property
     def digest(self) -> str:
@@ -83,6 +85,7 @@ class Memory(msgspec.Struct, frozen=True):
     ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
     plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
     sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
+    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made.
     """
 
     attempt: str = ""
@@ -97,3 +100,5 @@ class Memory(msgspec.Struct, frozen=True):
     did: str = ""
     did_for: str = ""
     rebooting: str = ""
+    paused_for: str = ""
+    pauses: int = 0

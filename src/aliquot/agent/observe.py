@@ -9,14 +9,15 @@ from collections.abc import Awaitable, Callable, Sequence
 import msgspec
 
 from aliquot.agent import decide, holders
-from aliquot.agent.corner import Corner
+from aliquot.agent.corner import Corner, NotReadYetError
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.holders import Use, held_by_pods
+from aliquot.agent.log import log
 from aliquot.agent.observation import Memory, Observation
 from aliquot.agent.settings import Place, layers
 from aliquot.agent.status import parse
-from aliquot.agent.wish import Source, Trouble, Wish, data_of, read, trouble_of
+from aliquot.agent.wish import Source, Trouble, Wish, data_of, internal, read, trouble_of
 from aliquot.config.clients import load_clients
 from aliquot.config.generate import generate
 from aliquot.config.settings import Settings, merge
@@ -32,6 +33,8 @@ from aliquot.planner.planning import plan as make
 
 Uses = Callable[[], Awaitable[Sequence[Use]]]
 Boot = Callable[[], Awaitable[str]]
+NO_RECORD = "NoRecord"
+"""The reason of a failure for want of a record that outlives the agent."""
 
 
 class Observer:
@@ -51,9 +54,13 @@ class Observer:
         self.facts: Facts | None = None
 
     async def look(self, m: Memory) -> Observation:
-        """One look. Raises KeyError while the node or a ConfigMap that matters was not read yet."""
-        marks = self._corner.marks
+        """One look. Raises NotReadYetError while the node or a ConfigMap that matters was not read yet."""
+        marks, node = self._corner.marks, self._corner.node
         settings, unclear = self.settings()
+        if self._record.fault is not None:
+            self._record.refresh()
+        if self._record.fault is not None:
+            unclear = trouble_of(self._record.fault, NO_RECORD)
         inventory, trouble = await self._inventory()
         o = Observation(
             node=self._corner.name,
@@ -69,11 +76,18 @@ class Observer:
             inventory=inventory,
             trouble=trouble or unclear,
             unhealthy=self._hardware.unhealthy,
+            uid=node.metadata.uid if node is not None else "",
             hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
         )
         if o.label is None or o.trouble is not None or inventory is None:
             return o
-        return await self._wished(o, inventory, m)
+        try:
+            return await self._wished(o, inventory, m)
+        except AliquotError as error:
+            return msgspec.structs.replace(o, trouble=trouble_of(error, "NotUnderstood"))
+        except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
+            log.exception("internal fault: report this, with the output of: aliquot version")
+            return msgspec.structs.replace(o, trouble=internal(error))
 
     def digest_of(self, o: Observation) -> str:
         """The digest of what is wished now, of the GPUs that were seen last."""
@@ -92,7 +106,7 @@ class Observer:
         self._corner.follow(self._place.maps(settings))
         for name in self._place.maps(settings):
             if not self._corner.read(name):
-                raise KeyError(name)
+                raise NotReadYetError(name)
         return settings, trouble_of(faults[0], "InvalidSettings") if faults else None
 
     async def _inventory(self) -> tuple[Inventory | None, Trouble | None]:

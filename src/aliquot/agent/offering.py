@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+from typing import TYPE_CHECKING
 
 from aliquot.config.settings import Settings
-from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
 from aliquot.integrations.kubernetes.resources import Offer
+
+if TYPE_CHECKING:
+    from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
 
 
 class Offering:
@@ -21,11 +24,15 @@ class Offering:
 
     async def publish(self, offer: Offer, settings: Settings) -> None:
         """Offers this from now on, or nothing more where the settings switch the plugin off."""
-        way = Allocation(cdi=settings.cdi and self._cdi, env=settings.env, device_nodes=settings.device_nodes)
-        if not settings.device_plugin or way != self._way:
-            await self.close()
         if not settings.device_plugin:
+            await self.close()
             return
+        # gRPC and its messages are 5 MiB, which an agent beside somebody else's device plugin does not pay.
+        from aliquot.integrations.kubernetes.kubelet.plugin import Allocation, DevicePlugins
+
+        way = Allocation(cdi=settings.cdi and self._cdi, env=settings.env, device_nodes=settings.device_nodes)
+        if way != self._way:
+            await self.close()
         if self._plugins is None:
             self._way = way
             self._plugins = DevicePlugins(self._directory, allocation=way)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
 
 from aliquot.agent.corner import Corner
@@ -16,6 +16,7 @@ from aliquot.agent.wish import DATA_KEY
 from aliquot.config.generate import generate
 from aliquot.config.write import to_yaml
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, ConflictError
 from aliquot.integrations.kubernetes.labels import labels, owned
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch
 from aliquot.integrations.kubernetes.resources import offer
@@ -31,7 +32,8 @@ _HEADER = "# Made by Aliquot from the GPUs of this node, and made again when the
 
 class Publisher:
     """``cdi`` writes CDI documents for an inventory, None where they are somebody else's; ``facts`` gives the facts of
-    the last look; ``owner`` is the agent's own pod, with which the generated configs go.
+    the last look; ``owner`` is the agent's own pod, with which the generated configs go. ``problem`` is what somebody
+    refuses to be published, "" if nothing.
     """
 
     def __init__(
@@ -53,20 +55,37 @@ class Publisher:
         self._cdi = cdi
         self._owner = owner
         self._refusals: tuple[str, ...] = ()
+        self.problem = ""
 
     async def publish(self, o: Observation) -> str:
-        """Makes everything follow the inventory; the key of what was published. Raises ApiError; the devices were
-        offered by then: kubelet needs no API server.
+        """Makes everything follow the inventory; the key of what was published. Raises ApiAwayError and ConflictError;
+        the devices were offered by then: kubelet needs no API server. What somebody refuses is kept as ``problem``, for
+        nobody's operands must wait for it.
         """
         facts = self._facts()
         assert o.inventory is not None
         assert facts is not None
         self._write_cdi(o.inventory)
         await self._offer(o, o.inventory, facts)
+        self.problem = ""
         if o.settings.labels:
-            await self._label(o, o.inventory, facts)
-        await self._generated(o.inventory)
+            await self._tried(self._label(o, o.inventory, facts))
+        await self._tried(self._generated(o.inventory))
         return key(o)
+
+    async def mend(self, o: Observation) -> None:
+        """Tries again what was refused. Raises ApiError."""
+        if self.problem and o.inventory is not None:
+            await self.publish(o)
+
+    async def _tried(self, writing: Awaitable[None]) -> None:
+        try:
+            await writing
+        except (ApiAwayError, ConflictError):
+            raise
+        except ApiError as error:
+            self.problem = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
+            log.warning("not published: %s", self.problem)
 
     async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""

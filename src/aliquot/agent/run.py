@@ -31,7 +31,6 @@ from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import AliquotError
 from aliquot.integrations import cdi
 from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.kubelet import pod_resources
 from aliquot.model.inventory import Inventory
 from aliquot.probes import Probes
 
@@ -187,11 +186,12 @@ class Agent:
         return 200, "text/plain", b"ok\n"
 
     def _readyz(self) -> tuple[int, str, bytes]:
-        """Not ready: the node was not seen yet, or the API server is away."""
-        if self.corner.node is None:
-            return 503, "text/plain", f"node {self.corner.name} was not read yet\n".encode()
-        if self.corner.away:
-            return 503, "text/plain", f"{self.corner.away}\n".encode()
+        """Not ready: the node was not seen yet, the API server is away, or a right is missing."""
+        unseen = f"node {self.corner.name} was not read yet" if self.corner.node is None else ""
+        undone = (self.loop.trouble or self.loop.actor.publisher.problem) if self.loop is not None else ""
+        problem = self.corner.away or unseen or undone
+        if problem:
+            return 503, "text/plain", f"{problem}\n".encode()
         return 200, "text/plain", b"ok\n"
 
     def _metrics(self) -> tuple[int, str, bytes]:
@@ -210,6 +210,8 @@ def _uses(o: Options) -> Uses | None:
     socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
 
     async def ask() -> Sequence[Use]:
+        from aliquot.integrations.kubernetes.kubelet import pod_resources
+
         found = await pod_resources.uses(socket)
         return [Use(u.namespace, u.pod, u.container, u.devices) for u in found if u.resource.startswith("nvidia.com/")]
 

@@ -54,6 +54,11 @@ def trouble_of(error: AliquotError, reason: str) -> Trouble:
     return Trouble(reason, error.brief, error.details, error.next_step or "")
 
 
+def internal(error: Exception) -> Trouble:
+    """A defect of ours as the reason of a failed state."""
+    return Trouble("InternalFault", f"internal fault: {type(error).__name__}: {error}"[:300])
+
+
 def data_of(name: str, data: dict[str, str] | None) -> Source:
     """A ConfigMap as a source. ``data`` None where there is no such ConfigMap."""
     where = f"ConfigMap {name}"

@@ -129,6 +129,15 @@ def test_an_operand_switched_on_again_meanwhile_is_paused_with_its_new_value() -
     assert patched(again, restore(again)).labels == {PLUGIN: "mine"}
 
 
+@pytest.mark.parametrize("cordon", [False, True])
+def test_a_pause_that_somebody_undid_is_made_again(cordon: bool) -> None:
+    """With the value that it had before: the record is the same, and still there is something to do."""
+    paused = patched(Marks(ALL, {}), pause(Marks(ALL, {}), OPERANDS, wish="w", now=1.0, cordon=cordon))
+    undone = msgspec.structs.replace(paused, labels=paused.labels | {PLUGIN: "true"}, unschedulable=False)
+    assert patched(undone, pause(undone, OPERANDS, wish="w", now=2.0, cordon=cordon)) == paused
+    assert not pause(paused, OPERANDS, wish="w", now=2.0, cordon=cordon)
+
+
 def test_a_record_that_cannot_be_read_is_removed() -> None:
     for text in ("", "{", "[]", '{"former": 3}'):
         node = Marks({PLUGIN: names.PAUSED, DCGM: "false"}, {names.PAUSE_ANNOTATION: text})

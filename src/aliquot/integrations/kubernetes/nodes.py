@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
@@ -12,7 +13,8 @@ from aliquot.integrations.kubernetes.operands import Marks, NodePatch
 
 K = TypeVar("K", bound=KubeObject)
 
-_ATTEMPTS = 8
+_ATTEMPTS = 12
+_LONGEST_S = 0.5
 
 
 class NodeApi(Protocol):
@@ -45,4 +47,5 @@ async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePat
             attempt += 1
             if attempt == _ATTEMPTS:
                 raise
-            await asyncio.sleep(0.05 * 2**attempt)
+            # Soon again: a node changes seldom, and whoever writes all the time is not waited out but overtaken.
+            await asyncio.sleep(random.uniform(0, min(0.005 * 2.0**attempt, _LONGEST_S)))

@@ -151,7 +151,7 @@ def pause(
         return NodePatch()
     since = now if before is None else before.since
     after = Paused(former, ours or cordoning, wish, since)
-    if after == before:
+    if after == before and not labels and not cordoning:
         return NodePatch()
     record = msgspec.json.encode(after, order="deterministic").decode()
     return NodePatch(labels, {names.PAUSE_ANNOTATION: record}, True if cordoning else None)

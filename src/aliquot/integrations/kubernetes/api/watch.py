@@ -60,8 +60,8 @@ Report = Callable[[ApiError | None], None]
 
 class Timing(msgspec.Struct, frozen=True):
     """Seconds. A stream lasts between ``shortest_s`` and ``longest_s`` (the server ends it) and is cut ``grace_s``
-    later. Tries are ``first_backoff_s`` to ``longest_backoff_s`` apart, doubling, with jitter; ``refused_s`` after a
-    refusal that time alone does not cure (403, 404).
+    later. Tries are ``first_backoff_s`` to ``longest_backoff_s`` apart, doubling, with jitter; up to ``refused_s``
+    after a refusal that time alone does not cure (403, 404).
     """
 
     shortest_s: float = 300
@@ -209,7 +209,8 @@ class _Watch(Generic[T]):
     def _delay(self, error: ApiError) -> float:
         if isinstance(error, ApiAwayError | UnauthorizedError | ThrottledError):
             return max(self._backoff(), error.retry_after_s or 0)
-        return self._timing.refused_s * random.uniform(0.75, 1.25)
+        doubled = 2 * self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
+        return min(doubled, self._timing.refused_s) * random.uniform(0.75, 1.25)
 
     def _backoff(self) -> float:
         doubled = self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
