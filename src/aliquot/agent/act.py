@@ -3,33 +3,29 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, assert_never
 
 import msgspec
 
-from aliquot.agent import decide, phrases, steps
-from aliquot.agent.concerned import doomed, in_the_way
+from aliquot.agent import decide, steps
+from aliquot.agent.change import Change
+from aliquot.agent.concerned import in_the_way
 from aliquot.agent.corner import Corner
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
-from aliquot.agent.holders import Use
 from aliquot.agent.log import log, plain
 from aliquot.agent.observation import Memory, Observation, RebootMark
 from aliquot.agent.observe import NO_RECORD
-from aliquot.agent.progress import Progress
 from aliquot.agent.status import SUCCESS, Status
 from aliquot.agent.wish import Trouble, trouble_of
-from aliquot.errors import AliquotError, InUseError, StorageError
-from aliquot.integrations.kubernetes import drain, names, operands, pods
+from aliquot.errors import AliquotError, StorageError
+from aliquot.integrations.kubernetes import names, operands, pods
 from aliquot.integrations.kubernetes.api.errors import ApiError, ForbiddenError
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch, joined
 from aliquot.integrations.kubernetes.waiting import Bound, End
 from aliquot.integrations.systemd.errors import ServicesError
 from aliquot.integrations.systemd.units import StoppedServices
-from aliquot.model.actions import Reset
-from aliquot.model.plan import Plan
 
 if TYPE_CHECKING:
     from aliquot.agent.host import HostMachine
@@ -38,8 +34,6 @@ if TYPE_CHECKING:
 
 PAUSES = 5
 """How often one pause is made before it counts as undone by somebody."""
-YOUNG_S = 3.0
-"""How long kubelet may take from Allocate's answer until it names the pod."""
 
 
 class Actor:
@@ -61,6 +55,7 @@ class Actor:
         self.machine = machine
         self.tally = tally
         self.superseded = asyncio.Event()
+        self._change = Change(self)
 
     async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
         """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
@@ -86,9 +81,9 @@ class Actor:
             case steps.StopServices():
                 return await self._stop(step, o, m)
             case steps.Evict():
-                return await self._evict(step, o, m)
+                return await self._change.evict(step, o, m)
             case steps.Apply():
-                return await self._apply(step, o, m)
+                return await self._change.apply(step, o, m)
             case steps.Reboot():
                 return await self._reboot(step, o, m)
             case steps.Publish():
@@ -262,78 +257,6 @@ class Actor:
             self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
             return self.failed(trouble_of(error, "RebootRefused"), o, m)
         return msgspec.structs.replace(m, rebooting=o.boot)
-
-    # -- holders and GPUs
-
-    async def _evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
-        assert o.plan is not None
-        log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
-        await self.publisher.withhold(in_the_way(o))
-        bound = Bound(float(o.holding.timeout_s), superseded=self.superseded)
-        evicted = await drain.evict(self.corner.api, step.pods, bound, node=self.corner.name, force=step.force)
-        if evicted.stays and evicted.end is not End.SUPERSEDED:
-            text = f"{len(evicted.stays)} of {len(step.pods)} pods did not leave: {evicted.stays[0]}"
-            return self.failed(Trouble("NotDrained", text, tuple(map(str, evicted.stays[1:]))), o, m)
-        return m
-
-    async def _apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
-        plain("Applying the selected MIG config to the node")
-        young = await self.publisher.withhold(doomed(step.plan, o))
-        try:
-            if young:
-                log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
-                await asyncio.sleep(YOUNG_S)
-            return await self._carried_out(step, o, m)
-        finally:
-            await self.publisher.release()
-
-    async def _carried_out(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
-        """Kubelet is asked once more: what it gave away since the look is not taken."""
-        late = await self._given_meanwhile(step.plan, o)
-        if late:
-            log.info("pod %s/%s was given a device meanwhile: looking again", late.namespace, late.pod)
-            return m
-        started = time.monotonic()
-        progress = Progress(self.corner, step.status, len(step.plan.actions))
-        try:
-            outcome = await self.hardware.apply(step.plan, progress.report)
-        except AliquotError as error:
-            if error.code == "MOVED":
-                return m
-            return self.failed(trouble_of(error, "ApplyRefused"), o, m)
-        finally:
-            await progress.close()
-        seconds = time.monotonic() - started
-        self.tally.applied(outcome.status, seconds)
-        if outcome.error is not None:
-            return self._undone(outcome.status, outcome.error, outcome.sentences, o, m)
-        done = phrases.deed(step.plan)
-        text = f"{o.label!r} is applied: {done} in {seconds:.1f} s, verified by a fresh read"
-        log.info("%s", text)
-        if outcome.status == "reboot":
-            text = f"{o.label!r} waits for a reboot: {done}"
-        return msgspec.structs.replace(m, did=text, did_for=o.digest, failed=None, failures=0, waiting_since=0.0)
-
-    def _undone(
-        self, status: str, error: AliquotError, sentences: tuple[str, ...], o: Observation, m: Memory
-    ) -> Memory:
-        back = "the former state is back" if status == "undone" else "not all could be undone"
-        resets = o.plan is not None and any(isinstance(a, Reset) for a in o.plan.actions)
-        if isinstance(error, InUseError) and resets and o.settings.with_reboot:
-            log.info("%s; %s: going for a reboot instead of a reset", error.brief, back)
-            return msgspec.structs.replace(m, no_reset=o.digest)
-        trouble = Trouble("ApplyFailed", f"{error.brief}; {back}", (*error.details, *sentences), error.next_step or "")
-        return self.failed(trouble, o, m)
-
-    async def _given_meanwhile(self, plan: Plan, o: Observation) -> Use | None:
-        if self.publisher.uses is None or o.holding.policy == "force":
-            return None
-        ending = doomed(plan, o)
-        try:
-            return next((u for u in await self.publisher.uses() if not ending.isdisjoint(u.devices)), None)
-        except AliquotError:
-            return None
 
     # -- failing
 
