@@ -12,7 +12,6 @@ import base64
 import os
 import socket
 import ssl
-import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
@@ -243,6 +242,8 @@ def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None
     """OpenSSL reads a certificate and its key from files only."""
     if not data:
         return path
+    import tempfile  # in a pod there are files anyway
+
     file = stack.enter_context(tempfile.NamedTemporaryFile())
     file.write(base64.b64decode(data))
     file.flush()
