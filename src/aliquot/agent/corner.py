@@ -120,7 +120,7 @@ class Corner:
         self._wake()
 
     def _reporter(self, who: str) -> Callable[[ApiError | None], None]:
-        """For one watch. A server that is away is told once, a refusal for each watch that it concerns."""
+        """For one watch. A server that is away is told once, and so is each right that is missing."""
 
         def report(error: ApiError | None) -> None:
             former = self._away.pop(who, "")
@@ -129,7 +129,8 @@ class Corner:
                     log.info("the API server answers again")
                     self._wake()
                 return
-            known = former or self._away if isinstance(error, ApiAwayError) else former == error.brief
+            told = {former, *self._away.values()} - {""}
+            known = bool(told) if isinstance(error, ApiAwayError) else error.brief in told
             if not known:
                 log.warning("%s%s", error.brief, f" | next: {error.next_step}" if error.next_step else "")
             self._away[who] = error.brief
