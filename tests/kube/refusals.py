@@ -18,6 +18,7 @@ from kube.rights_world import (
     config_map,
     event,
     eviction,
+    hint,
     lease,
 )
 
@@ -67,6 +68,7 @@ _NODE, _WISH, _LABELS = (
     f"never {names.CONFIG_LABEL}",
     "labels nvidia.com/* and *.aliquot.dev/* alone",
 )
+_PODS = "events of its own about pods alone"
 _MAP = "<node>-mig-config"
 
 AGENT_MAY_NOT = (
@@ -113,7 +115,12 @@ CONTROLLER_MAY_NOT = (
     Try("other leases", "alone", "POST", LEASES, lease("other")),
     Try("reading other leases", "", "GET", f"{LEASES}/other"),
     Try("listing leases", "", "GET", LEASES),
-    Try("pods", "", "GET", "/api/v1/pods"),
+    Try("reading one pod", "", "GET", "", pod=OWN_POD),
+    Try("changing pods", "", "PATCH", "", note("a.b/c"), pod=OWN_POD),
+    Try("events about nodes", _PODS, "POST", EVENTS, hint("gpu-1", kind="Node")),
+    Try("events in another's name", _PODS, "POST", EVENTS, hint("far", reportingComponent="kubelet")),
+    Try("events of other reasons", _PODS, "POST", EVENTS, hint("far", reason="Evicted")),
+    Try("reading events", "", "GET", EVENTS),
     Try("deleting pods", "", "DELETE", "", pod=OWN_POD),
     Try("secrets", "", "GET", f"{ACCOUNT}/secrets"),
     Try("writing ClusterPolicy", "", "PATCH", "/apis/nvidia.com/v1/clusterpolicies/x", {}),

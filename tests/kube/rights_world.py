@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from aliquot.controller import waiting
 from aliquot.integrations.kubernetes import names
 from cluster import Cluster
 from kube.door import Answer, Door
@@ -125,6 +126,18 @@ def event(node: str, kind: str = "Node") -> dict[str, Any]:
     }
 
 
+def hint(pod: str, kind: str = "Pod", **said: str) -> dict[str, Any]:
+    """The controller's event about a pod, or what it must not make of it."""
+    written = waiting.event(waiting.Hint("default", pod, f"uid-{pod}", "a sentence"), 0)
+    about = written["involvedObject"] | {"kind": kind}
+    return {"apiVersion": "v1", "kind": "Event"} | written | {"involvedObject": about} | said
+
+
+def _told(world: World, door: Door) -> Answer:
+    world.admin.ask("DELETE", f"{EVENTS}/{hint('far')['metadata']['name']}")
+    return door.ask("POST", EVENTS, hint("far"))
+
+
 def lease(name: str) -> dict[str, Any]:
     spec = {"holderIdentity": "me", "leaseDurationSeconds": 15}
     return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": spec}
@@ -134,6 +147,7 @@ MAPS = f"/api/v1/namespaces/{NS}/configmaps"
 EVENTS = "/api/v1/namespaces/default/events"
 LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NS}/leases"
 OWN_MAP = f"{OWN_NODE}-mig-config"
+UNBOUND = "fieldSelector=spec.nodeName%3D%2Cstatus.phase%3DPending"
 WATCH = "watch=true&timeoutSeconds=1"
 
 
@@ -208,6 +222,11 @@ USES: dict[tuple[str, str], dict[str, Callable[[World, Door], Answer]]] = {
     (AGENT, "events"): {"create": lambda _, door: door.ask("POST", EVENTS, event(OWN_NODE))},
     (CONTROLLER, "nodes"): _reads("/api/v1/nodes", OWN_NODE)
     | {"patch": lambda _, door: patch_node(door, OWN_NODE, FIRST_WISH)},
+    (CONTROLLER, "pods"): {
+        "list": lambda _, door: door.ask("GET", f"/api/v1/pods?{UNBOUND}"),
+        "watch": lambda _, door: door.ask("GET", f"/api/v1/pods?{UNBOUND}&{WATCH}"),
+    },
+    (CONTROLLER, "events"): {"create": _told},
     (CONTROLLER, "clusterpolicies"): _crd("nvidia.com"),
     (CONTROLLER, "sriovgpudevices"): _crd("devices.harvesterhci.io"),
     (CONTROLLER, "configmaps"): _reads(MAPS, names.SETTINGS_MAP)

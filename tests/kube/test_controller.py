@@ -20,7 +20,7 @@ from aliquot.integrations.kubernetes.api.watch import Timing
 from cluster import Cluster
 from kube.rights_world import CONTROLLER, CRDS, MAPS, NS, manifests
 
-QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1))
+QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), patience_s=0.5)
 A100 = {names.PRODUCT_LABEL: "NVIDIA-A100-SXM4-40GB"}
 KINDS = {"nvidia.com": "ClusterPolicy", "devices.harvesterhci.io": "SRIOVGPUDevice"}
 POLICIES = "/apis/nvidia.com/v1/clusterpolicies"

@@ -48,11 +48,16 @@ def generate(inventory: Inventory) -> Document:
         "all-enabled": [_entry(True, {}, None)],
     }
     for name in {choice.name for choice in choices}:
-        configs[f"all-{name.replace('+', '.')}"] = _all_of(name, choices, len(devices) > 1)
+        configs[all_of(name)] = _all_of(name, choices, len(devices) > 1)
     balanced = _balanced(choices, len(devices) > 1)
     if balanced:
         configs["all-balanced"] = balanced
     return {"version": "v1", "mig-configs": {name: configs[name] for name in natural(configs)}}
+
+
+def all_of(profile: str) -> str:
+    """The named config that divides every GPU into this profile: ``all-1g.5gb.me`` for ``1g.5gb+me``."""
+    return f"all-{profile.replace('+', '.')}"
 
 
 def _products(gpus: list[Gpu]) -> tuple[str, ...]:

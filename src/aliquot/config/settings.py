@@ -45,6 +45,7 @@ class Settings(msgspec.Struct, frozen=True):
     for the node. ``clients_map``: the ConfigMap with clients.yaml; empty: GPU_CLIENTS_FILE. ``default_config``: the
     named config of a MIG-capable node without label; empty: none. ``prediction``: what to do with a named config whose
     result the strategy cannot offer. ``cdi``, ``env``, ``device_nodes``: how the device plugin hands a device over.
+    ``hints``: the controller tells the owners of pods that wait because of a misspelt name.
     """
 
     strategy: str = "single"
@@ -65,6 +66,7 @@ class Settings(msgspec.Struct, frozen=True):
     env: bool = True
     device_nodes: bool = False
     labels: bool = True
+    hints: bool = True
     check_s: int = 30
     operands_s: int = 300
     retry_first_s: int = 5

@@ -51,6 +51,7 @@ KEYS = (
     Key("device-plugin", "env", "env", "hand devices over in NVIDIA_VISIBLE_DEVICES"),
     Key("device-plugin", "device-nodes", "device_nodes", "hand devices over as device nodes"),
     Key("labels", "enabled", "labels", "write gpu-feature-discovery's labels"),
+    Key("hints", "enabled", "hints", "an event on pods that wait because of a name that is nearly right"),
     Key("times", "check-seconds", "check_s", "between two looks for drift", lowest=5, highest=_DAY),
     Key("times", "operands-seconds", "operands_s", "patience for paused operands to end", lowest=1, highest=_DAY),
     Key("times", "retry-first-seconds", "retry_first_s", "before the first new try", lowest=1, highest=3600),

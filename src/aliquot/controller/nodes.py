@@ -55,10 +55,9 @@ def capability(labels: Mapping[str, str]) -> Capability:
     if known:
         return Capability(True, f"the catalog says so of {product}")
     found = [match["device"] for name, on in labels.items() if on == "true" and (match := _NFD.fullmatch(name))]
-    families = [catalog.family_of_device(f"0x{device.upper()}10DE") for device in found if device]
-    if any(families):
+    if any(catalog.family_of_device(f"0x{device.upper()}10DE") for device in found if device):
         return Capability(True, "the catalog knows its PCI device id")
-    if known is False:
+    if known is not None:
         return Capability(False, f"the catalog says so of {product}")
     if found or product or labels.get(names.PRESENT_LABEL) == "true":
         return Capability(None, "it has an NVIDIA function that the catalog does not know by these labels")
@@ -114,13 +113,18 @@ def reserved(devices: Iterable[SRIOVGPUDevice]) -> dict[str, frozenset[str]]:
     return {node: frozenset(addresses) for node, addresses in found.items()}
 
 
+def families(product: str) -> frozenset[str]:
+    """The MIG families of the GPUs that a product label may stand for; none for one that cannot be partitioned."""
+    return _products().get(_model(product), frozenset())
+
+
 @cache
-def _products() -> dict[str, bool]:
-    """Product labels of the catalog's GPUs, and whether they can be partitioned."""
-    found: dict[str, bool] = {}
+def _products() -> dict[str, frozenset[str]]:
+    """Product labels of the catalog's GPUs, and their MIG families."""
+    found: dict[str, frozenset[str]] = {}
     for device in catalog.devices():
         name = _label(device.name.partition(" (")[0])
-        found[name] = found.get(name, False) or device.mig_family is not None
+        found[name] = found.get(name, frozenset()) | ({device.mig_family} if device.mig_family else frozenset())
     return found
 
 

@@ -20,6 +20,7 @@ from aliquot.controller.log import log, start
 from aliquot.controller.settings_from import Told
 from aliquot.controller.shelf import KIND_TIMING, Shelf
 from aliquot.controller.tally import CONTENT_TYPE, Tally
+from aliquot.controller.waiting import PATIENCE_S, Waiting
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
@@ -38,10 +39,11 @@ RETRY_S = (1.0, 60.0)
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How fast leadership changes hands, and how watches are kept."""
+    """How fast leadership changes hands, how watches are kept, and how long pods may wait before anything is said."""
 
     lease: LeaseTiming = LeaseTiming()
     watch: Timing = KIND_TIMING
+    patience_s: float = PATIENCE_S
 
 
 PACE = Pace()
@@ -98,6 +100,9 @@ class Controller:
         self.devices: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, self._all_changed, pace.watch)
         self.settings: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, pace.watch)
         self.effective: Shelf[ConfigMap] = Shelf(ConfigMap, self._all_changed, pace.watch)
+        self.waiting = Waiting(
+            api, lambda: self.nodes.items.values(), self.tally, patience_s=pace.patience_s, timing=pace.watch
+        )
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
@@ -112,6 +117,7 @@ class Controller:
             group.create_task(self.devices.follow(self.api))
             group.create_task(self.settings.follow(self.api, name=names.SETTINGS_MAP))
             group.create_task(self.effective.follow(self.api, name=names.EFFECTIVE_MAP))
+            group.create_task(self.waiting.run())
             async with self.leader:
                 await self._work()
 
@@ -120,6 +126,8 @@ class Controller:
     def _led(self, leading: bool) -> None:
         log.info("this is %s the controller", "now" if leading else "no longer")
         self.tally.led(leading)
+        if not leading:
+            self.waiting.turn(False)
         self._all_changed(set())
 
     def _all_changed(self, _: set[str]) -> None:
@@ -128,6 +136,7 @@ class Controller:
 
     def _nodes_changed(self, changed: set[str]) -> None:
         """A heartbeat is no reason to look at a node again."""
+        self.waiting.nodes_changed()
         for name in changed:
             node = self.nodes.items.get(name)
             seen = None if node is None else (node.metadata.labels, node.metadata.annotations)
@@ -164,6 +173,7 @@ class Controller:
         told = self._told()
         value, faults = self._merged(told)
         self._say((*told.notes, *faults))
+        self.waiting.turn(value.hints, value.config_map)
         done = await self._publish(told, faults)
         wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
         reserved = nodes.reserved(self.devices.items.values())

@@ -34,6 +34,8 @@ device-plugin:
   device-nodes: true
 labels:
   enabled: false
+hints:
+  enabled: false
 times:
   check-seconds: 60
   operands-seconds: 120

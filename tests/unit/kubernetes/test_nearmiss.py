@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.labels import PREFIX, labels
-from aliquot.integrations.kubernetes.nearmiss import near_misses, near_products
+from aliquot.integrations.kubernetes.nearmiss import near_label, near_misses, near_resource, near_value, undivided
 from simworld import Node
 
 PRODUCT = "nvidia.com/gpu.product"
@@ -58,25 +58,128 @@ def test_in_the_order_of_names() -> None:
     ]
 
 
+A100, A30 = "NVIDIA-A100-SXM4-40GB", "NVIDIA-A30"
+
+
 @pytest.mark.parametrize(
-    "asked", ["A100-SXM4-40GB", "nvidia-a100-sxm4-40gb", "NVIDIA A100 SXM4 40GB", "NVIDIA_A100-SXM4-40GB"]
+    "asked",
+    [
+        "A100-SXM4-40GB",
+        "nvidia-a100-sxm4-40gb",
+        "NVIDIA A100 SXM4 40GB",
+        "NVIDIA_A100-SXM4-40GB",
+        "NVIDA-A100-SXM4-40GB",
+    ],
 )
 def test_a_product_spelled_otherwise(asked: str) -> None:
-    (sentence,) = near_products({PRODUCT: asked}, {PRODUCT: "NVIDIA-A100-SXM4-40GB"})
-    told = f"the product is spelled otherwise, {PRODUCT}=NVIDIA-A100-SXM4-40GB"
-    assert sentence == f"node selector {PRODUCT}={asked} finds nothing: {told}"
+    assert near_value(PRODUCT, asked, A100)
+
+
+@pytest.mark.parametrize(
+    "asked", [A30, "NVIDIA-A100-SXM4-80GB", "A100-PCIE-40GB", "A100", A100, "NVIDIA-A100-SXM4", ""]
+)
+def test_another_product_is_another_product(asked: str) -> None:
+    assert not near_value(PRODUCT, asked, A100)
 
 
 def test_a_product_that_single_named_anew() -> None:
-    present = labels(*Node("a30").cut("0", "1g.6gb*4").read(), "single", now=0)
-    (sentence,) = near_products({PRODUCT: "NVIDIA-A30"}, present)
-    assert sentence.endswith(f"{PRODUCT}=NVIDIA-A30-MIG-1g.6gb")
-    assert "MIG profile" in sentence
-    assert near_products({PRODUCT: "A30-MIG-1g.6gb"}, present)
+    present = labels(*Node("a30").cut("0", "1g.6gb*4").read(), "single", now=0)[PRODUCT]
+    assert present == "NVIDIA-A30-MIG-1g.6gb"
+    assert undivided(A30, present)
+    assert undivided("A30", present)
+    assert near_value(PRODUCT, "A30-MIG-1g.6gb", present)
+    for asked in ("NVIDIA-A30-MIG-2g.12gb", A100):
+        assert not undivided(asked, present)
+        assert not near_value(PRODUCT, asked, present)
+    assert not undivided(A30, "NVIDIA-A30-MIG-INVALID")
+    assert not undivided(A30, A30)
 
 
-@pytest.mark.parametrize("asked", ["NVIDIA-A30", "NVIDIA-A100-SXM4-80GB", "NVIDIA-A30-MIG-2g.12gb"])
-def test_another_product_is_another_product(asked: str) -> None:
-    assert near_products({PRODUCT: asked}, {PRODUCT: "NVIDIA-A30"}) == ()
-    assert near_products({PREFIX + "gpu.count": "1"}, {PRODUCT: "NVIDIA-A30"}) == ()
-    assert near_products({PRODUCT: asked}, {}) == ()
+@pytest.mark.parametrize(
+    ("label", "asked", "there"),
+    [
+        (names.CONFIG_LABEL, "all-1g.5g", "all-1g.5gb"),
+        (names.CONFIG_LABEL, "all_1g.5GB", "all-1g.5gb"),
+        (names.CONFIG_LABEL, "all-balnaced", "all-balanced"),
+        (names.STRATEGY_LABEL, "mixd", "mixed"),
+        (names.CAPABLE_LABEL, "True", "true"),
+    ],
+)
+def test_a_value_spelled_otherwise(label: str, asked: str, there: str) -> None:
+    assert near_value(label, asked, there)
+
+
+@pytest.mark.parametrize(
+    ("label", "asked", "there"),
+    [
+        (names.CONFIG_LABEL, "all-1g.5gb", "all-1g.10gb"),
+        (names.CONFIG_LABEL, "all-1g.5gb", "all-2g.5gb"),
+        (names.CONFIG_LABEL, "all-1g.5gb", "all-1g.35gb"),
+        (names.CONFIG_LABEL, "all-enabled", "all-disabled"),
+        (names.CONFIG_LABEL, "team-a", "team-ab"),
+        (names.CONFIG_LABEL, "all-1g.5gb.me", "all-1g.5gb"),
+        (names.CAPABLE_LABEL, "false", "true"),
+        (PREFIX + "gpu.machine", "PowerEdge-R750x", "PowerEdge-R750"),
+        (PREFIX + "gpu.family", "", "ampere"),
+    ],
+)
+def test_another_value_is_another_value(label: str, asked: str, there: str) -> None:
+    assert not near_value(label, asked, there)
+
+
+@pytest.mark.parametrize(
+    "asked",
+    ["nvidia.con/gpu.product", "nvidia.com/gpu-product", "nvidia/gpu.product", "nvidia.com/gpu.prodct", "gpu.product"],
+)
+def test_a_label_that_pods_select_by(asked: str) -> None:
+    assert near_label(asked, PRODUCT)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there"),
+    [
+        (PREFIX + "vgpu.present", PREFIX + "gpu.present"),
+        (PREFIX + "gpu.compute.major", PREFIX + "gpu.compute.minor"),
+        (PREFIX + "mig-1g.5gb.count", PREFIX + "mig-1g.10gb.count"),
+        (PREFIX + "pool-a", PREFIX + "pool-ab"),
+        (PREFIX + "gpu.deploy.dcgm", PREFIX + "gpu.deploy.dcgms"),
+        ("nvidia-a30.aliquot.dev/gpu.count", PREFIX + "gpu.count"),
+        ("amd.com/gpu.product", PRODUCT),
+        ("example.com/gpu.product", PRODUCT),
+        ("disktype", PRODUCT),
+    ],
+)
+def test_another_label_is_another_label(asked: str, there: str) -> None:
+    assert not near_label(asked, there)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there"),
+    [
+        ("mig-1g.5g", "mig-1g.5gb"),
+        ("mig-1g5gb", "mig-1g.5gb"),
+        ("mig-1g.5gb-me", "mig-1g.5gb.me"),
+        ("mig-1c.3g.20g", "mig-1c.3g.20gb"),
+        ("mig-1g.7gb", "mig-1g.5gb"),  # no GPU has it
+    ],
+)
+def test_a_resource_spelled_otherwise(asked: str, there: str) -> None:
+    assert near_resource(PREFIX + asked, PREFIX + there)
+    assert near_resource("nvidia.con/" + there, PREFIX + there)
+
+
+@pytest.mark.parametrize(
+    ("asked", "there"),
+    [
+        ("mig-1g.10gb", "mig-1g.5gb"),
+        ("mig-1g.6gb", "mig-1g.5gb"),  # another GPU has it
+        ("mig-1g.5gb.me", "mig-1g.5gb"),
+        ("mig-1c.3g.20gb", "mig-3g.20gb"),
+        ("pgpu", "gpu"),
+        ("gpu.shared", "gpu"),
+        ("mig-1g.5gb", "mig-1g.5gb"),
+    ],
+)
+def test_another_resource_is_another_resource(asked: str, there: str) -> None:
+    assert not near_resource(PREFIX + asked, PREFIX + there)
+    assert not near_resource("amd.com/" + there, PREFIX + there)

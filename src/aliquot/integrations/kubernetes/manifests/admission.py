@@ -31,6 +31,7 @@ def policies(values: Values) -> list[Object]:
         _policy("aliquot-agent-evictions", AGENT_ACCOUNT, [("", "pods/eviction", "CREATE")], _evictions(), values),
         _policy("aliquot-agent-configmaps", AGENT_ACCOUNT, [("", "configmaps", "*")], _agent_maps(), values),
         _policy("aliquot-agent-events", AGENT_ACCOUNT, [("", "events", "*")], _agent_events(), values),
+        _policy("aliquot-controller-events", CONTROLLER, [("", "events", "*")], _controller_events(), values),
         _policy("aliquot-controller-nodes", CONTROLLER, [("", "nodes", "UPDATE")], _controller_node(), values),
         _policy(
             "aliquot-controller-objects",
@@ -144,6 +145,14 @@ def _controller_node() -> list[Object]:
         ),
         _says(f"object.spec == oldObject.spec && {_SAME_FINALIZERS}", "the controller changes no node's spec"),
     ]
+
+
+def _controller_events() -> list[Object]:
+    own = (
+        "object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') == 'NearMiss' && "
+        f"object.?reportingComponent.orValue('') == '{CONTROLLER}'"
+    )
+    return [_says(own, "the controller writes events of its own about pods alone, with the reason NearMiss")]
 
 
 def _controller_objects() -> list[Object]:

@@ -82,6 +82,15 @@ RIGHTS = (
         narrowed="these two labels and one annotation",
     ),
     Right(
+        CONTROLLER, CLUSTER, "", "pods", ("list", "watch"),
+        "pods that no node takes because of a name that is nearly right (hints.enabled)",
+    ),
+    Right(
+        CONTROLLER, CLUSTER, "", "events", ("create",),
+        "their owners are told, where kubectl describe pod shows it",
+        narrowed="events of its own, with the reason NearMiss, about pods",
+    ),
+    Right(
         CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", _READ,
         "settings of clusters that have the GPU Operator",
     ),
