@@ -112,8 +112,7 @@ class Corner:
         known = self.node
         if known is None or known.metadata.uid != node.metadata.uid or time.monotonic() - self._changed_at > STALE_S:
             return False
-        older, newer = node.metadata.resource_version, known.metadata.resource_version
-        return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
+        return _older(node, known)
 
     def _touched(self) -> None:
         self.changes += 1
@@ -143,7 +142,10 @@ class Corner:
         """Changes the node by what ``change`` makes of it as it is now, not as it was when it was last seen: nobody's
         label is overwritten. Raises ApiError.
         """
-        self.node = await change_node(self.api, self.name, change)
+        answer = await change_node(self.api, self.name, change)
+        # The watch may have told of a still newer change while this answer was on its way.
+        if self.node is None or not _older(answer, self.node):
+            self.node = answer
         self._changed_at = time.monotonic()
 
     async def event(self, status: Status, now: float) -> None:
@@ -177,6 +179,14 @@ class Corner:
             found = await self.api.create(ConfigMap, body, self.namespace)
         if name in self._tasks:
             self.maps[name] = found.data
+
+
+def _older(node: Node, known: Node) -> bool:
+    """True if the one is of a time before the other. Versions are in order over all nodes of a cluster, whatever their
+    uid, wherever they are numbers.
+    """
+    older, newer = node.metadata.resource_version, known.metadata.resource_version
+    return older.isdecimal() and newer.isdecimal() and int(older) < int(newer)
 
 
 def _seen(node: Node) -> tuple[object, ...]:
