@@ -29,7 +29,7 @@ POLL_GOAL_MS = 1.0
 def run(say: Say, quick: bool) -> None:
     code = digest(msgspec.json.encode([KINDS, SHAPES, CHURN]))
     say(Figure(GROUP, "input: the nodes, the named configs, the changes of other nodes", f"sha256 {code}", "simulated"))
-    repeats = 2 if quick else 10
+    repeats = 1 if quick else 10
     with ExitStack() as stack:
         state = stack.enter_context(TemporaryDirectory(prefix="aliquot-bench-"))
         stack.callback(control.stop, state)
@@ -40,7 +40,7 @@ def run(say: Say, quick: bool) -> None:
         all_at_once(subjects.values(), Subject.start)
         time.sleep(1 if quick else 5)
         _memories(say, subjects, "idle")
-        spans.idle(say, subjects, 4.0 if quick else 60.0)
+        spans.idle(say, subjects, 2.0 if quick else 60.0)
         spans.reconnects(say, subjects[ALONE])
         _poll(say, raw, 50 if quick else 500)
         spans.latency(say, subjects[ALONE], raw, repeats)
