@@ -29,7 +29,14 @@ class Agent:
     """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``."""
 
     def __init__(
-        self, cluster: Cluster, folder: Path, name: str, template: str, *, labels: Mapping[str, str] | None = None
+        self,
+        cluster: Cluster,
+        folder: Path,
+        name: str,
+        template: str,
+        *,
+        labels: Mapping[str, str] | None = None,
+        latency: str = "none",
     ) -> None:
         self.cluster = cluster
         self.folder = folder
@@ -39,7 +46,7 @@ class Agent:
         self.environment = {"MIG_STRATEGY": "mixed"}
         self.arguments: list[str] = ["--kubelet-dir", ""]
         self.process: subprocess.Popen[bytes] | None = None
-        control.start(self.state, template, "machine")
+        control.start(self.state, template, "machine", latency)
         self.sim = Node(self.state, "machine")
         self.create("nodes", {"metadata": {"name": name, "labels": DEPLOY if labels is None else dict(labels)}})
 
@@ -197,4 +204,4 @@ class Agent:
 class MakeAgent(Protocol):
     """The fixture ``make_agent``: a node with these GPUs and its agent, not started yet."""
 
-    def __call__(self, template: str, *, labels: Mapping[str, str] | None = None) -> Agent: ...
+    def __call__(self, template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent: ...

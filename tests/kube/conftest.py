@@ -60,8 +60,8 @@ def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
     cluster.namespace(NAMESPACE)
     made: list[Agent] = []
 
-    def make(template: str, *, labels: Mapping[str, str] | None = None) -> Agent:
-        made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, labels=labels))
+    def make(template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent:
+        made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, labels=labels, latency=latency))
         return made[-1]
 
     yield make

@@ -145,6 +145,17 @@ def test_gpus_that_containers_cannot_have_are_left_out() -> None:
     assert names(made) == [inventory.gpus[2].uuid, "2", "0000:47:00.0", "all"]
 
 
+@pytest.mark.parametrize("mode", ["workload", "management"])
+def test_a_lost_gpu_takes_no_other_away(mode: str) -> None:
+    """What a driver does not say of it any more, the minor of its node among it, is not needed."""
+    made = node("1g.5gb@0")
+    gone = msgspec.structs.replace(made.gpus[1], lost=True, minor=-1)
+    found = document(msgspec.structs.replace(made, gpus=(made.gpus[0], gone)), mode=mode)
+    paths = {n["path"] for device in found["devices"] for n in device["containerEdits"]["deviceNodes"]}
+    assert "/dev/nvidia0" in paths
+    assert "/dev/nvidia1" not in paths
+
+
 def test_all_is_every_device_once() -> None:
     made = document(node("1g.5gb@0", "1g.5gb@1"))
     assert opened(made, "all") == sorted(set(opened(made, "all")), key=opened(made, "all").index)

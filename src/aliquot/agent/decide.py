@@ -140,8 +140,9 @@ def _success(o: Observation, m: Memory) -> Status:
         reason, message = former.reason, former.message
     else:
         reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
-    details = o.prediction.warnings if o.prediction is not None else ()
-    return _status(o, SUCCESS, reason, message, details=details)
+    left_alone = o.wish.desired.notes if o.wish is not None and o.wish.desired is not None else ()
+    warnings = o.prediction.warnings if o.prediction is not None else ()
+    return _status(o, SUCCESS, reason, message, details=(*left_alone, *warnings))
 
 
 def _owed(o: Observation, m: Memory) -> bool:

@@ -57,7 +57,7 @@ def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[Offered]:
 
 def _administration(inventory: Inventory, machine: Machine) -> Iterator[Offered]:
     """One device with every node, those that change instances among them: for programs that manage the node."""
-    gpus = [n for gpu in inventory.gpus if not gpu.passthrough for n in nodes.whole(gpu, machine)]
+    gpus = [n for gpu in inventory.gpus if not (gpu.passthrough or gpu.lost) for n in nodes.whole(gpu, machine)]
     yield (ALL,), tuple(dict.fromkeys((*gpus, *nodes.administration(machine))))
 
 
