@@ -129,7 +129,7 @@ def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
         loop = loop_over(first, lambda corner: None, hands)
         await loop.cycle()
         assert not hands.superseded.is_set()
-        loop.corner._see(relabelled(first, **{"somebody": "else"}))
+        loop.corner._see(relabelled(first, somebody="else"))
         assert not hands.superseded.is_set()
         loop.corner._see(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"}))
         assert hands.superseded.is_set()
