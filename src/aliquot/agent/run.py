@@ -21,6 +21,7 @@ from aliquot.agent.holders import Use
 from aliquot.agent.host import HostMachine
 from aliquot.agent.log import log
 from aliquot.agent.loop import Loop
+from aliquot.agent.memory import be_frugal
 from aliquot.agent.observe import Observer, Uses
 from aliquot.agent.offering import Offering
 from aliquot.agent.publish import Publisher
@@ -60,6 +61,7 @@ class Options(msgspec.Struct, frozen=True):
 
 def run(options: Options) -> int:
     """Runs the agent until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    be_frugal()
     logs.start(debug=options.debug)
     return asyncio.run(Agent(options).run())
 
