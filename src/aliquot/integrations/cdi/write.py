@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import tempfile
 from collections.abc import Iterator, Mapping
 from typing import Any
@@ -135,7 +136,7 @@ def _refuse_twice(path: str, document: Mapping[str, Any]) -> None:
     """Two files of one directory that name the same device make it unusable in every runtime."""
     mine = set(device_names(document))
     for other, text in _specs(os.path.dirname(path) or "."):
-        if os.path.basename(other) == os.path.basename(path) or document["kind"] not in text:
+        if os.path.basename(other) == os.path.basename(path) or not _mentions(text, document["kind"]):
             continue
         found = _parsed(text)
         if found is None or found["kind"] != document["kind"]:
@@ -152,6 +153,13 @@ def _refuse_twice(path: str, document: Mapping[str, Any]) -> None:
                 ),
                 next_step="systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service",
             )
+
+
+def _mentions(text: str, kind: str) -> bool:
+    """Whether a file can be of that kind: reading one of some thousand lines only to see that it is not takes long.
+    ``management.nvidia.com/gpu`` is not ``nvidia.com/gpu``.
+    """
+    return re.search(rf"(?<![\w.-]){re.escape(kind)}(?![\w./-])", text) is not None
 
 
 def _replace(path: str, text: str) -> None:
