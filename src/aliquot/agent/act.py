@@ -15,7 +15,7 @@ from aliquot.agent.corner import Corner
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.log import log, plain
-from aliquot.agent.observation import Memory, Observation, RebootMark
+from aliquot.agent.observation import Memory, Observation, RebootMark, boot_clock
 from aliquot.agent.observe import NO_RECORD
 from aliquot.agent.status import SUCCESS, Status
 from aliquot.agent.wish import Trouble, trouble_of
@@ -87,7 +87,8 @@ class Actor:
             case steps.Reboot():
                 return await self._reboot(step, o, m)
             case steps.Publish():
-                return msgspec.structs.replace(m, published=await self.publisher.publish(o))
+                published = await self.publisher.publish(o)
+                return msgspec.structs.replace(m, published=published, unpublished=self.publisher.problem)
             case steps.StartServices():
                 return await self._start(o, m)
             case steps.Restore():
@@ -104,10 +105,10 @@ class Actor:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
             await self.publisher.withhold(in_the_way(o))
-            return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
+            return m.waiting(o)
         await self.publisher.release()
         await self.publisher.mend(o)
-        return m
+        return msgspec.structs.replace(m, unpublished=self.publisher.problem)
 
     # -- telling
 
@@ -266,5 +267,5 @@ class Actor:
         pause = min(o.settings.retry_first_s * 2 ** (failures - 1), o.settings.retry_longest_s)
         log.error("%s: next attempt in %d s", trouble.reason, pause)
         return msgspec.structs.replace(
-            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=o.clock + pause, waiting_since=0.0
+            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=boot_clock() + pause, waiting_since=0.0
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.agent import phrases, steps
+from aliquot.agent import decide, phrases, steps
 from aliquot.agent.concerned import doomed, in_the_way
 from aliquot.agent.holders import Use
 from aliquot.agent.log import log, plain
@@ -37,7 +37,7 @@ class Change:
     async def evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
         assert o.plan is not None
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        m = msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
+        m = m.waiting(o)
         await self._actor.publisher.withhold(in_the_way(o))
         bound = Bound(float(o.holding.timeout_s), superseded=self._actor.superseded)
         evicted = await drain.evict(
@@ -46,22 +46,25 @@ class Change:
         if evicted.stays and evicted.end is not End.SUPERSEDED:
             text = f"{len(evicted.stays)} of {len(step.pods)} pods did not leave: {evicted.stays[0]}"
             return self._actor.failed(Trouble("NotDrained", text, tuple(map(str, evicted.stays[1:]))), o, m)
+        # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
+        await Bound(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
         return m
 
     async def apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
         plain("Applying the selected MIG config to the node")
         young = await self._actor.publisher.withhold(doomed(step.plan, o))
-        try:
-            if young:
-                log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
-                await asyncio.sleep(YOUNG_S)
-            return await self._carried_out(step, o, m)
-        finally:
-            await self._actor.publisher.release()
+        if young:
+            log.info("%d devices were given to pods just now: waiting for kubelet to name them", len(young))
+            await asyncio.sleep(YOUNG_S)
+        return await self._carried_out(step, o, m)
 
     async def _carried_out(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
         """Kubelet is asked once more: what it gave away since the look is not taken."""
-        late = await self._given_meanwhile(step.plan, o)
+        try:
+            late = await self._given_meanwhile(step.plan, o)
+        except AliquotError as error:
+            log.warning("%s: looking again", error.brief)
+            return m
         if late:
             log.info("pod %s/%s was given a device meanwhile: looking again", late.namespace, late.pod)
             return m
@@ -80,8 +83,8 @@ class Change:
         if outcome.error is not None:
             return self._undone(outcome.status, outcome.error, outcome.sentences, o, m)
         done = phrases.deed(step.plan)
-        text = f"{o.label!r} is applied: {done} in {seconds:.1f} s, verified by a fresh read"
-        log.info("%s", text)
+        word = "healed" if step.status.reason == decide.HEALING else "applied"
+        text = f"{o.label!r} is {word}: {done} in {seconds:.1f} s, verified by a fresh read"
         if outcome.status == "reboot":
             text = f"{o.label!r} waits for a reboot: {done}"
         return msgspec.structs.replace(m, did=text, did_for=o.digest, failed=None, failures=0, waiting_since=0.0)
@@ -101,7 +104,4 @@ class Change:
         if self._actor.publisher.uses is None or o.holding.policy == "force":
             return None
         ending = doomed(plan, o)
-        try:
-            return next((u for u in await self._actor.publisher.uses() if not ending.isdisjoint(u.devices)), None)
-        except AliquotError:
-            return None
+        return next((u for u in await self._actor.publisher.uses() if not ending.isdisjoint(u.devices)), None)

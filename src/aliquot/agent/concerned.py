@@ -27,9 +27,5 @@ def doomed(plan: Plan, o: Observation) -> frozenset[str]:
 
 
 def in_the_way(o: Observation) -> frozenset[str]:
-    """The devices of the GPUs that holders block: nothing new goes onto them while the old ones leave."""
-    assert o.plan is not None
-    assert o.inventory is not None
-    blocked = {b.gpu for b in o.plan.blockers}
-    gpus = [gpu for gpu in o.inventory.gpus if gpu.pci in blocked]
-    return frozenset(u for g in gpus for u in (g.uuid, *(c.uuid for i in g.instances for c in i.compute_instances)))
+    """The devices that are to go once their holders have left: nothing new goes onto them meanwhile."""
+    return doomed(o.forced, o) if o.forced is not None else frozenset()

@@ -40,6 +40,9 @@ from aliquot.model.plan import Plan
 REBOOT_PATIENCE_S = 600.0
 """How long a machine may take to go down before the reboot counts as refused."""
 HOLDERS_POLL_S = 5.0
+_MOST_DETAILS, _LONGEST_DETAIL = 20, 1000
+_MET = ("Applied", "AlreadyApplied", "Healed")
+HEALING = "Healing"
 OWED = "HostClientsDown"
 """The reason of a failed attempt to start the host's services again."""
 
@@ -73,6 +76,12 @@ def key(o: Observation) -> str:
     return f"{o.inventory.fingerprint}/{lost}/{unfit}/{how}/{o.uid}"
 
 
+def _unpublished(o: Observation, m: Memory) -> bool:
+    """True if others do not know yet what is. Nothing is said for the first time under settings that are not known."""
+    unclear = o.trouble is not None and o.trouble.reason == "InvalidSettings" and not m.published
+    return o.inventory is not None and not unclear and m.published != key(o)
+
+
 # -- the four ends
 
 
@@ -82,7 +91,7 @@ def _look_on(o: Observation, m: Memory) -> Step:
         return StartServices()
     if o.marks.record is not None:
         return Restore(None)
-    if o.inventory is not None and m.published != key(o):
+    if _unpublished(o, m):
         return Publish()
     return Rest(o.settings.check_s, "the label is carried out by another manager")
 
@@ -96,7 +105,7 @@ def _no_wish(o: Observation, m: Memory) -> Step:
         return Restore(None)
     if o.state or not status.same(o.status):
         return Withdraw(status)
-    if o.inventory is not None and m.published != key(o):
+    if _unpublished(o, m):
         return Publish()
     return Rest(o.settings.check_s, message)
 
@@ -106,7 +115,7 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
     status = _stamped(
         o, _status(o, FAILED, trouble.reason, trouble.message, next_step=trouble.next_step, details=trouble.details)
     )
-    if o.inventory is not None and m.published != key(o):
+    if _unpublished(o, m):
         return Publish()
     if _owed(o, m):
         return StartServices()
@@ -135,14 +144,18 @@ def _success(o: Observation, m: Memory) -> Status:
     """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
     former = o.status
     if m.did and m.did_for == o.digest:
-        reason, message = "Applied", m.did
+        reason, message = "Healed" if former is not None and former.reason == HEALING else "Applied", m.did
+        if former is not None and former.message == m.did:
+            reason = former.reason
     elif former is not None and former.state == SUCCESS and former.digest == o.digest:
         reason, message = former.reason, former.message
     else:
         reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
     left_alone = o.wish.desired.notes if o.wish is not None and o.wish.desired is not None else ()
     warnings = o.prediction.warnings if o.prediction is not None else ()
-    return _status(o, SUCCESS, reason, message, details=(*left_alone, *warnings))
+    misnamed = o.prediction.refusals if o.prediction is not None else ()
+    unpublished = (m.unpublished,) if m.unpublished else ()
+    return _status(o, SUCCESS, reason, message, details=(*unpublished, *o.remarks, *misnamed, *left_alone, *warnings))
 
 
 def _owed(o: Observation, m: Memory) -> bool:
@@ -162,13 +175,17 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
         return _blocked(o, m, plan)
     if not plan.actions:
         return _reboot(o, m, plan)
+    if plan.reboots and not o.settings.with_reboot:
+        return _fail(o, m, _needs_reboot(plan))  # before anything is destroyed for it
     if o.blind and touches(plan) and o.holding.policy != "force":
         return _fail(
             o,
             m,
             Trouble("KubeletAway", o.blind, (), f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=force"),
         )
-    status = _stamped(o, _status(o, PENDING, "Changing", phrases.intent(plan)))
+    drift = f"the GPUs drifted from {o.label!r}: " if _was_met(o) else ""
+    reason = HEALING if drift else "Changing"
+    status = _stamped(o, _status(o, PENDING, reason, drift + phrases.intent(plan)))
     operands = concerned(plan)
     if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon):
         return Pause(operands, o.holding.cordon, status)
@@ -195,13 +212,17 @@ def _may_not(o: Observation, plan: Plan) -> Trouble | None:
     if o.prediction is not None and o.prediction.refusals and o.settings.predicting(o.label or "") == "refuse":
         first, *rest = o.prediction.refusals
         return Trouble("LabelsWouldBeInvalid", first, tuple(rest), o.prediction.next_step or "")
-    former = o.status
-    met = former is not None and former.digest == o.digest and former.reason in ("Applied", "AlreadyApplied", "Drift")
-    if met and not o.settings.self_heal:
+    if _was_met(o) and not o.settings.self_heal:
         return Trouble(
             "Drift", f"the GPUs differ from {o.label!r}, and healing is switched off: {phrases.intent(plan)}"
         )
     return None
+
+
+def _was_met(o: Observation) -> bool:
+    """True if this very wish was met before: what differs now has come from elsewhere."""
+    former = o.status
+    return former is not None and former.digest == o.digest and former.reason in (*_MET, HEALING, "Drift")
 
 
 def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
@@ -214,24 +235,26 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
     holding = o.holding
     who = phrases.holders(plan)
     message = f"{first.message}; held by {who}"
+    pods = holders.pods_in_the_way(plan)
     if holding.policy == "refuse":
-        step = f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=drain"
-        return _fail(o, m, Trouble("Held", message, rest, step))
-    waited = o.clock - m.waiting_since if m.waiting_since else 0.0
-    if m.waiting_since and waited >= holding.timeout_s:
+        step = f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=drain" if pods else phrases.look(plan)
+        return _fail(o, m, Trouble("Held", message, (*o.remarks, *rest), step))
+    since = m.waiting_since if m.waiting_for == o.patience else 0.0
+    if since and o.clock - since >= holding.timeout_s:
         text = f"{message}; they did not leave within {holding.timeout_s} s"
         return _fail(o, m, Trouble("HeldTimeout", text, rest, phrases.look(plan)))
+    if m.published != key(o):
+        return Publish()  # a wait may last for hours
+    if holding.policy == "drain" and not pods and not since:
+        text = f"{message}: no pod, so there is nothing to evict"
+        return _fail(o, m, Trouble("Held", text, rest, phrases.look(plan)))
     status = _stamped(o, _status(o, PENDING, "WaitingForHolders", message))
     if pause(o.marks, (), wish=o.digest, cordon=holding.cordon):
         return Pause((), holding.cordon, status)
     if _untold(o, status):
         return Tell(status)
-    pods = holders.pods_in_the_way(plan)
     if holding.policy in ("drain", "force") and pods:
         return Evict(pods, holding.policy == "force", status)
-    if holding.policy == "drain" and not pods:
-        text = f"{message}: no pod, so there is nothing to evict"
-        return _fail(o, m, Trouble("Held", text, rest, phrases.look(plan)))
     return Rest(min(HOLDERS_POLL_S, float(holding.timeout_s)), f"waiting: {message}", waiting=True)
 
 
@@ -252,9 +275,14 @@ def _reboot(o: Observation, m: Memory, plan: Plan) -> Step:
         status = _stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}"))
         return Tell(status) if _untold(o, status) else Rest(HOLDERS_POLL_S, status.message)
     if not o.settings.with_reboot:
-        text = f"the MIG mode of GPU {gpus} becomes active only with a reboot, which WITH_REBOOT does not allow"
-        return _fail(o, m, Trouble("NeedsReboot", text, (), "reboot the node, or set WITH_REBOOT=true"))
+        return _fail(o, m, _needs_reboot(plan))
     return Reboot(_stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")))
+
+
+def _needs_reboot(plan: Plan) -> Trouble:
+    gpus = ", ".join(plan.reboots)
+    text = f"the MIG mode of GPU {gpus} becomes active only with a reboot, which WITH_REBOOT does not allow"
+    return Trouble("NeedsReboot", text, (), "set WITH_REBOOT=true, or mig.with-reboot in the settings")
 
 
 # -- words
@@ -264,6 +292,7 @@ def _status(
     o: Observation, state: str, reason: str, message: str, *, next_step: str = "", details: tuple[str, ...] = ()
 ) -> Status:
     source = o.wish.source if o.wish else ""
+    details = tuple(each[:_LONGEST_DETAIL] for each in details[:_MOST_DETAILS])  # all annotations together: 256 KiB
     return Status(state, reason, message, o.label or "", source, next_step, o.digest, details=details)
 
 

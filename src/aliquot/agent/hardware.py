@@ -41,6 +41,7 @@ class Hardware:
         self._connect = connect
         self._xids = xids or XidPolicy()
         self._health: Health | None = None
+        self._former: Health | None = None
         self._seen: Inventory | None = None
         self._mute = ""
         self._connection: Connection | None = None
@@ -99,11 +100,13 @@ class Hardware:
             self._connection = self._connect()
             self._opened = time.monotonic()
             self._health = self._connection.backend.health(self._xids)
+            if self._former is not None:
+                self._health.adopt(self._former)
         return self._connection
 
     def _close(self) -> None:
         connection, self._connection = self._connection, None
-        self._health = None
+        self._health, self._former = None, self._health or self._former
         if connection is not None:
             try:
                 connection.close()

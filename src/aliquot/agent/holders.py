@@ -35,7 +35,7 @@ def held_by_pods(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
     by_device: dict[str, list[Holder]] = {}
     for use in uses:
         for device in use.devices:
-            by_device.setdefault(device, []).append(holder(use))
+            by_device.setdefault(device.partition("::")[0], []).append(holder(use))
     if not by_device:
         return inventory
     gpus = tuple(_gpu(gpu, by_device) for gpu in inventory.gpus)
@@ -43,17 +43,20 @@ def held_by_pods(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
 
 
 def _gpu(gpu: Gpu, by_device: Mapping[str, Sequence[Holder]]) -> Gpu:
-    instances = tuple(_instance(i, by_device) for i in gpu.instances)
-    whole = _joined(gpu.holders, by_device.get(gpu.uuid, ()))
+    on_all = by_device.get(gpu.uuid, ())
+    instances = tuple(_instance(i, by_device, on_all) for i in gpu.instances)
+    whole = _joined(gpu.holders, on_all)
     return msgspec.structs.replace(gpu, instances=instances, holders=whole)
 
 
-def _instance(instance: GpuInstance, by_device: Mapping[str, Sequence[Holder]]) -> GpuInstance:
+def _instance(
+    instance: GpuInstance, by_device: Mapping[str, Sequence[Holder]], on_all: Sequence[Holder]
+) -> GpuInstance:
     compute = tuple(
         msgspec.structs.replace(c, holders=_joined(c.holders, by_device.get(c.uuid, ())))
         for c in instance.compute_instances
     )
-    added = [h for c in compute for h in by_device.get(c.uuid, ())]
+    added = [*on_all, *(h for c in compute for h in by_device.get(c.uuid, ()))]
     if not added:
         return instance
     holders = _joined(instance.holders, added)

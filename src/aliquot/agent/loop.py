@@ -80,8 +80,8 @@ class Loop:
         o = self.last = await self.observer.look(self.memory)
         self.tally.looked(o)
         step = self.step = decide(o, self.memory)
-        if self.corner.changes != changes and self._outrun(o):
-            self.actor.superseded.set()  # it happened while we looked
+        if self._stopping or (self.corner.changes != changes and self._outrun(o)):
+            return 0.0  # it happened while we looked
         log.debug("%s", step)
         self.memory = await self.actor.act(step, o, self.memory)
         return step.seconds if isinstance(step, steps.Rest) else 0.0
@@ -112,7 +112,7 @@ class Loop:
 
     def _outrun(self, o: Observation) -> bool:
         """True if what the last look saw is no longer worth waiting for."""
-        return self._superseded(o) or self._resumed(o)
+        return self._superseded(o) or self._resumed(o) or self._allowed(o)
 
     def _superseded(self, o: Observation) -> bool:
         """True if the wish is another one than that of the last look."""
@@ -120,6 +120,17 @@ class Loop:
             return False
         now = self.corner.marks
         return now.labels.get(names.CONFIG_LABEL) != o.label or self.observer.digest_of(o) != o.digest
+
+    def _allowed(self, o: Observation) -> bool:
+        """True if holders are waited for under a policy that holds no longer."""
+        if self.corner.node is None or not isinstance(self.step, steps.Evict):
+            return False
+        try:
+            settings, _, _ = self.observer.settings()
+        except NotReadYetError:
+            return False
+        asked = self.corner.marks.annotations.get(names.HOLDERS_ANNOTATION)
+        return settings.holding(o.label or "", asked) != o.holding
 
     def _resumed(self, o: Observation) -> bool:
         """True if operands are awaited that somebody takes out of the pause: they would never go."""
@@ -131,7 +142,10 @@ class Loop:
         """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
         not, the record is on the node, and the next agent does it.
         """
-        paused = self.corner.node is not None and operands.restore(self.corner.marks)
+        marks = self.corner.marks if self.corner.node is not None else operands.Marks()
+        # Without a record of ours a pause is another manager's, where there is one.
+        ours = self.last is not None and self.last.settings.manage
+        paused = operands.restore(marks) if ours or marks.record is not None else None
         stopped = self.actor.record.value.stopped is not None
         if self.last is None or not (paused or stopped):
             return

@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 
 from aliquot.agent.status import Status
 from aliquot.agent.wish import Trouble, Wish
-from aliquot.config.settings import Holding, Settings
+from aliquot.config.settings import HOLDER_POLICIES, Holding, Settings
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.operands import Marks
 from aliquot.integrations.kubernetes.prediction import Prediction
 from aliquot.integrations.systemd.units import StoppedServices
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
+
+
+def boot_clock() -> float:
+    """Seconds since the machine's boot, sleep included. Nobody sets it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 class RebootMark(msgspec.Struct, frozen=True):
@@ -34,9 +41,11 @@ class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Observation(msgspec.Struct, frozen=True):
     """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read.
-    ``plan`` leads from ``inventory`` to the wish; ``blind`` says why kubelet could not be asked who is on what.
+    ``plan`` leads from ``inventory`` to the wish; ``forced`` what it
+    would do without regard to holders; ``blind`` says why kubelet could not be asked who is on what.
     ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
-    ``unhealthy`` are the UUIDs of devices that nobody should be given. ``now`` is wall time, for people alone: it may
+    ``unhealthy`` are the UUIDs of devices that nobody should be given; ``unclear``
+    are faults in settings whose last good text still holds. ``now`` is wall time, for people alone: it may
     jump. What waits counts on ``clock``, seconds since the machine's boot. ``uid`` tells a node object from another
     that was made under its name.
     """
@@ -55,12 +64,24 @@ class Observation(msgspec.Struct, frozen=True):
     inventory: Inventory | None = None
     trouble: Trouble | None = None
     plan: Plan | None = None
+    forced: Plan | None = None
     prediction: Prediction | None = None
     blind: str = ""
     services: tuple[str, ...] = ()
     hint: str = ""
     unhealthy: frozenset[str] = frozenset()
+    unclear: tuple[str, ...] = ()
     uid: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What somebody wrote and nothing came of."""
+        asked = self.marks.annotations.get(names.HOLDERS_ANNOTATION)
+        if asked is None or asked in HOLDER_POLICIES:
+            return self.unclear
+        known = ", ".join(HOLDER_POLICIES)
+        sentence = f"annotation {names.HOLDERS_ANNOTATION}={asked[:60]!r} means nothing: it can be {known}"
+        return (sentence, *self.unclear)
 
     @property
     def digest(self) -> str:
@@ -70,6 +91,11 @@ class Observation(msgspec.Struct, frozen=True):
     def holding(self) -> Holding:
         """What may be done to holders here."""
         return self.settings.holding(self.label or "", self.marks.annotations.get(names.HOLDERS_ANNOTATION))
+
+    @property
+    def patience(self) -> str:
+        """What a wait for holders is counted under: another policy is another wait."""
+        return f"{self.attempt}/{self.holding.policy}/{self.holding.timeout_s}"
 
     @property
     def attempt(self) -> str:
@@ -95,10 +121,18 @@ class Memory(msgspec.Struct, frozen=True):
     cleared: bool = False
     silenced: bool = False
     published: str = ""
+    unpublished: str = ""
     waiting_since: float = 0.0
+    waiting_for: str = ""
     no_reset: str = ""
     did: str = ""
     did_for: str = ""
     rebooting: str = ""
     paused_for: str = ""
     pauses: int = 0
+
+    def waiting(self, o: Observation) -> Memory:
+        """Patience counts from when this very wish found holders in the way, under this policy."""
+        if self.waiting_since and self.waiting_for == o.patience:
+            return self
+        return msgspec.structs.replace(self, waiting_since=o.clock, waiting_for=o.patience)

@@ -14,13 +14,13 @@ from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.holders import Use, held_by_pods
 from aliquot.agent.log import log
-from aliquot.agent.observation import Memory, Observation
+from aliquot.agent.observation import Memory, Observation, boot_clock
 from aliquot.agent.settings import Place, layers
 from aliquot.agent.status import parse
 from aliquot.agent.wish import Source, Trouble, Wish, data_of, internal, read, trouble_of
 from aliquot.config.clients import load_clients
 from aliquot.config.generate import generate
-from aliquot.config.settings import Settings, merge
+from aliquot.config.settings import Layer, Settings, merge
 from aliquot.config.write import to_yaml
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations.kubernetes import names
@@ -52,11 +52,13 @@ class Observer:
         self._uses = uses
         self._boot = boot
         self.facts: Facts | None = None
+        self._good: dict[str, Layer] = {}
+        self._unclear: tuple[str, ...] = ()
 
     async def look(self, m: Memory) -> Observation:
         """One look. Raises NotReadYetError while the node or a ConfigMap that matters was not read yet."""
         marks, node = self._corner.marks, self._corner.node
-        settings, unclear = self.settings()
+        settings, unclear, faults = self.settings()
         if self._record.fault is not None:
             self._record.refresh()
         if self._record.fault is not None:
@@ -65,7 +67,7 @@ class Observer:
         o = Observation(
             node=self._corner.name,
             now=time.time(),
-            clock=time.clock_gettime(time.CLOCK_BOOTTIME),
+            clock=boot_clock(),
             boot=await self._boot(),
             marks=marks,
             settings=settings,
@@ -76,6 +78,7 @@ class Observer:
             inventory=inventory,
             trouble=trouble or unclear,
             unhealthy=self._hardware.unhealthy,
+            unclear=faults,
             uid=node.metadata.uid if node is not None else "",
             hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
         )
@@ -99,15 +102,20 @@ class Observer:
         except KeyError:
             return o.digest
 
-    def settings(self) -> tuple[Settings, Trouble | None]:
-        """The settings that hold, and what is wrong with what was written; then the rest holds."""
-        said, faults = layers(self._place, self._corner.maps)
+    def settings(self) -> tuple[Settings, Trouble | None, tuple[str, ...]]:
+        """The settings that hold; what is wrong with a text that never was right; and sentences about one whose last
+        good version holds.
+        """
+        said, faults, unclear = layers(self._place, self._corner.maps, self._good)
         settings = merge(said)
         self._corner.follow(self._place.maps(settings))
         for name in self._place.maps(settings):
             if not self._corner.read(name):
                 raise NotReadYetError(name)
-        return settings, trouble_of(faults[0], "InvalidSettings") if faults else None
+        for sentence in set(unclear) - set(self._unclear):
+            log.warning("%s", sentence)
+        self._unclear = unclear
+        return settings, trouble_of(faults[0], "InvalidSettings") if faults else None, unclear
 
     async def _inventory(self) -> tuple[Inventory | None, Trouble | None]:
         try:
@@ -125,15 +133,17 @@ class Observer:
             return msgspec.structs.replace(o, wish=wish, trouble=trouble)
         quiet = Policy(reset=m.no_reset != wish.digest)
         plan = make(inventory, wish.desired, quiet)
-        blind = ""
+        blind, forced = "", None
         if decide.touches(plan):
             uses, blind = await self._who()
             plan = make(held_by_pods(inventory, uses), wish.desired, quiet)
+            forced = make(held_by_pods(inventory, uses), wish.desired, msgspec.structs.replace(quiet, held="force"))
             plan = _forced(o, plan, inventory, wish)
         return msgspec.structs.replace(
             o,
             wish=wish,
             plan=plan,
+            forced=forced,
             blind=blind,
             services=services,
             prediction=predict(inventory, wish.desired, o.settings.strategy, self.facts, self._remedy()),

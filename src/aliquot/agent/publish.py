@@ -55,6 +55,7 @@ class Publisher:
         self._cdi = cdi
         self._owner = owner
         self._refusals: tuple[str, ...] = ()
+        self._wanted: dict[str, str] = {}
         self.problem = ""
 
     async def publish(self, o: Observation) -> str:
@@ -65,9 +66,8 @@ class Publisher:
         facts = self._facts()
         assert o.inventory is not None
         assert facts is not None
-        self._write_cdi(o.inventory)
+        self.problem = self._write_cdi(o.inventory)
         await self._offer(o, o.inventory, facts)
-        self.problem = ""
         if o.settings.labels:
             await self._tried(self._label(o, o.inventory, facts))
         await self._tried(self._generated(o.inventory))
@@ -75,8 +75,13 @@ class Publisher:
 
     async def mend(self, o: Observation) -> None:
         """Tries again what was refused. Raises ApiError."""
-        if self.problem and o.inventory is not None:
+        if o.inventory is not None and (self.problem or (o.settings.labels and self._mislabelled())):
             await self.publish(o)
+
+    def _mislabelled(self) -> bool:
+        """True if somebody changed what we wrote."""
+        there = self.corner.marks.labels
+        return any(there.get(n) != v for n, v in self._wanted.items() if n != _TIMESTAMP)
 
     async def _tried(self, writing: Awaitable[None]) -> None:
         try:
@@ -95,13 +100,18 @@ class Publisher:
         if self._offering is not None:
             self._offering.release()
 
-    def _write_cdi(self, inventory: Inventory) -> None:
+    def _write_cdi(self, inventory: Inventory) -> str:
+        """Why containers cannot get these devices by CDI, "" if they can."""
         if self._cdi is None:
-            return
+            return ""
         try:
             log.debug("CDI: %s", self._cdi(inventory))
         except AliquotError as error:
-            log.error("no CDI document was written: %s", error.brief)
+            text = f"no CDI document was written: {error.brief}"
+            if text != self.problem:
+                log.error("%s", text)
+            return text
+        return ""
 
     async def _offer(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
         if self._offering is None:
@@ -112,11 +122,12 @@ class Publisher:
                 log.warning("%s", sentence)
         self._refusals = made.refusals
         await self._offering.publish(made, o.settings)
+        self._offering.release()  # not before: what was destroyed must not look healthy in between
         said = ", ".join(f"{r.name} {len(r.devices)}" for r in made.resources) if o.settings.device_plugin else ""
         log.info("offered to kubelet: %s", said or "nothing")
 
     async def _label(self, o: Observation, inventory: Inventory, facts: Facts) -> None:
-        wanted = labels(inventory, facts, o.settings.strategy, now=int(time.time()))
+        wanted = self._wanted = labels(inventory, facts, o.settings.strategy, now=int(time.time()))
 
         def difference(marks: Marks) -> NodePatch:
             patch: dict[str, str | None] = {n: v for n, v in wanted.items() if marks.labels.get(n) != v}
@@ -141,7 +152,7 @@ class Publisher:
                 "name": self.place.generated_map,
                 "labels": {
                     "app.kubernetes.io/component": "nvidia-mig-manager",
-                    "nvidia.com/node-name": self.place.node[:63],
+                    "nvidia.com/node-name": self.place.node[:63].rstrip("-_."),
                 },
             },
             "data": {DATA_KEY: text},

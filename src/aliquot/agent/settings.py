@@ -47,10 +47,15 @@ class Place(msgspec.Struct, frozen=True):
         return frozenset(filter(None, (word.strip().lower() for word in text.split(","))))
 
 
-def layers(place: Place, maps: Mapping[str, dict[str, str] | None]) -> tuple[list[Layer], list[AliquotError]]:
-    """Everything that is said about settings, lowest first, and what could not be understood."""
+def layers(
+    place: Place, maps: Mapping[str, dict[str, str] | None], good: dict[str, Layer]
+) -> tuple[list[Layer], list[AliquotError], tuple[str, ...]]:
+    """Everything that is said about settings, lowest first; what could not be understood; and sentences about texts
+    whose last good version, kept in ``good``, still holds: a slip of the pen must not switch a node to the defaults.
+    """
     said: list[Layer] = []
     faults: list[AliquotError] = []
+    unclear: list[str] = []
     try:
         said.append(from_environment(place.environment))
     except AliquotError as error:
@@ -58,9 +63,15 @@ def layers(place: Place, maps: Mapping[str, dict[str, str] | None]) -> tuple[lis
     for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP):
         text = (maps.get(name) or {}).get(names.SETTINGS_KEY)
         if text is None:
+            good.pop(name, None)
             continue
         try:
-            said.append(read(text, f"ConfigMap {name}"))
+            good[name] = read(text, f"ConfigMap {name}")
         except AliquotError as error:
-            faults.append(error)
-    return said, faults
+            if name in good:
+                unclear.append(": ".join((error.brief, *error.details[:3])) + "; what it said before holds")
+            else:
+                faults.append(error)
+        if name in good:
+            said.append(good[name])
+    return said, faults, tuple(unclear)

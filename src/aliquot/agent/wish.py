@@ -12,7 +12,7 @@ from aliquot.config.file import ConfigFile
 from aliquot.config.load import load
 from aliquot.config.reading import close
 from aliquot.config.select import select
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, ConfigError
 from aliquot.integrations.kubernetes import names
 from aliquot.model.desired import Desired
 from aliquot.model.inventory import Inventory
@@ -50,8 +50,11 @@ class Wish(msgspec.Struct, frozen=True):
 
 
 def trouble_of(error: AliquotError, reason: str) -> Trouble:
-    """An error as the reason of a failed state."""
-    return Trouble(reason, error.brief, error.details, error.next_step or "")
+    """An error as the reason of a failed state. The first fault of a file belongs into the sentence: it is all that an
+    event shows.
+    """
+    brief = f"{error.brief}: {error.details[0]}" if isinstance(error, ConfigError) and error.details else error.brief
+    return Trouble(reason, brief, error.details, error.next_step or "")
 
 
 def internal(error: Exception) -> Trouble:

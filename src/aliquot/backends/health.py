@@ -60,6 +60,11 @@ class Health:
             self._faults = there
             return unhealthy(there.values(), inventory)
 
+    def adopt(self, former: Health) -> None:
+        """Goes on with the faults that were known when the session was closed: closing it heals nothing."""
+        with self._lock:
+            self._faults = former._faults | self._faults
+
     def forget(self, pci: str, instance: int | None = None) -> None:
         """End the faults of a GPU that was reset, or of one of its instances that was destroyed (an instance that is
         made again at the same place has the same ids).

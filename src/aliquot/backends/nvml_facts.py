@@ -47,7 +47,7 @@ def read_facts(reader: Reader, sys_root: str | None) -> Facts:
 def _told(session: Session, attempt: str, function: Any, *arguments: Any, gpu: str = "") -> Any:
     """An answer, None where this GPU or this driver has no such thing."""
     code, answer = session.ask(function, *arguments)
-    if code in (codes.SUCCESS, codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
+    if code in (codes.SUCCESS, codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND, codes.LIBRARY_NOT_FOUND):
         return answer
     raise codes.error(code, attempt, gpu=gpu)
 

@@ -241,8 +241,10 @@ class Controller:
             return True
         try:
             written = await self.api.patch(Node, node.name, patch.body(node.metadata.resource_version))
-        except (ConflictError, NotFoundError):
+        except NotFoundError:
             return True
+        except ConflictError:
+            return False  # perhaps a heartbeat alone, whose event brings nothing here
         except ApiError as error:
             return self._failed("node", error)
         log.info("node %s: %s", node.name, _sentence(patch))

@@ -16,7 +16,7 @@ from aliquot.agent.wish import Source, Trouble
 from aliquot.config.settings import Override, Settings
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.systemd.units import StoppedServices, StoppedUnit
-from aliquot.model.inventory import Inventory
+from aliquot.model.inventory import Holder, Inventory
 from factory import with_instances
 
 FULL = ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6"]
@@ -156,9 +156,41 @@ class TestHolders:
         rest = decide(o, published(o))
         assert isinstance(rest, steps.Rest)
         assert rest.waiting
-        late = decide(o, published(o, waiting_since=o.clock - 61))
+        late = decide(o, published(o, waiting_since=o.clock - 61, waiting_for=o.patience))
         assert isinstance(late, steps.Tell)
         assert late.status.reason == "HeldTimeout"
+
+    def test_another_policy_is_another_wait(self) -> None:
+        o = self.at("drain")
+        o = msgspec.structs.replace(o, state="pending")
+        stale = published(o, waiting_since=o.clock - 600, waiting_for=self.at("wait").patience)
+        assert not isinstance(decide(o, stale), steps.Rest)
+        told = decide(o, stale)
+        assert isinstance(told, steps.Tell)
+        assert told.status.state == "pending"
+
+    def test_drain_does_not_flap_over_processes_that_nobody_can_evict(self) -> None:
+        instance = msgspec.structs.replace(
+            self.inventory.gpus[0].instances[0], held=True, holders=(Holder("process", "4711", "python3"),)
+        )
+        gpu = msgspec.structs.replace(
+            self.inventory.gpus[0], instances=(instance, *self.inventory.gpus[0].instances[1:])
+        )
+        inventory = msgspec.structs.replace(self.inventory, gpus=(gpu,))
+        o = look("all-3g.20gb", inventory, settings=Settings(strategy="mixed", holders="drain"))
+        first = decide(o, published(o))
+        assert isinstance(first, steps.Tell)
+        assert (first.status.state, first.status.reason) == ("failed", "Held")
+        assert "annotate" not in first.status.next_step
+        told = msgspec.structs.replace(o, state="failed", status=first.status)
+        assert isinstance(decide(told, published(told)), steps.Rest)
+
+    def test_a_wrong_policy_is_told(self) -> None:
+        uses = held("team/train", inventory=self.inventory)
+        o = look("all-3g.20gb", self.inventory, uses=uses, annotations={names.HOLDERS_ANNOTATION: "Drain"})
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert "aliquot.dev/holders='Drain' means nothing" in step.status.details[0]
 
     def test_drain_evicts_only_the_holders(self) -> None:
         o = self.at("drain")
@@ -240,6 +272,14 @@ class TestReboot:
         assert isinstance(step, steps.Tell)
         assert step.status.reason == "NeedsReboot"
 
+    def test_nothing_is_destroyed_for_a_mode_that_needs_a_reboot(self) -> None:
+        inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
+        guest = msgspec.structs.replace(inventory.gpus[0], reset=False)
+        o = look("all-disabled", msgspec.structs.replace(inventory, gpus=(guest,)))
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "NeedsReboot"
+
     def test_once_and_never_in_a_loop(self) -> None:
         settings = Settings(strategy="mixed", with_reboot=True)
         o = look("all-1g.5gb", self.passed_through(), settings=settings)
@@ -285,7 +325,10 @@ def test_drift_is_healed_or_told() -> None:
     o = look("all-1g.5gb", inventory)
     told = Status("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
     healing = msgspec.structs.replace(o, state="success", status=told)
-    assert isinstance(decide(healing, published(o)), steps.Pause)
+    step = decide(healing, published(o))
+    assert isinstance(step, steps.Pause)
+    assert step.status.reason == "Healing"
+    assert step.status.message == "the GPUs drifted from 'all-1g.5gb': to create 1x 1g.5gb, 13 instances kept"
     settled = msgspec.structs.replace(healing, settings=Settings(strategy="mixed", self_heal=False))
     step = decide(settled, published(settled))
     assert isinstance(step, steps.Tell)
