@@ -39,13 +39,15 @@ def run(say: Say, quick: bool) -> None:
         _starts(say, subjects[ALONE], 1 if quick else 5)
         all_at_once(subjects.values(), Subject.start)
         time.sleep(1 if quick else 5)
-        _memories(say, subjects, "idle")
+        _memories(say, subjects, "of one that was idle", dict.fromkeys(subjects, 0))
         spans.idle(say, subjects, 2.0 if quick else 60.0)
         spans.reconnects(say, subjects[ALONE])
         _poll(say, raw, 50 if quick else 500)
         spans.latency(say, subjects[ALONE], raw, repeats)
         spans.busy(say, subjects, repeats)
-        _memories(say, subjects, f"after {repeats} repartitions")
+        _memories(
+            say, subjects, "of one that was busy", {name: repeats * (2 if name == ALONE else 1) for name in subjects}
+        )
     _peers(say)
 
 
@@ -64,11 +66,12 @@ def _starts(say: Say, subject: Subject, repeats: int) -> None:
     )
 
 
-def _memories(say: Say, subjects: dict[str, Subject], when: str) -> None:
+def _memories(say: Say, subjects: dict[str, Subject], when: str, done: dict[str, int]) -> None:
+    """``done``: how many repartitions each agent has done."""
     for name, each in subjects.items():
         found = memory(each.pid)
         text = f"{found.rss:.1f} MiB resident, {found.own:.1f} its own"
-        head, extent = f"memory {when}: {title(name)}", f"{threads(each.pid)} threads"
+        head, extent = f"memory {when}: {title(name)}", f"after {done[name]} repartitions, {threads(each.pid)} threads"
         goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(found.rss, MEMORY_GOAL_MIB)
         say(Figure(GROUP, head, text, "simulated", goal, verdict, extent))
 
