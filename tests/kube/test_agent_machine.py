@@ -16,6 +16,7 @@ from aliquot.backends.sim import control
 from aliquot.integrations.kubernetes import names
 
 SEVEN = [f"1g.5gb@{n}" for n in range(7)]
+SLOW = pytest.mark.slow
 HALVES = ["3g.20gb@0", "3g.20gb@4"]
 SOON = "mig: {strategy: mixed}\ntimes: {check-seconds: 5, retry-first-seconds: 1, retry-longest-seconds: 1}"
 
@@ -56,6 +57,7 @@ def middle(agent: Agent, nth: int) -> None:
 
 
 class TestTheDriver:
+    @SLOW
     def test_it_is_restarted_while_nothing_is_to_be_done(self, only_standin: MakeAgent) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
         os.kill(server(agent), signal.SIGKILL)
@@ -64,7 +66,7 @@ class TestTheDriver:
         agent.wish("all-3g.20gb")
         settled(agent, "all-3g.20gb", HALVES)
 
-    @pytest.mark.parametrize("nth", [1, 3, 7])
+    @pytest.mark.parametrize("nth", [pytest.param(1, marks=SLOW), 3, pytest.param(15, marks=SLOW)])
     def test_it_is_restarted_in_the_middle_of_a_change(self, only_standin: MakeAgent, nth: int) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
         middle(agent, nth)
@@ -115,7 +117,7 @@ class TestAReboot:
         agent.sim.reboot()
         settled(agent, "all-1g.5gb", SEVEN)
 
-    @pytest.mark.parametrize("nth", [2, 10, 16])
+    @pytest.mark.parametrize("nth", [pytest.param(2, marks=SLOW), 10, pytest.param(16, marks=SLOW)])
     def test_in_the_middle_of_a_change(self, only_standin: MakeAgent, nth: int) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
         middle(agent, nth)
