@@ -106,6 +106,9 @@ class Actor:
         if step.waiting:
             await self.publisher.withhold(in_the_way(o))
             return m.waiting(o)
+        if o.inventory is None:
+            await self.publisher.withhold_all()
+            return m
         await self.publisher.release()
         await self.publisher.mend(o)
         return msgspec.structs.replace(m, unpublished=self.publisher.problem)
@@ -264,7 +267,7 @@ class Actor:
     def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
         """The attempt failed: said, counted, and not made again before its time."""
         failures = m.failures + 1 if m.attempt == o.attempt else 1
-        pause = min(o.settings.retry_first_s * 2 ** (failures - 1), o.settings.retry_longest_s)
+        pause = min(o.settings.retry_first_s * 2 ** min(failures - 1, 16), o.settings.retry_longest_s)
         log.error("%s: next attempt in %d s", trouble.reason, pause)
         return msgspec.structs.replace(
             m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=boot_clock() + pause, waiting_since=0.0

@@ -104,4 +104,5 @@ class Change:
         if self._actor.publisher.uses is None or o.holding.policy == "force":
             return None
         ending = doomed(plan, o)
-        return next((u for u in await self._actor.publisher.uses() if not ending.isdisjoint(u.devices)), None)
+        found = [use for use in await self._actor.publisher.uses() if not ending.isdisjoint(use.devices)]
+        return next(iter(await self._actor.corner.living(found) if found else ()), None)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
+from aliquot.agent.holders import Use
 from aliquot.agent.log import log
 from aliquot.agent.status import FAILED, Status, rfc3339
-from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes import names, pods
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import ConfigMap, Event, Node
@@ -29,9 +30,18 @@ class NotReadYetError(Exception):
 
 
 class Corner:
-    """``wake`` is called whenever something in it changed, and ``changes`` grows."""
+    """``wake`` is called whenever something in it changed, and ``changes`` grows; ``ended`` for a watch that ends,
+    which none should.
+    """
 
-    def __init__(self, api: Api, node: str, namespace: str, wake: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        namespace: str,
+        wake: Callable[[], None],
+        ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
+    ) -> None:
         self.api = api
         self.name = node
         self.namespace = namespace
@@ -41,6 +51,7 @@ class Corner:
         self._away: dict[str, str] = {}
         self._changed_at = -STALE_S
         self._wake = wake
+        self._ended = ended
         self._tasks: dict[str, asyncio.Task[None]] = {}
 
     # -- reading
@@ -48,6 +59,7 @@ class Corner:
     async def start(self) -> None:
         """Begins to watch the node."""
         self._tasks[""] = asyncio.create_task(self._follow_node())
+        self._tasks[""].add_done_callback(self._ended)
 
     async def close(self) -> None:
         for task in self._tasks.values():
@@ -63,6 +75,7 @@ class Corner:
             self._away.pop(name, None)
         for name in wanted - set(self._tasks):
             self._tasks[name] = asyncio.create_task(self._follow_map(name))
+            self._tasks[name].add_done_callback(self._ended)
 
     def read(self, name: str) -> bool:
         """True once it is known what that ConfigMap says, or that it is not there."""
@@ -135,6 +148,15 @@ class Corner:
             self._away[who] = error.brief
 
         return report
+
+    async def living(self, uses: Sequence[Use]) -> Sequence[Use]:
+        """Those whose pods have not ended: older kubelets go on naming pods that have. All where nobody can tell."""
+        try:
+            found = await pods.on_node(self.api, self.name, lambda pod: True)
+        except ApiError:
+            return uses
+        there = {(pod.metadata.namespace, pod.metadata.name) for pod in found}
+        return [use for use in uses if (use.namespace, use.pod) in there]
 
     # -- writing
 

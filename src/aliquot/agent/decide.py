@@ -73,7 +73,8 @@ def key(o: Observation) -> str:
     unfit = ",".join(sorted(o.unhealthy))
     s = o.settings
     how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
-    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{how}/{o.uid}"
+    away = ",".join(sorted(o.reserved))
+    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{away}/{how}/{o.uid}"
 
 
 def _unpublished(o: Observation, m: Memory) -> bool:
@@ -98,7 +99,8 @@ def _look_on(o: Observation, m: Memory) -> Step:
 
 def _no_wish(o: Observation, m: Memory) -> Step:
     message = f"no wish: the GPUs are left as they are{o.hint}"
-    status = _stamped(o, Status(NO_WISH, "NoWish", message))
+    # The former wish stays on record: the controller gives a first wish to new nodes, not one that was withdrawn.
+    status = _stamped(o, Status(NO_WISH, "NoWish", message, config=o.status.config if o.status is not None else ""))
     if _owed(o, m):
         return StartServices()
     if restore(o.marks):

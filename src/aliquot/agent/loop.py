@@ -18,6 +18,7 @@ from aliquot.agent.wish import internal
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names, operands
 from aliquot.integrations.kubernetes.api.errors import ApiError
+from aliquot.integrations.kubernetes.drain import FORCE_WAIT_S
 
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
@@ -46,7 +47,11 @@ class Loop:
     def wake(self) -> None:
         """Something happened. Ends a rest, a wait that was for an older wish, and one for a pause that is undone."""
         self._happened.set()
-        if self.last is not None and self._outrun(self.last):
+        try:
+            if self.last is not None and self._outrun(self.last):
+                self.actor.superseded.set()
+        except Exception:  # noqa: BLE001 -- whoever wakes us is a watch, which must not end for a defect of ours
+            log.exception("internal fault: report this, with the output of: aliquot version")
             self.actor.superseded.set()
 
     def stop(self) -> None:
@@ -83,6 +88,7 @@ class Loop:
         if self._stopping or (self.corner.changes != changes and self._outrun(o)):
             return 0.0  # it happened while we looked
         log.debug("%s", step)
+        self.beat = time.monotonic() + _may_take(step, o)
         self.memory = await self.actor.act(step, o, self.memory)
         return step.seconds if isinstance(step, steps.Rest) else 0.0
 
@@ -156,3 +162,16 @@ class Loop:
                 await self.corner.change(operands.restore)
         except (AliquotError, TimeoutError) as error:
             log.warning("paused GPU clients stay paused until the agent is back: %s", error)
+
+
+def _may_take(step: steps.Step, o: Observation) -> float:
+    """How long a step may last by its own bounds, in seconds: silence before that is no sign of death."""
+    match step:
+        case steps.Rest():
+            return step.seconds
+        case steps.AwaitOperands():
+            return float(o.settings.operands_s)
+        case steps.Evict():
+            return o.holding.timeout_s + FORCE_WAIT_S
+        case _:
+            return 0.0

@@ -41,13 +41,13 @@ class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
 
 class Observation(msgspec.Struct, frozen=True):
     """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read.
-    ``plan`` leads from ``inventory`` to the wish; ``forced`` what it
-    would do without regard to holders; ``blind`` says why kubelet could not be asked who is on what.
-    ``services`` are the host's services to stop before a GPU is reset; ``hint`` is about labels that look like ours;
-    ``unhealthy`` are the UUIDs of devices that nobody should be given; ``unclear``
-    are faults in settings whose last good text still holds. ``now`` is wall time, for people alone: it may
-    jump. What waits counts on ``clock``, seconds since the machine's boot. ``uid`` tells a node object from another
-    that was made under its name.
+    ``plan`` leads from ``inventory`` to the wish, ``forced`` without regard to holders; ``blind`` says why kubelet
+    could not be asked who is on what. ``services`` are the host's services to stop before a GPU is reset; ``hint`` is
+    about labels that look like ours; ``unhealthy`` are the UUIDs of devices that nobody should be given; ``unclear``
+    are faults in settings whose last good text still holds; ``reserved`` the PCI addresses that are out of bounds.
+
+    ``now`` is wall time, for people alone: it may jump. What waits counts on ``clock``, seconds since the machine's
+    boot. ``uid`` tells a node object from another that was made under its name.
     """
 
     node: str
@@ -71,6 +71,7 @@ class Observation(msgspec.Struct, frozen=True):
     hint: str = ""
     unhealthy: frozenset[str] = frozenset()
     unclear: tuple[str, ...] = ()
+    reserved: frozenset[str] = frozenset()
     uid: str = ""
 
     @property

@@ -79,6 +79,7 @@ class Observer:
             trouble=trouble or unclear,
             unhealthy=self._hardware.unhealthy,
             unclear=faults,
+            reserved=self._place.reserved(marks),
             uid=node.metadata.uid if node is not None else "",
             hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
         )
@@ -136,6 +137,8 @@ class Observer:
         blind, forced = "", None
         if decide.touches(plan):
             uses, blind = await self._who()
+            if make(held_by_pods(inventory, uses), wish.desired, quiet).blocked:
+                uses = await self._corner.living(uses)
             plan = make(held_by_pods(inventory, uses), wish.desired, quiet)
             forced = make(held_by_pods(inventory, uses), wish.desired, msgspec.structs.replace(quiet, held="force"))
             plan = _forced(o, plan, inventory, wish)
@@ -164,7 +167,7 @@ class Observer:
 
     def _wish(self, o: Observation, inventory: Inventory) -> Wish:
         sources = self._sources(o.settings, inventory)
-        return read(o.label or "", sources, inventory, self._place.reserved(self._corner.marks))
+        return read(o.label or "", sources, inventory, o.reserved)
 
     def _sources(self, settings: Settings, inventory: Inventory) -> list[Source]:
         """Where named configs are written, first the one that decides."""

@@ -21,6 +21,7 @@ class Offering:
         self._way: Allocation | None = None
         self._plugins: DevicePlugins | None = None
         self._task: asyncio.Task[None] | None = None
+        self._offered: frozenset[str] = frozenset()
 
     async def publish(self, offer: Offer, settings: Settings) -> None:
         """Offers this from now on, or nothing more where the settings switch the plugin off."""
@@ -37,11 +38,17 @@ class Offering:
             self._way = way
             self._plugins = DevicePlugins(self._directory, allocation=way)
             self._task = asyncio.create_task(self._plugins.run())
+        self._offered = frozenset(device.id for resource in offer.resources for device in resource.devices)
         await self._plugins.publish(offer)
 
     def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         """Gives these to nobody from now on; those that were given away moments ago."""
         return self._plugins.hold(ids) if self._plugins is not None else frozenset()
+
+    def withhold_all(self) -> None:
+        """Gives nothing to anybody until ``release``."""
+        if self._plugins is not None:
+            self._plugins.hold(self._offered)
 
     def release(self) -> None:
         if self._plugins is not None:

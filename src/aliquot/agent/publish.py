@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Any
+
+import msgspec
 
 from aliquot.agent.corner import Corner
 from aliquot.agent.decide import key
@@ -43,7 +46,7 @@ class Publisher:
         facts: Callable[[], Facts | None],
         *,
         offering: Offering | None,
-        cdi: Callable[[Inventory], str] | None,
+        cdi: Callable[[Inventory], tuple[str, ...]] | None,
         uses: Uses | None,
         owner: dict[str, Any] | None = None,
     ) -> None:
@@ -56,6 +59,7 @@ class Publisher:
         self._owner = owner
         self._refusals: tuple[str, ...] = ()
         self._wanted: dict[str, str] = {}
+        self._paths: tuple[str, ...] = ()
         self.problem = ""
 
     async def publish(self, o: Observation) -> str:
@@ -66,8 +70,11 @@ class Publisher:
         facts = self._facts()
         assert o.inventory is not None
         assert facts is not None
-        self.problem = self._write_cdi(o.inventory)
-        await self._offer(o, o.inventory, facts)
+        usable = msgspec.structs.replace(
+            o.inventory, gpus=tuple(gpu for gpu in o.inventory.gpus if gpu.pci not in o.reserved)
+        )
+        self.problem = self._write_cdi(usable)
+        await self._offer(o, usable, facts)
         if o.settings.labels:
             await self._tried(self._label(o, o.inventory, facts))
         await self._tried(self._generated(o.inventory))
@@ -75,7 +82,10 @@ class Publisher:
 
     async def mend(self, o: Observation) -> None:
         """Tries again what was refused. Raises ApiError."""
-        if o.inventory is not None and (self.problem or (o.settings.labels and self._mislabelled())):
+        undone = (
+            self.problem or (o.settings.labels and self._mislabelled()) or not all(map(os.path.exists, self._paths))
+        )
+        if o.inventory is not None and undone:
             await self.publish(o)
 
     def _mislabelled(self) -> bool:
@@ -96,6 +106,11 @@ class Publisher:
         """Give these devices to nobody from now on. Those that were given away moments ago are in the answer."""
         return self._offering.withhold(ids) if self._offering is not None else frozenset()
 
+    async def withhold_all(self) -> None:
+        """Nothing can be handed out: the driver is gone."""
+        if self._offering is not None:
+            self._offering.withhold_all()
+
     async def release(self) -> None:
         if self._offering is not None:
             self._offering.release()
@@ -105,7 +120,7 @@ class Publisher:
         if self._cdi is None:
             return ""
         try:
-            log.debug("CDI: %s", self._cdi(inventory))
+            self._paths = tuple(filter(os.path.exists, self._cdi(inventory)))
         except AliquotError as error:
             text = f"no CDI document was written: {error.brief}"
             if text != self.problem:

@@ -7,6 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any
 
 import msgspec
@@ -29,7 +30,7 @@ from aliquot.agent.settings import Place
 from aliquot.agent.tally import CONTENT_TYPE, Tally
 from aliquot.backends import xids
 from aliquot.backends.connect import Connection, connect, simulated_host
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations import cdi
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.model.inventory import Inventory
@@ -37,7 +38,9 @@ from aliquot.probes import Probes
 
 STUCK_S = 900.0
 """A driver call that takes longer is taken for hung: the slowest known (a reset) gives up after 120 s a GPU."""
-SILENT_S = 3600.0
+SILENT_S = 900.0
+"""How long the loop may be silent beyond the bounds of the step that is on."""
+CLOSE_S = 5.0
 
 
 class Options(msgspec.Struct, frozen=True):
@@ -76,12 +79,13 @@ class Agent:
         self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
         wanted, remarks = xids.policy(place.environment)
         self.hardware = Hardware(self._connect, wanted)
-        self.corner = Corner(self.api, place.node, self.api.namespace, self._wake)
+        self.corner = Corner(self.api, place.node, self.api.namespace, self._wake, self._ended)
         self.loop: Loop | None = None
         self.simulated = simulated_host(options.node) if options.node is not None else None
         self.offering = _offering(options)
         self.remarks = remarks
         self.driver = driver.Driver()
+        self.code = 0
 
     def _connect(self) -> Connection:
         if self.options.node is None:
@@ -100,7 +104,7 @@ class Agent:
         probes = Probes({"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics})
         try:
             if self.options.port >= 0:
-                port = await probes.start("", self.options.port)
+                port = await self._listen(probes)
                 log.info("health and metrics on port %d", port)
             for sentence in self.remarks:
                 log.warning("%s", sentence)
@@ -109,6 +113,7 @@ class Agent:
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
             background.append(asyncio.create_task(self.hardware.watch(self.loop.wake)))
+            background[0].add_done_callback(self._ended)
             await self.loop.run()
         finally:
             for task in background:
@@ -118,9 +123,28 @@ class Agent:
             await self.corner.close()
             if self.offering is not None:
                 await self.offering.close()
-            await self.hardware.close()
+            with suppress(TimeoutError):  # a driver call that hangs ends with the process
+                await asyncio.wait_for(self.hardware.close(), CLOSE_S)
             await self.api.aclose()
-        return 0
+        return self.code
+
+    async def _listen(self, probes: Probes) -> int:
+        try:
+            return await probes.start("", self.options.port)
+        except OSError as error:
+            raise BlockedError(
+                f"cannot listen on port {self.options.port}: {error.strerror or error}",
+                next_step="aliquot agent --port 0",
+            ) from error
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A part that was to run for ever did not: better to start anew as a whole than to go on deaf."""
+        error = None if task.cancelled() else task.exception()
+        if error is None or self.loop is None:
+            return
+        log.error("internal fault: report this, with the output of: aliquot version", exc_info=error)
+        self.code = 1
+        self.loop.stop()
 
     async def _assemble(self) -> Loop:
         o = self.options
@@ -152,14 +176,14 @@ class Agent:
 
         return boot_id() if self.simulated is None else await asyncio.to_thread(self.simulated.boot)
 
-    def _cdi(self) -> Callable[[Inventory], str]:
+    def _cdi(self) -> Callable[[Inventory], tuple[str, ...]]:
         o = self.options
 
-        def write(inventory: Inventory) -> str:
+        def write(inventory: Inventory) -> tuple[str, ...]:
             here, host = self.driver.here or "", self.driver.host
             found = msgspec.structs.replace(o.cdi_options, driver_root=host, driver_root_here=here)
             managing = msgspec.structs.replace(found, mode="management")
-            return f"{cdi.refresh(inventory, found, o.cdi_dir)}, {cdi.refresh(inventory, managing, o.cdi_dir)}"
+            return cdi.refresh(inventory, found, o.cdi_dir), cdi.refresh(inventory, managing, o.cdi_dir)
 
         return write
 

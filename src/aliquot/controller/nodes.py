@@ -27,6 +27,10 @@ _NFD = re.compile(
 """node-feature-discovery's label of an NVIDIA function: vendor, class and device as its configuration says."""
 
 
+_MIG_COUNT = re.compile(r"nvidia\.com/mig-.+\.count")
+"""A label of gpu-feature-discovery that is there only where there are MIG devices."""
+
+
 class Capability(msgspec.Struct, frozen=True):
     """Whether a node's GPUs can be partitioned: yes, no, or (None) unknown, so that only a look there can tell."""
 
@@ -70,11 +74,38 @@ def patch(node: Node, wanted: Wanted, reserved: Iterable[str] = ()) -> NodePatch
     A deploy label that has a value stays, ``false`` and a pause included; ``true`` is withdrawn where the node turned
     out to be none for us.
     """
+    if _decided(node):
+        wanted = msgspec.structs.replace(wanted, default_config="")
     labels = _labels(node.metadata.labels, wanted) if wanted.labels else {}
     value = ",".join(sorted(reserved)) or None
     before = node.metadata.annotations.get(names.RESERVED_ANNOTATION)
     annotations = {} if value == before else {names.RESERVED_ANNOTATION: value}
     return NodePatch(labels, annotations)
+
+
+def _decided(node: Node) -> bool:
+    """True if somebody took the wish away, or divided the GPUs by other means: a first wish would wipe them."""
+    labels = node.metadata.labels
+    divided = any(_MIG_COUNT.fullmatch(name) for name in labels) or "-MIG-" in labels.get(names.PRODUCT_LABEL, "")
+    return divided or _Told.of(node).withdrawn
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What the agent says of its node."""
+
+    reason: str = ""
+    config: str = ""
+
+    @property
+    def withdrawn(self) -> bool:
+        return self.reason == "NoWish" and bool(self.config)
+
+    @classmethod
+    def of(cls, node: Node) -> _Told:
+        try:
+            return msgspec.json.decode(node.metadata.annotations.get(names.STATUS_ANNOTATION, "{}"), type=cls)
+        except msgspec.DecodeError:
+            return cls()
 
 
 def _labels(labels: Mapping[str, str], wanted: Wanted) -> dict[str, str | None]:

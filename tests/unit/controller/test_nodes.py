@@ -114,3 +114,23 @@ def test_reserved_gpus() -> None:
     told = {names.RESERVED_ANNOTATION: value}
     assert not nodes.patch(node({}, told), WANTED, found["n"])
     assert nodes.patch(node({}, told), Wanted(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
+
+
+@pytest.mark.parametrize(
+    ("labels", "annotations", "first"),
+    [
+        ({}, {}, True),
+        ({}, {names.STATUS_ANNOTATION: '{"state":"","reason":"NoWish","message":"m"}'}, True),
+        ({}, {names.STATUS_ANNOTATION: '{"state":"","reason":"NoWish","message":"m","config":"all-1g.5gb"}'}, False),
+        ({}, {names.STATUS_ANNOTATION: "not ours"}, True),
+        ({"nvidia.com/mig-1g.5gb.count": "7"}, {}, False),
+        ({names.PRODUCT_LABEL: "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"}, {}, False),
+    ],
+    ids=["new", "never had one", "withdrawn", "unreadable", "divided, mixed", "divided, single"],
+)
+def test_a_first_wish_is_for_nodes_that_never_had_one(
+    labels: dict[str, str], annotations: dict[str, str], first: bool
+) -> None:
+    """Taking the label away is the way to say "leave it as it is"; a first wish of all-disabled would wipe the GPUs."""
+    found = nodes.patch(node(A100 | {names.CAPABLE_LABEL: "true"} | labels, annotations), WANTED)
+    assert (names.CONFIG_LABEL in found.labels) is first
