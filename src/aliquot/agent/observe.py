@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
+from functools import lru_cache
 
 import msgspec
 
@@ -81,7 +82,7 @@ class Observer:
             unclear=faults,
             reserved=self._place.reserved(marks),
             uid=node.metadata.uid if node is not None else "",
-            hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
+            hint=_hint(frozenset(marks.labels.items())),
         )
         if o.label is None or o.trouble is not None or inventory is None:
             return o
@@ -107,7 +108,7 @@ class Observer:
         """The settings that hold; what is wrong with a text that never was right; and sentences about one whose last
         good version holds.
         """
-        said, faults, unclear = layers(self._place, self._corner.maps, self._good)
+        said, faults, unclear = layers(self._place, self._corner.maps, self._good, self._corner.marks.labels)
         settings = merge(said)
         self._corner.follow(self._place.maps(settings))
         for name in self._place.maps(settings):
@@ -228,3 +229,9 @@ def _file(path: str) -> Source:
     except (OSError, UnicodeDecodeError) as error:
         why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
         return Source(path, None, f"{os.path.basename(path)} cannot be read from {path}: {why}")
+
+
+@lru_cache(maxsize=4)
+def _hint(labels: frozenset[tuple[str, str]]) -> str:
+    """Kept, for labels seldom change and likeness is dear to compute."""
+    return "".join(f"; {sentence}" for sentence in near_misses(dict(labels)))

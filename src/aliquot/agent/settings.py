@@ -48,10 +48,11 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def layers(
-    place: Place, maps: Mapping[str, dict[str, str] | None], good: dict[str, Layer]
+    place: Place, maps: Mapping[str, dict[str, str] | None], good: dict[str, Layer], labels: Mapping[str, str]
 ) -> tuple[list[Layer], list[AliquotError], tuple[str, ...]]:
     """Everything that is said about settings, lowest first; what could not be understood; and sentences about texts
     whose last good version, kept in ``good``, still holds: a slip of the pen must not switch a node to the defaults.
+    ``labels`` are the node's: where they keep an operand of the operator away, ours is not kept away for its sake.
     """
     said: list[Layer] = []
     faults: list[AliquotError] = []
@@ -73,5 +74,15 @@ def layers(
             else:
                 faults.append(error)
         if name in good:
-            said.append(good[name])
+            said.append(_here(good[name], labels) if name == names.EFFECTIVE_MAP else good[name])
     return said, faults, tuple(unclear)
+
+
+def _here(layer: Layer, labels: Mapping[str, str]) -> Layer:
+    """What the operator's policy means on this node: its operands run only where their deploy labels let them."""
+    away = {field for field, operand in _OPERANDS.items() if labels.get(names.DEPLOY_PREFIX + operand) == "false"}
+    kept = {name: value for name, value in layer.values.items() if not (name in away and value is False)}
+    return Layer(layer.source, kept)
+
+
+_OPERANDS = {"device_plugin": "device-plugin", "labels": "gpu-feature-discovery"}

@@ -29,7 +29,7 @@ def missing_extra(error: ModuleNotFoundError) -> Exception:
         return error
     return UsageError(
         f"{error.name} is not installed: the agent and the controller need more than the command line does",
-        next_step='pip install "aliquot[agent]"',
+        next_step="pip install 'aliquot[agent]', or in a checkout: pip install '.[agent]'",
     )
 
 
