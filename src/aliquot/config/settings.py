@@ -40,7 +40,7 @@ class Holding(msgspec.Struct, frozen=True):
 class Settings(msgspec.Struct, frozen=True):
     """All settings. Times are in seconds.
 
-    ``manage``: the label nvidia.com/mig.config is carried out here; False while NVIDIA's MIG manager does it.
+    ``manage``: the label nvidia.com/mig.config is carried out here; False, by hand, where NVIDIA's MIG manager does it.
     ``config_map``: the ConfigMap with the named configs (key config.yaml); empty: CONFIG_FILE, else what is generated
     for the node. ``clients_map``: the ConfigMap with clients.yaml; empty: GPU_CLIENTS_FILE. ``default_config``: the
     named config of a MIG-capable node without label; empty: none. ``prediction``: what to do with a named config whose
