@@ -27,6 +27,8 @@ from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, Timi
 COMPONENT, REASON = "aliquot-controller", "NearMiss"
 PATIENCE_S = 30.0
 """So long a pod may wait before anything is said, and so far apart are two looks."""
+SETTLE_S = 1.0
+"""A leader that has only just begun labels nodes first; one that loses its lease again has listed no pods."""
 MOST_EVENTS = 3
 """About one pod, as nodes come and change."""
 BATCH = 50
@@ -145,6 +147,7 @@ class Waiting:
                     task.cancel()
 
     async def _follow(self) -> None:
+        await asyncio.sleep(min(SETTLE_S, self._patience_s))
         changes = watch(
             self.api, PendingPod, namespace=EVERYWHERE, fields=UNBOUND, timing=self._timing, report=self._report
         )
