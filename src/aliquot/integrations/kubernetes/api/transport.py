@@ -15,6 +15,7 @@ import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from typing import Any
 
 import httpx2
 import msgspec
@@ -37,6 +38,8 @@ _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 _BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
+SETTLE_S = 0.2
+"""A handshake that is cancelled in the middle leaves its socket to the garbage collector: it is let end, this long."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -166,7 +169,10 @@ class Transport:
         headers = await self._headers(call)
         client = await self._current()
         http = await stack.enter_async_context(client.use())
-        extensions = {"sni_hostname": self._access.server_name} if self._access.server_name else None
+        shaking = _Handshake()
+        extensions: dict[str, Any] = {"trace": shaking.trace}
+        if self._access.server_name:
+            extensions["sni_hostname"] = self._access.server_name
         # Half for TCP, half for TLS: a handshake that is cancelled from outside would leave its socket open.
         connecting = httpx2.Timeout(None, connect=timeout_s * 0.49)
         request = http.build_request(
@@ -178,10 +184,16 @@ class Transport:
             extensions=extensions,
             timeout=connecting,
         )
+        sending = asyncio.ensure_future(http.send(request, stream=True))
+        sending.add_done_callback(_heard)
         try:
             async with asyncio.timeout(timeout_s):
-                response = await http.send(request, stream=True)
+                response = await asyncio.shield(sending)
+        except asyncio.CancelledError:
+            await _settled(sending, SETTLE_S if shaking.on else 0.0)
+            raise
         except TimeoutError:
+            await _settled(sending, 0.0)
             raise away(call.asked, self.server, f"no answer within {timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError) as error:
             self._checked_at = float("-inf")  # perhaps the certificates on disk are new
@@ -213,6 +225,35 @@ class Transport:
             return client
         await client.retire()
         return self._client
+
+
+class _Handshake:
+    """Whether a connection is being made, as the library tells it."""
+
+    def __init__(self) -> None:
+        self.on = False
+
+    async def trace(self, event: str, _: object) -> None:
+        if "connect_tcp.started" in event:
+            self.on = True
+        elif "send_request_headers" in event:
+            self.on = False
+
+
+def _heard(sending: asyncio.Future[httpx2.Response]) -> None:
+    """A failure that comes when nobody asks any more is no news for the event loop's log."""
+    if not sending.cancelled():
+        sending.exception()
+
+
+async def _settled(sending: asyncio.Future[httpx2.Response], patience_s: float) -> None:
+    """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end."""
+    done, _ = await asyncio.wait({sending}, timeout=patience_s)
+    if not done:
+        sending.cancel()
+        await asyncio.wait({sending})
+    if not sending.cancelled() and sending.exception() is None:
+        await sending.result().aclose()
 
 
 def _tls(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
