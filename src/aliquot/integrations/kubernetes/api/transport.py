@@ -24,6 +24,7 @@ from aliquot import __version__
 from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.api.credentials import Credentials, credentials
 from aliquot.integrations.kubernetes.api.errors import Request, away
+from aliquot.integrations.kubernetes.api.giving_up import SETTLE_S, Handshake, heard, settled
 from aliquot.integrations.kubernetes.api.kubeconfig import Access, Cluster, User
 from aliquot.integrations.kubernetes.api.proxies import proxy_for
 
@@ -38,8 +39,6 @@ _KEEP_ALIVE = (
     (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),
 )
 _BROKEN = (httpx2.RemoteProtocolError, httpx2.ReadError, httpx2.WriteError)
-SETTLE_S = 0.2
-"""A handshake that is cancelled in the middle leaves its socket to the garbage collector: it is let end, this long."""
 
 
 class Call(msgspec.Struct, frozen=True):
@@ -169,7 +168,7 @@ class Transport:
         headers = await self._headers(call)
         client = await self._current()
         http = await stack.enter_async_context(client.use())
-        shaking = _Handshake()
+        shaking = Handshake()
         extensions: dict[str, Any] = {"trace": shaking.trace}
         if self._access.server_name:
             extensions["sni_hostname"] = self._access.server_name
@@ -185,15 +184,15 @@ class Transport:
             timeout=connecting,
         )
         sending = asyncio.ensure_future(http.send(request, stream=True))
-        sending.add_done_callback(_heard)
+        sending.add_done_callback(heard)
         try:
             async with asyncio.timeout(timeout_s):
                 response = await asyncio.shield(sending)
         except asyncio.CancelledError:
-            await _settled(sending, SETTLE_S if shaking.on else 0.0)
+            await settled(sending, SETTLE_S if shaking.on else 0.0)
             raise
         except TimeoutError:
-            await _settled(sending, 0.0)
+            await settled(sending, 0.0)
             raise away(call.asked, self.server, f"no answer within {timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError) as error:
             self._checked_at = float("-inf")  # perhaps the certificates on disk are new
@@ -225,35 +224,6 @@ class Transport:
             return client
         await client.retire()
         return self._client
-
-
-class _Handshake:
-    """Whether a connection is being made, as the library tells it."""
-
-    def __init__(self) -> None:
-        self.on = False
-
-    async def trace(self, event: str, _: object) -> None:
-        if "connect_tcp.started" in event:
-            self.on = True
-        elif "send_request_headers" in event:
-            self.on = False
-
-
-def _heard(sending: asyncio.Future[httpx2.Response]) -> None:
-    """A failure that comes when nobody asks any more is no news for the event loop's log."""
-    if not sending.cancelled():
-        sending.exception()
-
-
-async def _settled(sending: asyncio.Future[httpx2.Response], patience_s: float) -> None:
-    """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end."""
-    done, _ = await asyncio.wait({sending}, timeout=patience_s)
-    if not done:
-        sending.cancel()
-        await asyncio.wait({sending})
-    if not sending.cancelled() and sending.exception() is None:
-        await sending.result().aclose()
 
 
 def _tls(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
