@@ -138,11 +138,12 @@ class Observer:
         blind, forced = "", None
         if decide.touches(plan):
             uses, blind = await self._who()
-            if make(held_by_pods(inventory, uses), wish.desired, quiet).blocked:
-                uses = await self._corner.living(uses)
             plan = make(held_by_pods(inventory, uses), wish.desired, quiet)
-            forced = make(held_by_pods(inventory, uses), wish.desired, msgspec.structs.replace(quiet, held="force"))
-            plan = _forced(o, plan, inventory, wish)
+            if plan.blocked:
+                held = held_by_pods(inventory, await self._corner.living(uses))
+                plan = make(held, wish.desired, quiet)
+                forced = make(held, wish.desired, msgspec.structs.replace(quiet, held="force"))
+                plan = forced if _may_force(o, plan) else plan
         return msgspec.structs.replace(
             o,
             wish=wish,
@@ -214,12 +215,11 @@ class Observer:
         return data["clients.yaml"], f"ConfigMap {self._corner.namespace}/{name}"
 
 
-def _forced(o: Observation, plan: Plan, inventory: Inventory, wish: Wish) -> Plan:
-    """With the policy ``force``, and no pod left in the way, processes end too."""
-    if o.holding.policy != "force" or not holders.held_only(plan) or holders.pods_in_the_way(plan):
-        return plan
-    assert wish.desired is not None
-    return make(inventory, wish.desired, msgspec.structs.replace(plan.policy, held="force"))
+def _may_force(o: Observation, plan: Plan) -> bool:
+    """With the policy ``force``, and no pod left in the way, processes end too. The plan still knows every pod: it must
+    not take an instance of one that is not in the way.
+    """
+    return o.holding.policy == "force" and holders.held_only(plan) and not holders.pods_in_the_way(plan)
 
 
 def _file(path: str) -> Source:
