@@ -59,6 +59,7 @@ class Publisher:
         self._owner = owner
         self._refusals: tuple[str, ...] = ()
         self._wanted: dict[str, str] = {}
+        self._written = ""
         self._paths: tuple[str, ...] = ()
         self.problem = ""
 
@@ -159,8 +160,7 @@ class Publisher:
         except BlockedError as error:
             log.info("no configs are generated for this node: %s", error.brief)
             return
-        known = self.corner.maps.get(self.place.generated_map)
-        if known is not None and known.get(DATA_KEY) == text:
+        if text == self._written:
             return
         body: dict[str, Any] = {
             "metadata": {
@@ -175,3 +175,4 @@ class Publisher:
         if self._owner is not None:
             body["metadata"]["ownerReferences"] = [self._owner]
         await self.corner.put_map(self.place.generated_map, body)
+        self._written = text
