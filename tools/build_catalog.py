@@ -88,23 +88,75 @@ def files() -> dict[str, bytes]:
     ]
     keys = ("pci_device", "name", "mig_family", "architecture")
     out["index.json"] = encode([{k: row[k] for k in keys} | {"subsystems": row.get("subsystems", [])} for row in rows])
-    return out
+    return out | vgpu_files()
+
+
+def vgpu_type(row: dict[str, Any]) -> dict[str, Any]:
+    mig = row.get("mig") or {}
+    return {
+        **{k: row[k] for k in ("name", "series", "kind", "fb_mib", "max", "id", "per_vm", "confidence")},
+        "mixed": row.get("mixed_placements", []),
+        "profile_id": mig.get("gi_profile_id"),
+        "profile": mig.get("profile", ""),
+        "per_instance": mig.get("max_per_gi", 0),
+        **description(row),
+    }
+
+
+def description(row: dict[str, Any]) -> dict[str, Any]:
+    """Heads, frame rate limit and resolution of the mdev description; where no source has them, those captured on A2."""
+    heads, frl, res = {
+        "A": (1, 60, "1280x1024"),
+        "B": (4, 45, "5120x2880"),
+        "Q": (4, 60, "5120x2880" if row["fb_mib"] <= 1024 else "7680x4320"),
+    }.get(row["series"], (1, 60, "4096x2400"))
+    return {"heads": row.get("heads", heads), "frl": row.get("frl", frl), "max_res": row.get("max_res", res)}
+
+
+def vgpu_table(doc: dict[str, Any]) -> dict[str, Any]:
+    sriov = doc["sriov"]
+    return {
+        **{k: doc[k] for k in ("name", "pci_device", "architecture", "mixed_size", "mig_family")},
+        "subsystem": doc["subsystem"] or "",
+        "prefix": doc["type_prefix"],
+        "region": doc["placement_region"],
+        "sriov": sriov["capable"],
+        "total_vfs": sriov["total_vfs"],
+        "at_least": sriov["at_least"] or 0,
+        "first_vf": sriov["first_vf_function"],
+        "types": [vgpu_type(row) for row in doc["types"]],
+    }
+
+
+def vgpu_files() -> dict[str, bytes]:
+    """The vGPU types: one file per product and an index by PCI id."""
+    out: dict[str, bytes] = {}
+    index = []
+    for path in sorted((ROOT / "catalog/vgpu").glob("*.yaml")):
+        made = vgpu_table(yaml.safe_load(path.read_text()))
+        out[f"vgpu/{path.stem}.json"] = encode(made)
+        index.append({"file": path.stem, **{k: made[k] for k in ("name", "pci_device", "subsystem", "prefix")}})
+    return out | {"vgpu/index.json": encode(index)}
 
 
 def encode(value: Any) -> bytes:
     return msgspec.json.format(msgspec.json.encode(value), indent=1) + b"\n"
 
 
+def _same(path: Path, body: bytes) -> bool:
+    return path.is_file() and path.read_bytes() == body
+
+
 def main() -> int:
     wanted = files()
     if "--check" in sys.argv[1:]:
-        stale = sorted(name for name, body in wanted.items() if (DATA / name).read_bytes() != body)
-        extra = sorted({p.name for p in DATA.glob("*.json")} - set(wanted))
+        stale = sorted(name for name, body in wanted.items() if not _same(DATA / name, body))
+        extra = sorted({str(p.relative_to(DATA)) for p in DATA.rglob("*.json")} - set(wanted))
         print(
             "\n".join([f"differs: {n}" for n in stale] + [f"unknown: {n}" for n in extra]) or "catalog data is current"
         )
         return 1 if stale or extra else 0
-    DATA.mkdir(exist_ok=True)
+    (DATA / "vgpu").mkdir(parents=True, exist_ok=True)
     for name, body in wanted.items():
         (DATA / name).write_bytes(body)
     print(f"wrote {len(wanted)} files")

@@ -52,6 +52,26 @@ class Backend(Protocol):
 
     def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None: ...
 
+    def set_functions(self, pci: str, count: int) -> None:
+        """Switch virtual functions on (``count``) or off (0), and wait, bounded, until all are there and ready."""
+        ...
+
+    def set_mixed_size(self, pci: str, on: bool) -> None: ...
+
+    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
+        """Make a vGPU on a free function. Raises InUseError when something is on it by now."""
+        ...
+
+    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, claim: str) -> None:
+        """Destroy exactly that vGPU. Raises InUseError when its VFIO handle is open, or when another one lies there
+        by now (other type, UUID or claim): that one is not touched.
+        """
+        ...
+
+    def set_passthrough(self, pci: str, on: bool, function: str = "") -> None:
+        """Bind the whole GPU (or one virtual function of it) to vfio-pci, or back to the driver that it had."""
+        ...
+
     def suspend(self) -> AbstractContextManager[None]:
         """Close our own session for the duration: it is a client that refuses a reset like any other."""
         ...

@@ -69,4 +69,63 @@ class CreateCompute(_Action, frozen=True, tag="create-compute"):
     placement: str | None = None
 
 
-Action = Destroy | DestroyCompute | SetMode | Reset | Create | CreateCompute
+class SetFunctions(_Action, frozen=True, tag="set-functions"):
+    """Switch the virtual functions of a GPU on (``count`` of them) or off (0). The driver forgets all GPU instances,
+    vGPUs and mixed-size mode in both directions.
+    """
+
+    count: int
+
+
+class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
+    """Set mixed-size mode: vGPUs of different sizes beside each other, each size at fixed places."""
+
+    on: bool
+
+
+class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
+    """Make one vGPU on a function that has none (or on the GPU itself, where vGPUs are mdevs of it). ``uuid`` is stable:
+    the same wish gives the same after a reboot. ``placement`` is the place that the driver will give it in mixed-size
+    mode, ``instance`` the placement ``start:size`` of the GPU instance that it will take; both follow from the order.
+    """
+
+    function: str
+    type_id: int
+    type: str
+    uuid: str
+    placement: int | None = None
+    instance: str | None = None
+
+
+class DestroyVgpu(_Action, frozen=True, tag="destroy-vgpu"):
+    """Destroy one vGPU, and only this one: ``uuid``, ``type_id`` and ``claim`` must still be what lies there."""
+
+    function: str
+    type_id: int
+    type: str
+    uuid: str = ""
+    claim: str = ""
+
+
+class SetPassthrough(_Action, frozen=True, tag="set-passthrough"):
+    """Hand the whole GPU to vfio-pci, for one virtual machine, or back to the driver that it had; or one of its virtual
+    functions, where ``function`` names one.
+    """
+
+    on: bool
+    function: str = ""
+
+
+Action = (
+    Destroy
+    | DestroyCompute
+    | SetMode
+    | Reset
+    | Create
+    | CreateCompute
+    | SetFunctions
+    | SetMixedSize
+    | CreateVgpu
+    | DestroyVgpu
+    | SetPassthrough
+)

@@ -19,15 +19,37 @@ class InstanceWish(msgspec.Struct, frozen=True):
     compute_starts: tuple[int, ...] | None = None
 
 
+class VgpuWish(msgspec.Struct, frozen=True):
+    """One vGPU that should exist. ``function``, ``uuid`` and ``placement`` only where they were asked (or recorded).
+    ``type_id`` follows from the name and the product.
+    """
+
+    type_id: int
+    type: str
+    function: str = ""
+    uuid: str = ""
+    placement: int | None = None
+
+
 class GpuWish(msgspec.Struct, frozen=True):
     """What one GPU should become. ``mig`` None leaves the mode as it is; ``instances`` None leaves them alone
     (mode-only). ``source`` says where in the user's text this was asked.
+
+    ``vgpus`` None leaves vGPUs alone as far as the rest of the wish allows; empty means none. ``functions`` None leaves
+    the virtual functions as they are, unless vGPUs are asked; ``mixed`` is mixed-size mode, None for "as it is".
+    ``passthrough`` True hands the whole GPU out, False takes it back, None takes it back only where the rest of the wish
+    needs the GPU. ``bound`` are the virtual functions that vfio-pci should have, None leaves them as they are.
     """
 
     pci: str
     mig: bool | None
     instances: tuple[InstanceWish, ...] | None = ()
     source: str = ""
+    vgpus: tuple[VgpuWish, ...] | None = None
+    functions: bool | None = None
+    mixed: bool | None = None
+    passthrough: bool | None = None
+    bound: tuple[str, ...] | None = None
 
 
 class Fault(msgspec.Struct, frozen=True):

@@ -6,8 +6,9 @@ from functools import cached_property
 
 import msgspec
 
-from aliquot.model import catalog
+from aliquot.model import catalog, vgpu
 from aliquot.model.placement import Placement
+from aliquot.model.vgpu import VgpuTable
 
 API_VERSION = "aliquot/v1"
 
@@ -56,6 +57,81 @@ class GpuInstance(msgspec.Struct, frozen=True):
         return Placement.parse(self.placement)
 
 
+class VirtualFunction(msgspec.Struct, frozen=True):
+    """A virtual function of a GPU in SR-IOV. ``number`` is K of ``virtfnK``; functions are kept in that order."""
+
+    pci: str
+    number: int
+    driver: str = ""
+    iommu_group: int | None = None
+    holders: tuple[Holder, ...] = ()
+
+
+class Vgpu(msgspec.Struct, frozen=True):
+    """A vGPU that exists. ``function`` is the PCI address of the virtual function that carries it, or of the GPU itself
+    where vGPUs are mdevs of the physical function. ``uuid`` is the mdev's; with vendor VFIO, which has none, the stable
+    one that we gave it. ``gpu_instance`` is the id of the GPU instance behind a MIG-backed one, ``placement`` the id of
+    its place in mixed-size mode. ``claim`` is the owner map's token, empty for one that is not recorded; whoever
+    destroys must present it, so that a late release cannot hit a new owner. ``holders`` have its VFIO handle open.
+    """
+
+    function: str
+    type_id: int
+    type: str
+    uuid: str = ""
+    gpu_instance: int | None = None
+    placement: int | None = None
+    claim: str = ""
+    holders: tuple[Holder, ...] = ()
+
+    @property
+    def held(self) -> bool:
+        return bool(self.holders)
+
+
+class Virtual(msgspec.Struct, frozen=True):
+    """What the kernel says about sharing one GPU with virtual machines.
+
+    ``world``: ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function),
+    ``vendor-vfio`` (a type written to each virtual function), empty where no vGPU driver is at work. It is found by
+    files, and where virtual functions are off the world shows only after they are on: then it is empty too.
+    ``driver`` is the physical function's kernel driver. ``total`` is sriov_totalvfs (0: no SR-IOV); ``addresses`` are
+    the PCI addresses that virtual functions have or will have, by number. ``mixed`` is mixed-size mode, None where
+    nobody can tell. ``creatable`` are the type ids that the driver lists for a free function now, None where it has no
+    list. ``remembered`` is what the owner map knows of vGPUs that a reboot has taken away.
+    ``was_mig`` is the MIG mode that the GPU had when it was passed through.
+    """
+
+    world: str = ""
+    driver: str = ""
+    iommu_group: int | None = None
+    group_members: tuple[str, ...] = ()
+    total: int = 0
+    addresses: tuple[str, ...] = ()
+    functions: tuple[VirtualFunction, ...] = ()
+    mixed: bool | None = None
+    creatable: tuple[int, ...] | None = None
+    remembered: tuple[Vgpu, ...] = ()
+    was_mig: bool = False
+
+    @property
+    def enabled(self) -> bool:
+        """Whether virtual functions exist."""
+        return bool(self.functions)
+
+
+class VirtualHost(msgspec.Struct, frozen=True):
+    """What the machine has for virtual machines: the IOMMU on, the VFIO modules, NVIDIA's vGPU host driver (None where
+    its presence cannot be told), its ``sriov-manage``.
+    """
+
+    iommu: bool = False
+    vfio: bool = False
+    vgpu_manager: bool | None = None
+    sriov_manage: str = ""
+    kernel: str = ""
+
+
 class Mig(msgspec.Struct, frozen=True):
     """MIG mode: ``enabled`` or ``disabled``, now and after the next reset."""
 
@@ -71,7 +147,8 @@ class Mig(msgspec.Struct, frozen=True):
 class Gpu(msgspec.Struct, frozen=True):
     """One physical GPU. ``index`` is for showing only; identity is ``pci`` and ``uuid``. ``holders`` are clients of
     the whole GPU, outside any instance. ``swapped`` says that the board's missing compute slice lies in the low half,
-    so that the driver's own choice of place is mirrored (None: not known).
+    so that the driver's own choice of place is mirrored (None: not known). ``passthrough``: bound to vfio-pci, so that
+    NVML does not see it. ``virtual`` is None where the kernel was not asked.
     """
 
     pci: str
@@ -85,8 +162,9 @@ class Gpu(msgspec.Struct, frozen=True):
     mig: Mig = Mig()
     instances: tuple[GpuInstance, ...] = ()
     holders: tuple[Holder, ...] = ()
-    vgpus: tuple[str, ...] = ()
+    vgpus: tuple[Vgpu, ...] = ()
     passthrough: bool = False
+    virtual: Virtual | None = None
     reset: bool = True
     swapped: bool | None = None
     lost: bool = False
@@ -96,8 +174,8 @@ class Gpu(msgspec.Struct, frozen=True):
 
 
 class Inventory(msgspec.Struct, frozen=True, dict=True):
-    """A node. ``tables`` carries the geometry tables that were read from the driver because the catalog has none, or
-    has other numbers; ``notes`` are sentences about the machine.
+    """A node. ``tables`` (and ``vgpu_tables``) carry the tables that were read from the driver because the catalog has
+    none, or other numbers; ``host`` is None where the kernel was not asked; ``notes`` are sentences about the machine.
     """
 
     node: str
@@ -108,6 +186,15 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
     nvml: str = ""
     tables: tuple[catalog.Family, ...] = ()
     notes: tuple[str, ...] = ()
+    vgpu_tables: tuple[VgpuTable, ...] = ()
+    host: VirtualHost | None = None
+
+    def vgpu_table(self, gpu: Gpu) -> VgpuTable | None:
+        """The vGPU types of a GPU: what was learnt from the driver where that says more than the catalog."""
+        for table in self.vgpu_tables:
+            if table.pci_device == gpu.pci_device and gpu.subsystem.startswith(table.subsystem):
+                return table
+        return vgpu.table(gpu.pci_device, gpu.subsystem)
 
     def family(self, gpu: Gpu) -> catalog.Family:
         """The geometry table that holds for a MIG-capable GPU. Raises KeyError where there is none."""
@@ -125,7 +212,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of identity, driver, modes and instances. Holders come and go and are left out: they are read
+        """A digest of identity, driver, modes, instances, virtual functions and vGPUs. Holders come and go and are left out: they are read
         again before each destroy.
         """
         import hashlib
@@ -133,8 +220,14 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
         def instance(i: GpuInstance) -> object:
             return [i.id, i.profile_id, i.placement, [[c.id, c.profile_id, c.placement] for c in i.compute_instances]]
 
+        def shares(g: Gpu) -> list[object]:
+            if g.virtual is None:
+                return []
+            vgpus = [[v.function, v.type_id, v.uuid, v.gpu_instance, v.placement, v.claim] for v in g.vgpus]
+            return [g.passthrough, len(g.virtual.functions), g.virtual.mixed, vgpus]
+
         facts = [self.driver] + [
-            [g.pci, g.uuid, g.product, g.mig.current, g.mig.pending, [instance(i) for i in g.instances], g.vgpus]
+            [g.pci, g.uuid, g.product, g.mig.current, g.mig.pending, [instance(i) for i in g.instances], *shares(g)]
             for g in self.gpus
         ]
         return hashlib.sha256(msgspec.json.encode(facts)).hexdigest()[:16]
