@@ -108,20 +108,5 @@ def merge(layers: Sequence[Layer]) -> Settings:
     return msgspec.convert(values | {"configs": configs}, Settings)
 
 
-def combine(source: str, layers: Sequence[Layer]) -> Layer:
-    """One layer that says what some layers say together, lowest first."""
-    values: dict[str, object] = {}
-    configs: dict[str, Override] = {}
-    for layer in layers:
-        configs |= _configs(layer)
-        values |= layer.values
-    return Layer(source, values | ({"configs": configs} if configs else {}))
-
-
-def origins(layers: Sequence[Layer]) -> dict[str, str]:
-    """Which layer each field that is said comes from, by field."""
-    return {name: layer.source for layer in layers for name in layer.values}
-
-
 def _configs(layer: Layer) -> Mapping[str, Override]:
     return msgspec.convert(layer.values.get("configs", {}), dict[str, Override])

@@ -81,11 +81,7 @@ def test_a_higher_layer_wins_where_it_speaks() -> None:
     policy = Layer("policy", {"strategy": "mixed"})
     merged = settings.merge((environment, ours, policy))
     assert (merged.strategy, merged.prediction, merged.with_reboot) == ("mixed", "warn", True)
-    said = settings.origins((environment, ours, policy))
-    assert said == {"strategy": "policy", "with_reboot": "the environment", "prediction": "map"}
-    both = settings.combine("effective", (ours, policy))
-    assert settings.merge((environment, both)) == merged
-    assert settings_text.read(settings_text.to_text(both), "effective") == both
+    assert settings_text.read(settings_text.to_text(ours), "map") == ours
 
 
 def test_named_configs_add_up_over_the_layers() -> None:
@@ -93,7 +89,6 @@ def test_named_configs_add_up_over_the_layers() -> None:
     high = settings_text.read("version: aliquot/v1\nconfigs: {b: {holders: drain}}", "high")
     merged = settings.merge((low, high))
     assert merged.configs == {"a": Override(holders="wait"), "b": Override(holders="drain")}
-    assert settings.merge((settings.combine("all", (low, high)),)) == merged
 
 
 def test_what_may_be_done_to_holders() -> None:
