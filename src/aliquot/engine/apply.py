@@ -13,9 +13,11 @@ import msgspec
 
 from aliquot.engine.lane import Run, reset
 from aliquot.engine.ports import Record
+from aliquot.engine.resume import resume, tell_of_a_cut_off_run
+from aliquot.engine.telling import undone
 from aliquot.engine.world import Outcome, Report, World
 from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
-from aliquot.model.actions import Action, Create, Destroy, Reset, SetMode
+from aliquot.model.actions import Action, Reset, SetMode
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Drift, Plan, Policy
 from aliquot.planner.former import former
@@ -57,13 +59,13 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
     now = before = world.backend.read()
     work = plan
     if now.fingerprint != plan.fingerprint:
-        work, before = _resume(plan, now, world, report)
+        work, before = resume(plan, now, world, report)
     if not work.actions:
         drift = _verify(work, now)
         if drift:
             raise MovedError(drift[0].message, next_step="aliquot plan")
         return Outcome("nothing", now)
-    _tell_of_a_cut_off_run(plan, now, world, report)
+    tell_of_a_cut_off_run(plan, now, world, report)
     run = Run(world, plan.policy, world.journal.new_run(), report)
     begin = Record(
         "begin",
@@ -151,7 +153,7 @@ def _undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliq
     """
     world = run.world
     back = Run(world, Policy(), run.run, run.report, undoing=True)
-    back._note(Record("undo", run.run, text=error.brief), durable=True)
+    back.note(Record("undo", run.run, text=error.brief), durable=True)
     sentences: list[str] = []
     actions: list[Action] = []
     for pci in plan.lanes:
@@ -163,82 +165,11 @@ def _undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliq
     now = world.backend.read()
     goal = former(before, list(plan.lanes))
     drift = verify(now, goal)
-    sentences += [_sentence(action) for action in actions if not failure]
+    sentences += [undone(action) for action in actions if not failure]
     if failure is not None:
         sentences.append(f"undoing stopped: {failure.brief}")
     if back.unrecorded or run.unrecorded:
         sentences.append("the journal could not be written while undoing")
     status = "partial" if drift else "undone"
-    back._note(Record("end", run.run, text=status), durable=True)
+    back.note(Record("end", run.run, text=status), durable=True)
     return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
-
-
-def _sentence(action: Action) -> str:
-    match action:
-        case Create():
-            return f"GPU {action.gpu}: {action.profile} at {action.placement} is back"
-        case Destroy():
-            return f"GPU {action.gpu}: the new {action.profile} at {action.placement} is gone again"
-        case SetMode():
-            return f"GPU {action.gpu}: MIG mode is {action.mode} again"
-        case _:
-            return f"GPU {action.gpu}: {action.reason}"
-
-
-def _resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Plan, Inventory]:
-    """The machine is not where the plan was made. If that is because this very plan was carried out, or cut off
-    half-way, in this boot: the rest of it, and the state before its first action, which is the one to go back to. If
-    it is because of anybody else, refuse.
-    """
-    records = world.journal.records()
-    begin = next((r for r in records if r.kind == "begin" and r.boot == world.journal.boot), None)
-    ends = [r.text for r in records if r.kind == "end"]
-    if begin is not None and ends in ([], ["done"]) and begin.plan and begin.before:
-        was = msgspec.json.decode(begin.plan, type=Plan)
-        former_state = msgspec.json.decode(begin.before, type=Inventory)
-        same = (was.fingerprint, was.desired) == (plan.fingerprint, plan.desired)
-        if same and _on_the_way(plan, former_state, now):
-            rest = make(now, plan.desired, plan.policy)
-            if not ends and rest.blockers:
-                raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
-            if not ends or not (rest.actions or rest.blockers):
-                if rest.actions:
-                    report(f"an earlier run of this plan was cut off; {len(rest.actions)} actions are left")
-                return rest, former_state
-    raise MovedError(
-        "the machine changed since this plan was made; nothing was touched",
-        details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),
-        next_step="ask for the same wish again: it is planned afresh",
-    )
-
-
-def _on_the_way(plan: Plan, before: Inventory, now: Inventory) -> bool:
-    """True if every instance that exists now existed before or is one that the plan creates, and no other GPU moved."""
-    for gpu in now.gpus:
-        was = next((g for g in before.gpus if g.pci == gpu.pci), None)
-        if was is None:
-            return False
-        known = {(i.profile_id, i.placement) for i in was.instances}
-        if gpu.pci in plan.lanes:
-            known |= {(a.profile_id, a.placement) for a in plan.lanes[gpu.pci] if isinstance(a, Create)}
-            if not {(i.profile_id, i.placement) for i in gpu.instances} <= known:
-                return False
-        elif known != {(i.profile_id, i.placement) for i in gpu.instances}:
-            return False
-    return True
-
-
-def _tell_of_a_cut_off_run(plan: Plan, now: Inventory, world: World, report: Report) -> None:
-    """Say so if an apply was cut off in this boot in the middle of its work, and where that work is not done yet."""
-    records = world.journal.records()
-    begin = next((r for r in records if r.kind == "begin"), None)
-    kinds = {r.kind for r in records}
-    if begin is None or begin.plan is None or "end" in kinds or "intent" not in kinds:
-        return
-    if begin.boot != world.journal.boot:
-        return
-    left = {d.gpu for d in verify(now, msgspec.json.decode(begin.plan, type=Plan).desired)}
-    elsewhere = sorted(left - {w.pci for w in plan.desired.gpus})
-    if left:
-        more = f"; GPU {', '.join(elsewhere)} still waits for its wish to be asked again" if elsewhere else ""
-        report(f"note: an earlier apply was cut off; this one starts from where it left the machine{more}")

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar, assert_never
+from typing import TypeVar
 
+from aliquot.engine import holding, virtual
+from aliquot.engine.holding import POLL_S
 from aliquot.engine.ports import Record
+from aliquot.engine.telling import describe
 from aliquot.engine.world import Report, World
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
-from aliquot.model.inventory import Gpu, Holder
+from aliquot.model.inventory import Gpu, Holder, Vgpu
 from aliquot.model.placement import Placement
 from aliquot.model.plan import Policy
 
@@ -18,8 +21,6 @@ T = TypeVar("T")
 SETTLE_S = 2.0
 """How long a destroy may answer "in use" although nobody is on the instance: the driver takes some tenths of a second
 to let go of a process that has ended (FAR, measured)."""
-
-POLL_S = 0.05
 
 
 class Run:
@@ -50,7 +51,7 @@ class Run:
                 self._act(action, alone)
             except AliquotError as error:
                 self.stopping = not self.undoing
-                self._note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
+                self.note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
                 return error
         return None
 
@@ -60,11 +61,11 @@ class Run:
                 self._destroy(action, alone)
             case DestroyCompute():
                 inside = action.instance, action.compute_instance
-                self._clear(action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if alone else ())))
+                self.clear(action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if alone else ())))
                 self._destroy_compute(action.gpu, action.instance, action.compute_instance)
             case Create():
                 if self.policy.held != "refuse":
-                    self._clear(action.gpu, lambda gpu: gpu.holders)
+                    self.clear(action.gpu, lambda gpu: gpu.holders)
                 self._create(action)
             case CreateCompute():
                 self._create_compute(action.gpu, action.instance, action.profile_id, action.placement)
@@ -73,14 +74,14 @@ class Run:
             case Reset():
                 raise AssertionError("resets run between the lanes, not inside one")
             case _:
-                assert_never(action)
+                virtual.carry_out(self, action)
         self.report(describe(action))
 
     def _destroy(self, action: Destroy, alone: bool) -> None:
         def holders(gpu: Gpu) -> Sequence[Holder]:
             return (*_instance_holders(gpu, action.instance), *(gpu.holders if alone else ()))
 
-        seen = self._clear(action.gpu, holders)
+        seen = self.clear(action.gpu, holders)
         instance = seen.instance(action.instance)
         if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
             raise InUseError(
@@ -90,7 +91,7 @@ class Run:
             )
         for compute in instance.compute_instances:
             self._destroy_compute(action.gpu, action.instance, compute.id)
-        self._call(
+        self.call(
             action.gpu,
             f"destroy gi {action.instance} {action.profile} {action.placement}",
             lambda: self.world.backend.destroy_gpu_instance(action.gpu, action.instance),
@@ -98,7 +99,7 @@ class Run:
 
     def _destroy_compute(self, pci: str, instance: int, compute: int) -> None:
         backend = self.world.backend
-        self._call(
+        self.call(
             pci,
             f"destroy ci {instance}/{compute}",
             lambda: backend.destroy_compute_instance(pci, instance, compute),
@@ -107,7 +108,7 @@ class Run:
     def _create(self, action: Create) -> None:
         place = Placement.parse(action.placement)
         backend = self.world.backend
-        made = self._call(
+        made = self.call(
             action.gpu,
             f"create gi {action.profile} {action.placement}",
             lambda: backend.create_gpu_instance(action.gpu, action.profile_id, place.start, place.size),
@@ -119,20 +120,29 @@ class Run:
         place = Placement.parse(placement) if placement else None
         start, size = (place.start, place.size) if place else (None, 0)
         backend = self.world.backend
-        self._call(
+        self.call(
             pci,
             f"create ci {instance}/{profile_id}",
             lambda: backend.create_compute_instance(pci, instance, profile_id, start, size),
         )
 
-    def _set_mode(self, action: SetMode) -> None:
-        self._clear(action.gpu, lambda gpu: gpu.holders)
-        enabled = action.mode == "enabled"
-        self._call(action.gpu, f"mode {action.mode}", lambda: self.world.backend.set_mode(action.gpu, enabled))
+    def destroy_vgpu(self, pci: str, vgpu: Vgpu) -> None:
+        """Destroy exactly the vGPU that was seen: the backend compares type, UUID and claim once more."""
+        backend = self.world.backend
+        self.call(
+            pci,
+            f"destroy vgpu {vgpu.type} {vgpu.function} {vgpu.uuid}",
+            lambda: backend.destroy_vgpu(pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim),
+        )
 
-    def _call(self, pci: str, step: str, act: Callable[[], T]) -> T:
+    def _set_mode(self, action: SetMode) -> None:
+        self.clear(action.gpu, lambda gpu: gpu.holders)
+        enabled = action.mode == "enabled"
+        self.call(action.gpu, f"mode {action.mode}", lambda: self.world.backend.set_mode(action.gpu, enabled))
+
+    def call(self, pci: str, step: str, act: Callable[[], T]) -> T:
         """Journal the intent, act, and give the driver time to let go of what has just ended."""
-        self._note(Record("intent", self.run, gpu=pci, step=step), durable=True)
+        self.note(Record("intent", self.run, gpu=pci, step=step), durable=True)
         patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
         deadline = self.world.clock.now() + patience
         while True:
@@ -144,10 +154,10 @@ class Run:
                     raise
                 self.world.clock.sleep(POLL_S)
                 continue
-            self._note(Record("done", self.run, gpu=pci, step=step), durable=False)
+            self.note(Record("done", self.run, gpu=pci, step=step), durable=False)
             return result
 
-    def _note(self, record: Record, *, durable: bool) -> None:
+    def note(self, record: Record, *, durable: bool) -> None:
         """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
         try:
             self.world.journal.append(record, durable=durable)
@@ -156,41 +166,9 @@ class Run:
                 raise
             self.unrecorded = True
 
-    def _clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
+    def clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
         """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
-        clock = self.world.clock
-        deadline = clock.now() + self.policy.timeout_s
-        told = False
-        while True:
-            gpu = self.world.backend.read_gpu(pci)
-            found = holders(gpu)
-            if not found:
-                return gpu
-            if self.policy.held == "force":
-                for holder in found:
-                    self.report(f"GPU {pci}: ending {holder}")
-                    self.world.host.terminate(int(holder.id))
-                if clock.now() < deadline:
-                    clock.sleep(POLL_S)
-                    continue
-            elif self.policy.held == "wait" and clock.now() < deadline:
-                if not told:
-                    names = ", ".join(str(h) for h in found)
-                    self.report(f"GPU {pci}: waiting for {names}, {self.policy.timeout_s:g} s at most")
-                    told = True
-                clock.sleep(POLL_S)
-                continue
-            raise _held(pci, found, self.policy)
-
-
-def _held(pci: str, found: Sequence[Holder], policy: Policy) -> InUseError:
-    waited = "" if policy.held == "refuse" else f" after {policy.timeout_s:g} s"
-    more = "add --policy wait, or --policy force" if policy.held == "refuse" else "raise --timeout, or --policy force"
-    return InUseError(
-        f"GPU {pci} is held by {', '.join(str(h) for h in found)}{waited}",
-        details=(f"policy {policy.held}: a held instance is not destroyed",),
-        next_step=f"end the holders and run again, or {more}",
-    )
+        return holding.clear(self, pci, holders)
 
 
 def _instance_holders(gpu: Gpu, instance_id: int) -> Sequence[Holder]:
@@ -204,33 +182,13 @@ def _compute_holders(gpu: Gpu, instance_id: int, compute_id: int) -> Sequence[Ho
     return next((c.holders for c in found if c.id == compute_id), ())
 
 
-def describe(action: Action) -> str:
-    """One action as a line of progress."""
-    match action:
-        case Destroy():
-            what = f"destroyed {action.profile} at {action.placement} (instance {action.instance})"
-        case Create():
-            what = f"created {action.profile} at {action.placement}"
-        case DestroyCompute():
-            what = f"destroyed compute instance {action.profile} in instance {action.instance}"
-        case CreateCompute():
-            what = f"created compute instance {action.profile} in instance {action.instance}"
-        case SetMode():
-            what = f"MIG mode set to {action.mode}"
-        case Reset():
-            what = "reset"
-        case _:
-            assert_never(action)
-    return f"GPU {action.gpu}: {what}"
-
-
 def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
     """Reset some GPUs side by side, our own NVML session closed meanwhile: it is a client like any other."""
 
     def job(pci: str) -> Callable[[], AliquotError | None]:
         def attempt() -> AliquotError | None:
             try:
-                run._call(pci, "reset", lambda: world.host.reset(pci))
+                run.call(pci, "reset", lambda: world.host.reset(pci))
             except AliquotError as error:
                 return error
             run.report(f"GPU {pci}: reset")
