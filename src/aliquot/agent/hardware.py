@@ -136,11 +136,13 @@ class Hardware:
 
     def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
         from aliquot.backends.hooks import NoHooks
+        from aliquot.backends.wishes import FileWishes
         from aliquot.engine.apply import apply
         from aliquot.engine.world import World
 
         c = self._open()
-        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks())
+        wishes = FileWishes(c.directory)
+        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks(), wishes)
         outcome = apply(plan, world, report)
         self._forget(plan)
         return outcome

@@ -59,10 +59,12 @@ def progress(line: str) -> None:
 
 def world(connection: Connection, hooks: Hooks) -> World:
     """The ports of a connected node, for the engine."""
+    from aliquot.backends.wishes import FileWishes
     from aliquot.engine.world import World
 
     c = connection
-    return World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, hooks)
+    wishes = FileWishes(c.directory)
+    return World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, hooks, wishes)
 
 
 def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hooks:

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 
 import msgspec
 
+from aliquot.config.record import kept
 from aliquot.engine.lane import Run, reset
 from aliquot.engine.ports import Record
 from aliquot.engine.resume import resume, tell_of_a_cut_off_run
@@ -64,6 +65,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         drift = _verify(work, now)
         if drift:
             raise MovedError(drift[0].message, next_step="aliquot plan")
+        _remember(plan, now, world, report)
         return Outcome("nothing", now)
     tell_of_a_cut_off_run(plan, now, world, report)
     run = Run(world, plan.policy, world.journal.new_run(), report)
@@ -88,6 +90,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         )
     if error is None:
         _end(run)
+        _remember(plan, after, world, report)
         status = "reboot" if work.reboots else "done"
         return Outcome(status, after, calls=run.calls)
     return _undo(run, before, after, plan, error)
@@ -99,6 +102,19 @@ def _end(run: Run) -> None:
         run.world.journal.append(Record("end", run.run, text="done"), durable=True)
     except StorageError as failure:
         run.report(f"all is done, but that was not recorded: {failure.brief}")
+
+
+def _remember(plan: Plan, after: Inventory, world: World, report: Report) -> None:
+    """Keep the wish for the next boot. What was asked is there by now: a record that cannot be written is said, and is
+    no failure.
+    """
+    try:
+        former = world.wishes.load()
+        now = kept(former, plan.desired, after)
+        if now != former:
+            world.wishes.save(now)
+    except StorageError as failure:
+        report(f"note: the wish holds, but it was not recorded for the next boot: {failure.brief}")
 
 
 def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:

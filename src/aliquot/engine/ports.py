@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -11,6 +11,7 @@ import msgspec
 from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
+    from aliquot.config.record import Kept
     from aliquot.model.facts import Facts
 
 T = TypeVar("T")
@@ -156,4 +157,16 @@ class Hooks(Protocol):
 
     def fire(self, name: str) -> None:
         """Raises AliquotError if a command fails."""
+        ...
+
+
+class Wishes(Protocol):
+    """The last wish for each GPU, kept for the next boot."""
+
+    def load(self) -> tuple[Kept, ...]:
+        """What is recorded. Raises StorageError."""
+        ...
+
+    def save(self, kept: Iterable[Kept]) -> None:
+        """Replace the record, durably. Raises StorageError."""
         ...

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 import msgspec
 
-from aliquot.engine.ports import Backend, Clock, Hooks, Host, Journal, Lock, Workers
+from aliquot.config.record import Kept
+from aliquot.engine.ports import Backend, Clock, Hooks, Host, Journal, Lock, Wishes, Workers
 from aliquot.errors import AliquotError
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Drift
@@ -15,11 +16,29 @@ Report = Callable[[str], None]
 """Where progress goes, one line per act."""
 
 
+class Unkept:
+    """Wishes that nobody keeps."""
+
+    def load(self) -> tuple[Kept, ...]:
+        return ()
+
+    def save(self, kept: Iterable[Kept]) -> None:
+        return
+
+
 class World:
     """Everything outside: plain attributes, one per port."""
 
     def __init__(
-        self, backend: Backend, host: Host, journal: Journal, clock: Clock, lock: Lock, workers: Workers, hooks: Hooks
+        self,
+        backend: Backend,
+        host: Host,
+        journal: Journal,
+        clock: Clock,
+        lock: Lock,
+        workers: Workers,
+        hooks: Hooks,
+        wishes: Wishes | None = None,
     ) -> None:
         self.backend = backend
         self.host = host
@@ -28,6 +47,7 @@ class World:
         self.lock = lock
         self.workers = workers
         self.hooks = hooks
+        self.wishes: Wishes = wishes or Unkept()
 
 
 class Outcome(msgspec.Struct, frozen=True):
