@@ -97,17 +97,27 @@ _CHECKPOINT = Command(
 )
 _RESTORE = Command(
     "restore",
-    "bring back the state of a checkpoint",
+    "bring back the state of a checkpoint, or after a boot what was asked last",
     "restore",
     options=(
-        Option("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file", required=True),
+        Option("checkpoint", help="a checkpoint file, - for stdin", metavar="FILE", complete="file"),
+        Option("--boot", help="the last wish for each GPU, as recorded by apply", kind="flag"),
+        Option(
+            "--wait",
+            help="seconds that --boot waits at most for the driver and its GPUs",
+            metavar="SECONDS",
+            default="120",
+            number="float",
+        ),
         POLICY,
         TIMEOUT,
         HOOKS,
         *EVERYWHERE,
     ),
-    examples=("aliquot restore before.json",),
-    exits="as apply",
+    text="A GPU without a record is never touched by --boot; one that is gone or blocked does not keep the others from "
+    "theirs. deploy/systemd/aliquot-restore.service runs it at boot.",
+    examples=("aliquot restore before.json", "aliquot restore --boot"),
+    exits="as apply; 20 also where some recorded wish could not be asked",
 )
 _EXPLAIN = Command(
     "explain",

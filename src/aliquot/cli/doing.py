@@ -112,6 +112,8 @@ def document(outcome: Outcome, job: Job) -> dict[str, Any]:
         kept=plan.kept,
         destroyed=plan.destroyed if outcome.status in ("done", "reboot") else 0,
         created=plan.created if outcome.status in ("done", "reboot") else 0,
+        vgpus_destroyed=planview.vgpus(plan)[0] if outcome.status in ("done", "reboot") else 0,
+        vgpus_created=planview.vgpus(plan)[1] if outcome.status in ("done", "reboot") else 0,
         driver_calls=outcome.calls,
         verified=outcome.error is None and not outcome.drift,
         undone=outcome.sentences,
@@ -129,7 +131,7 @@ def text(outcome: Outcome, job: Job) -> str:
     if outcome.status == "nothing":
         return "nothing to do: this plan is carried out already" if plan.changes else planview.figures(plan)
     if outcome.status in ("done", "reboot"):
-        done = f"done: kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
+        done = f"done: {planview.deeds(plan)}"
         if outcome.status == "reboot":
             return f"{done}; GPU {', '.join(plan.reboots)} needs a reboot, then run the same command again"
         return f"{done}; verified by a fresh read"

@@ -6,8 +6,21 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.cli import colour
-from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.cli import colour, vgpudraw
+from aliquot.model.actions import (
+    Action,
+    Create,
+    CreateCompute,
+    CreateVgpu,
+    Destroy,
+    DestroyCompute,
+    DestroyVgpu,
+    Reset,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.model.catalog import Family
 from aliquot.model.geometry import geometry, geometry_text
 from aliquot.model.inventory import Gpu, GpuInstance, Holder
@@ -102,6 +115,32 @@ def act(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, 
             return "set", "", f"MIG mode {action.mode}"
         case Reset():
             return "reset", "", "the GPU"
+        case SetFunctions():
+            count = "1 virtual function" if action.count == 1 else f"{action.count} virtual functions"
+            return "set", "", f"{count} on" if action.count else "virtual functions off"
+        case SetMixedSize():
+            return "set", "", f"mixed-size mode {'on' if action.on else 'off'}"
+        case CreateVgpu():
+            return "create", _share(vgpudraw.planned(gpu, actions, None), action), f"{_vgpu(action)}{_where(action)}"
+        case DestroyVgpu():
+            return "destroy", _share(vgpudraw.now(gpu, None), action), _vgpu(action)
+        case SetPassthrough():
+            what = f"passthrough of {action.function}" if action.function else "passthrough"
+            return "set", "", f"{what} {'on' if action.on else 'off'}"
+
+
+def _vgpu(action: CreateVgpu | DestroyVgpu) -> str:
+    return f"{vgpudraw.short(action.type)} on {action.function}"
+
+
+def _where(action: CreateVgpu) -> str:
+    if action.instance is not None:
+        return f", instance at {action.instance}"
+    return f" at {action.placement} GiB" if action.placement is not None else ""
+
+
+def _share(shares: Sequence[vgpudraw.Share], action: CreateVgpu | DestroyVgpu) -> str:
+    return next((s.letter for s in shares if s.key == (action.function, action.uuid)), "")
 
 
 def _letter(pieces: Sequence[Piece], placement: str) -> str:

@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-from aliquot.cli import colour, draw, following
-from aliquot.model.actions import Action, CreateCompute, DestroyCompute, SetMode
+from aliquot.cli import colour, draw, following, vgpudraw
+from aliquot.model.actions import (
+    Action,
+    CreateCompute,
+    CreateVgpu,
+    DestroyCompute,
+    DestroyVgpu,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.plan import Blocker, Plan
 
+_VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
 _TINTS = {"destroy": colour.RED, "create": colour.GREEN}
 
 
 def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
     """The whole plan, drawn GPU by GPU."""
     gpus = [g for g in inventory.gpus if g.pci in plan.lanes]
-    column = max(draw.width([draw.title(g) for g in gpus]), draw.width([s for g in gpus for s in _sides(g, plan)]))
+    lefts = [draw.title(g) for g in gpus] + [s for g in gpus for s in _sides(g, plan.lanes[g.pci], inventory)]
+    column = draw.width(lefts)
     lines: list[str] = []
     number = 1
     for gpu in gpus:
@@ -23,9 +35,25 @@ def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
     return "\n".join(lines)
 
 
-def _sides(gpu: Gpu, plan: Plan) -> tuple[str, str]:
-    actions = plan.lanes[gpu.pci]
-    return f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
+def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
+    mig = (f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}") if _cut(gpu, actions) else ()
+    return (*mig, *_vgpu_sides(gpu, actions, inventory))
+
+
+def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
+    """What virtual machines share, now and then; nothing where no action is about it."""
+    if not any(isinstance(a, _VIRTUAL) for a in actions):
+        return ()
+    table = inventory.vgpu_table(gpu)
+    after = [a.on for a in actions if isinstance(a, SetPassthrough) and not a.function]
+    now = "passed through" if gpu.passthrough else vgpudraw.summary(vgpudraw.now(gpu, table))
+    then = vgpudraw.summary(vgpudraw.planned(gpu, actions, table))
+    return f"  now      {now}", f"  planned  {'passed through' if after and after[-1] else then}"
+
+
+def _cut(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
+    """Whether MIG has a part in this lane."""
+    return gpu.mig.enabled or not all(isinstance(a, _VIRTUAL) for a in actions)
 
 
 def _now(gpu: Gpu) -> str:
@@ -42,19 +70,41 @@ def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
 def _gpu(
     gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, number: int, tinted: bool
 ) -> list[str]:
-    family = inventory.family(gpu)
-    now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
-    after = draw.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
-    lines = [
-        draw.ruler(draw.title(gpu), family, column),
-        draw.row(now, draw.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
-        draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
-    ]
+    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _cut(gpu, actions) else []
+    lines += _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else draw.title(gpu))
     rows = []
     for offset, action in enumerate(actions):
         verb, letter, what = draw.act(action, gpu, actions)
         rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
     return lines + [_tinted(line, tinted) for line in draw.table(rows)]
+
+
+def _mig_picture(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    family = inventory.family(gpu)
+    now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
+    after = draw.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
+    return [
+        draw.ruler(draw.title(gpu), family, column),
+        draw.row(now, draw.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
+        draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
+    ]
+
+
+def _vgpu_picture(
+    gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool, title: str
+) -> list[str]:
+    sides = _vgpu_sides(gpu, actions, inventory)
+    if not sides:
+        return []
+    table = inventory.vgpu_table(gpu)
+    shares = vgpudraw.now(gpu, table), vgpudraw.planned(gpu, actions, table)
+    made = any(isinstance(a, CreateVgpu) for a in actions)
+    modes = [a.mode for a in actions if isinstance(a, SetMode)]
+    mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
+    if table is None or mig or not (gpu.vgpus or made) or not vgpudraw.drawable(gpu, table, (*shares[0], *shares[1])):
+        return [*([title] if title else []), *sides]
+    bars = [vgpudraw.bar(side, share, table, column, tinted) for side, share in zip(sides, shares, strict=True)]
+    return [vgpudraw.ruler(title, table, column), *bars]
 
 
 def _tinted(line: str, on: bool) -> str:
@@ -67,6 +117,9 @@ def figures(plan: Plan) -> str:
     if not plan.changes:
         return f"nothing to do: {kept(plan)} as asked" if plan.kept else "nothing to do"
     parts = [f"{plan.kept} kept", f"{plan.destroyed} to destroy", f"{plan.created} to create"]
+    if _no_instances(plan):
+        parts = []
+    parts += _virtual_figures(plan)
     modes = len({a.gpu for a in plan.actions if isinstance(a, SetMode)})
     parts += [f"MIG mode of {'1 GPU' if modes == 1 else f'{modes} GPUs'} to set"] if modes else []
     inner = sum(isinstance(a, CreateCompute | DestroyCompute) for a in plan.actions)
@@ -74,6 +127,39 @@ def figures(plan: Plan) -> str:
     parts += [f"{_gpus(plan.resets)} to reset"] if plan.resets else []
     parts += [f"{_gpus(plan.reboots)} to wait for a reboot"] if plan.reboots else []
     return ", ".join(parts)
+
+
+def _virtual_figures(plan: Plan) -> list[str]:
+    """``4 vGPUs to create``, ``virtual functions of 1 GPU to set``."""
+    gone, made = vgpus(plan)
+    parts = [f"{n} {'vGPU' if n == 1 else 'vGPUs'} to {verb}" for n, verb in ((gone, "destroy"), (made, "create")) if n]
+    for kind, what in ((SetFunctions, "virtual functions"), (SetPassthrough, "passthrough")):
+        gpus = tuple(dict.fromkeys(a.gpu for a in plan.actions if isinstance(a, kind)))
+        parts += [f"{what} of {_gpus(gpus)} to set"] if gpus else []
+    return parts
+
+
+def vgpus(plan: Plan) -> tuple[int, int]:
+    """How many vGPUs a plan destroys and creates."""
+    gone = sum(isinstance(a, DestroyVgpu) for a in plan.actions)
+    return gone, sum(isinstance(a, CreateVgpu) for a in plan.actions)
+
+
+def deeds(plan: Plan) -> str:
+    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what virtual machines got and lost."""
+    gone, made = vgpus(plan)
+    parts = [] if _no_instances(plan) else [f"kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"]
+    parts += [f"destroyed {gone} {'vGPU' if gone == 1 else 'vGPUs'}"] if gone else []
+    parts += [f"created {made} {'vGPU' if made == 1 else 'vGPUs'}"] if made else []
+    for kind, what in ((SetFunctions, "virtual functions"), (SetPassthrough, "passthrough")):
+        parts += [f"{what} set"] if any(isinstance(a, kind) for a in plan.actions) else []
+    return ", ".join(parts) or "mixed-size mode set"
+
+
+def _no_instances(plan: Plan) -> bool:
+    """Whether a plan is about virtual machines only."""
+    counted = plan.kept or plan.destroyed or plan.created
+    return not counted and any(isinstance(a, _VIRTUAL) for a in plan.actions)
 
 
 def _gpus(pcis: tuple[str, ...]) -> str:

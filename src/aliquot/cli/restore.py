@@ -1,13 +1,20 @@
-"""``aliquot restore``: bring back the state of a checkpoint, by the same plan and apply as everything else."""
+"""``aliquot restore``: bring back a checkpoint, or the last wishes after a boot, by the plan and apply of all verbs."""
 
 from __future__ import annotations
 
 from aliquot.cli import node, output, wish
 from aliquot.cli.doing import Job, carry_out
 from aliquot.cli.parse import Args
+from aliquot.errors import UsageError
 
 
 def run(args: Args) -> int:
+    if args.boot == bool(args.checkpoint):
+        raise UsageError("restore takes a checkpoint file, or --boot", next_step=f"{args.prog} --help")
+    if args.boot:
+        from aliquot.cli import boot
+
+        return boot.run(args)
     from aliquot.config.checkpoint import restore
     from aliquot.planner.planning import plan
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli import colour, draw, node, output
+from aliquot.cli import colour, draw, node, output, vgpuview
 from aliquot.cli.parse import Args
 from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 
@@ -15,13 +15,14 @@ def run(args: Args) -> int:
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(said)}
     document["gpus"] = [output.document(g) for g in gpus]
-    document.pop("tables", None)
+    for tables in ("tables", "vgpu_tables"):
+        document.pop(tables, None)
     output.emit(document, args.output, _text(inventory, gpus, said, colour.wanted()))
     return 0
 
 
 def _text(inventory: Inventory, gpus: tuple[Gpu, ...], verdicts: tuple[str, ...], tinted: bool) -> str:
-    column = draw.width([line for g in gpus for line in (draw.title(g), _now(g))])
+    column = draw.width([line for g in gpus for line in (draw.title(g), _now(g), vgpuview.now(g, inventory))])
     parts = ["\n".join(_gpu(g, inventory, column, tinted)) for g in gpus]
     foot = [f"note: {line}" for line in inventory.notes] + [f"warning: {line}" for line in verdicts]
     foot.append(f"verdict: {_verdict(inventory, verdicts)}")
@@ -32,6 +33,9 @@ def _verdict(inventory: Inventory, verdicts: tuple[str, ...]) -> str:
     capable = sum(g.mig.capable for g in inventory.gpus)
     if verdicts:
         return f"look at the {'warning' if len(verdicts) == 1 else f'{len(verdicts)} warnings'} first"
+    hosts = sum(bool(g.virtual and g.virtual.world) for g in inventory.gpus)
+    if not capable and hosts:
+        return f"ready: {'the GPU' if hosts == 1 else f'{hosts} GPUs'} can be shared with virtual machines"
     if not capable:
         return "no GPU of this node can be divided"
     return f"ready: this driver can divide {'the GPU' if capable == 1 else f'all {capable} MIG-capable GPUs'}"
@@ -54,11 +58,14 @@ def _gpu(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]
         family = inventory.family(gpu)
         lines = [draw.ruler(draw.title(gpu), family, column)]
         lines.append(draw.row(_now(gpu), draw.now(gpu), family, column, tinted))
+    lines += vgpuview.picture(gpu, inventory, column, tinted)
     lines.append("  " + "   ".join(_facts(gpu, inventory)))
     if gpu.holders:
         lines.append(f"  in use by {draw.holders(gpu.holders)}")
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    return lines + draw.table([r for n, i in enumerate(ordered) for r in _rows(draw.LETTERS[n], i)])
+    lines += draw.table([r for n, i in enumerate(ordered) for r in _rows(draw.LETTERS[n], i)])
+    members = vgpuview.members(gpu)
+    return [*lines, *([members] if members else []), *draw.table(vgpuview.rows(gpu))]
 
 
 def _facts(gpu: Gpu, inventory: Inventory) -> list[str]:
@@ -70,7 +77,8 @@ def _facts(gpu: Gpu, inventory: Inventory) -> list[str]:
         family = inventory.family(gpu)
         minimum = f", needs driver {family.driver_min} or later" if family.driver_min else ""
         facts.append(f"family {family.name}{minimum}")
-    return facts
+    shared = vgpuview.fact(gpu)
+    return facts + ([shared] if shared else [])
 
 
 def _rows(letter: str, instance: GpuInstance) -> list[tuple[str, ...]]:

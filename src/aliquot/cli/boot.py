@@ -1,0 +1,115 @@
+"""``aliquot restore --boot``: ask again for what was asked last of each GPU, once the driver is there."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.cli import node, output, streams, wish
+from aliquot.cli.doing import Job, carry_out
+from aliquot.cli.parse import Args
+from aliquot.errors import BlockedError, HardwareError, NoDriverError, UsageError
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Blocker, Plan, Policy
+
+if TYPE_CHECKING:
+    from aliquot.config.record import Kept
+
+POLL_S = 0.5
+GONE_S = 10.0
+"""How long a GPU may be missing once the driver answers: a GPU that was taken out must not hold the boot up."""
+
+LATE = ("NO_VGPU_DRIVER",)
+"""Rules that a machine may break only because it is still starting."""
+
+
+class _Found(msgspec.Struct, frozen=True):
+    """What the node can be given back: a plan for the GPUs that can have it, and why others cannot."""
+
+    plan: Plan
+    inventory: Inventory
+    left_out: tuple[Blocker, ...]
+
+
+def run(args: Args) -> int:
+    """Exit codes as apply; 20 also where some GPU's wish could not be asked: the others have theirs."""
+    from aliquot.backends.wishes import recorded
+
+    policy = wish.policy(args)
+    if not 0 <= float(args.wait) < float("inf"):
+        raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
+    kept = recorded(args.node).load()
+    if not kept:
+        output.emit(output.made("Outcome", status="nothing", notes=()), args.output, "nothing is recorded to restore")
+        return 0
+    _await(args, kept, policy)
+    with node.connected(args) as connection:
+        found = _look(connection.backend.read(), kept, policy)
+        code = 0
+        if found.plan.desired.gpus:
+            code = carry_out(Job(connection, found.plan, found.inventory), args)
+    if found.left_out and code in (0, 10):
+        raise _left_out(found.left_out, len(kept))
+    return code
+
+
+def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
+    """Waits, no longer than asked, until the driver answers and has every recorded GPU. Raises NoDriverError."""
+    start = time.monotonic()
+    deadline = start + float(args.wait)
+    grace: float | None = None
+    told = ""
+    while True:
+        why = ""
+        try:
+            with node.connected(args) as connection:
+                found = _look(connection.backend.read(), kept, policy)
+        except (NoDriverError, HardwareError) as error:
+            if time.monotonic() >= deadline:
+                raise
+            why = error.brief
+        else:
+            grace = grace or min(deadline, time.monotonic() + GONE_S)
+            late = [b for b in found.left_out if b.rule in LATE]
+            gone = [b for b in found.left_out if b.rule == "NO_SUCH_GPU" and time.monotonic() < grace]
+            if not (late or gone) or time.monotonic() >= deadline:
+                return
+            why = (late or gone)[0].message
+        if why != told:
+            streams.note(f"waiting, {max(0.0, deadline - time.monotonic()):.0f} s at most: {why}")
+            told = why
+        time.sleep(POLL_S)
+
+
+def _look(inventory: Inventory, kept: Sequence[Kept], policy: Policy) -> _Found:
+    """The recorded wishes planned. One GPU that cannot have its own does not keep the others from theirs."""
+    from aliquot.config.record import replay
+    from aliquot.planner.planning import plan
+
+    desired, gone = replay(kept, inventory)
+    left = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in gone]
+    made = plan(inventory, desired, policy)
+    while made.blocked:
+        blocked = {b.gpu for b in made.blockers}
+        rest = tuple(w for w in desired.gpus if w.pci not in blocked)
+        left += made.blockers
+        if len(rest) == len(desired.gpus):
+            rest = ()
+        desired = msgspec.structs.replace(desired, gpus=rest)
+        made = plan(inventory, desired, policy)
+    return _Found(made, inventory, tuple(left))
+
+
+def _left_out(blockers: Sequence[Blocker], count: int) -> BlockedError:
+    gpus = len({b.gpu for b in blockers})
+    lines = [f"{b.rule}: {b.message}" + "".join(f"; held by {h}" for h in b.holders) for b in blockers]
+    error = BlockedError(
+        f"{gpus} of {count} recorded wishes could not be restored",
+        details=tuple(lines),
+        next_step=blockers[0].next_step or "aliquot show",
+    )
+    error.code = blockers[0].rule
+    return error

@@ -1,0 +1,91 @@
+"""The lines of ``aliquot show`` and ``aliquot vgpu list`` about what virtual machines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.cli import vgpudraw
+from aliquot.model.inventory import Gpu, Inventory, Vgpu
+
+_WORLDS = {
+    "mdev": "mediated devices of the GPU",
+    "sriov-mdev": "mediated devices of virtual functions",
+    "vendor-vfio": "vendor-specific VFIO",
+}
+
+
+def fact(gpu: Gpu) -> str:
+    """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
+    virtual = gpu.virtual
+    if gpu.passthrough:
+        group = f", IOMMU group {virtual.iommu_group}" if virtual and virtual.iommu_group is not None else ""
+        return f"passed through to virtual machines (vfio-pci{group})"
+    if virtual is None or not (virtual.world or virtual.functions):
+        return ""
+    parts = ["vGPU host" if virtual.world else "SR-IOV"]
+    parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
+    parts += [f"world {virtual.world}"] if virtual.world else []
+    parts += ["mixed-size mode"] if virtual.mixed else []
+    return ", ".join(parts)
+
+
+def world(name: str) -> str:
+    """A kernel world in words."""
+    return _WORLDS.get(name, "no vGPU driver is at work")
+
+
+def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    """The vGPUs over the GPU's memory; a line without a bar where places say nothing."""
+    if not gpu.vgpus:
+        return []
+    table = inventory.vgpu_table(gpu)
+    shares = vgpudraw.now(gpu, table)
+    left = now(gpu, inventory)
+    if table is None or not vgpudraw.drawable(gpu, table, shares):
+        return [left]
+    return [vgpudraw.ruler("", table, column), vgpudraw.bar(left, shares, table, column, tinted)]
+
+
+def now(gpu: Gpu, inventory: Inventory) -> str:
+    """``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
+    return f"  now  {vgpudraw.summary(vgpudraw.now(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
+
+
+def rows(gpu: Gpu) -> list[tuple[str, ...]]:
+    """A table: letter, type, function, UUID, where on the GPU, who has it. Those that a reboot took come last."""
+    found: list[tuple[str, ...]] = [
+        (vgpudraw.letter(n), v.type, v.function, v.uuid, _where(gpu, v), state(v.holders))
+        for n, v in enumerate(gpu.vgpus)
+    ]
+    if gpu.virtual is None:
+        return found
+    found += [
+        ("", f.driver, f.pci, "", f"VF {f.number}" + _group(f.iommu_group), state(f.holders))
+        for f in gpu.virtual.functions
+        if f.driver == "vfio-pci"
+    ]
+    there = {(v.function, v.uuid) for v in gpu.vgpus}
+    gone = [v for v in gpu.virtual.remembered if (v.function, v.uuid) not in there]
+    return found + [("", v.type, v.function, v.uuid, "", "remembered: a reboot took it") for v in gone]
+
+
+def members(gpu: Gpu) -> str:
+    """The other devices in a passed-through GPU's IOMMU group, which its virtual machine gets too."""
+    others = [m for m in (gpu.virtual.group_members if gpu.virtual else ()) if m != gpu.pci]
+    return f"  the group also has {', '.join(others)}" if gpu.passthrough and others else ""
+
+
+def state(holders: Sequence[object]) -> str:
+    """``held by vm 4711 (win10)`` or ``idle``."""
+    return f"held by {', '.join(map(str, holders))}" if holders else "idle"
+
+
+def _where(gpu: Gpu, vgpu: Vgpu) -> str:
+    if vgpu.gpu_instance is not None:
+        instance = gpu.instance(vgpu.gpu_instance)
+        return f"instance {vgpu.gpu_instance}" + (f" ({instance.profile})" if instance else "")
+    return f"place {vgpu.placement}" if vgpu.placement is not None else ""
+
+
+def _group(number: int | None) -> str:
+    return f", IOMMU group {number}" if number is not None else ""
