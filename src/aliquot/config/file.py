@@ -5,15 +5,25 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.config.selector import Selector
+from aliquot.config.vgpu_wish import TypeWish
 from aliquot.config.wish import Wish
 
 NATIVE = "aliquot/v1"
 MIG_PARTED = "mig-parted/v1"
+VGPU_DEVICE_MANAGER = "vgpu-device-manager/v1"
+
+MIG = "mig"
+VGPU = "vgpu"
+PASSTHROUGH = "passthrough"
+SHARES = (MIG, VGPU, PASSTHROUGH)
+"""The kinds of share. A GPU is one of them at a time, so an entry names one."""
 
 
 class Entry(msgspec.Struct, frozen=True):
-    """What some GPUs should become. ``mig`` says whether MIG mode is wanted; ``wishes`` what is to be there then.
-    ``later`` names a kind of share that this version cannot make: the entry is understood and blocks.
+    """What some GPUs should become. ``share`` says which of the other fields count.
+
+    MIG: ``mig`` whether MIG mode is wanted, ``wishes`` what is to be there then. vGPU: ``types``, of which none means
+    no vGPUs, and ``mixed``, whether mixed-size mode is wanted, None for "as it is". Passthrough: ``on``.
     """
 
     selector: Selector
@@ -21,11 +31,14 @@ class Entry(msgspec.Struct, frozen=True):
     wishes: tuple[Wish, ...]
     line: int
     column: int
-    later: str = ""
+    share: str = MIG
+    types: tuple[TypeWish, ...] = ()
+    mixed: bool | None = None
+    on: bool = False
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """``source`` is the file's name for messages, ``schema`` one of NATIVE and MIG_PARTED."""
+    """``source`` is the file's name for messages, ``schema`` one of NATIVE, MIG_PARTED and VGPU_DEVICE_MANAGER."""
 
     source: str
     schema: str

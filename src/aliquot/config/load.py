@@ -11,7 +11,7 @@ _EXAMPLE = "start one with: aliquot generate > gpus.yaml"
 
 
 def load(text: str, source: str, *, compat: bool = False) -> ConfigFile:
-    """Reads the native format and mig-parted v1. ``source`` names the text in messages.
+    """Reads the native format, mig-parted v1 and vgpu-device-manager v1. ``source`` names the text in messages.
 
     ``compat`` accepts what mig-parted accepts. Raises ConfigError with all faults, each ``source:line:column: ...``.
     """
@@ -28,6 +28,10 @@ def load(text: str, source: str, *, compat: bool = False) -> ConfigFile:
         from aliquot.config import native
 
         return native.read(document, source, compat=compat)
+    if "vgpu-configs" in root.fields():
+        from aliquot.config import vgpudm
+
+        return vgpudm.read(document, source, compat=compat)
     from aliquot.config import migparted
 
     return migparted.read(document, source, compat=compat)
@@ -37,21 +41,18 @@ def _version(root: yaml.Map, source: str) -> str:
     fields = root.fields()
     node = fields.get("version")
     version = node.value if isinstance(node, yaml.Scalar) else None
-    if version == NATIVE and "vgpu-configs" not in fields:
-        return NATIVE
-    if version == "v1" and "vgpu-configs" not in fields:
-        return "v1"
+    if version in (NATIVE, "v1"):
+        return str(version)
     raise ConfigError(f"{source} has 1 fault", details=(_why_not(root, fields, node, source),), next_step=_EXAMPLE)
 
 
 def _why_not(root: yaml.Map, fields: dict[str, yaml.Node], node: yaml.Node | None, source: str) -> str:
     at = node or root
     where = f"{source}:{at.line}:{at.column}"
-    if "vgpu-configs" in fields:
-        return f"{where}: this is a vGPU configuration, which this version does not apply yet"
     if "data" in fields and "kind" in fields:
         return f"{where}: this is a Kubernetes object: save the configuration inside its 'data' as a file of its own"
     if node is None:
-        wanted = "v1" if "mig-configs" in fields else NATIVE
+        wanted = "v1" if {"mig-configs", "vgpu-configs"} & set(fields) else NATIVE
         return f"{where}: the key 'version' is missing (write version: {wanted})"
-    return f"{where}: unknown version: {article(node)} (known: {NATIVE}, and v1 for files of mig-parted)"
+    known = f"known: {NATIVE}, and v1 for files of mig-parted and vgpu-device-manager"
+    return f"{where}: unknown version: {article(node)} ({known})"

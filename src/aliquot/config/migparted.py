@@ -6,13 +6,12 @@ be meant. ``compat`` reading accepts exactly what mig-parted does. Source: the t
 
 from __future__ import annotations
 
+from aliquot.config.devices import DeviceReading
 from aliquot.config.file import MIG_PARTED, ConfigFile, Entry
-from aliquot.config.overlap import certain_overlaps
-from aliquot.config.reading import Field, Reading, article, repeated_wishes
-from aliquot.config.selector import MAX_INDEX, NEVER, Filter, Selector
+from aliquot.config.reading import Field, article, repeated_wishes
+from aliquot.config.selector import Selector
 from aliquot.config.wish import MAX_COUNT, Wish
-from aliquot.config.yaml import Document, List, Map, Node, Scalar
-from aliquot.model.ids import device_filter
+from aliquot.config.yaml import Document, Node, Scalar
 from aliquot.model.profile import ProfileName
 
 _TRUE = {"y", "Y", "yes", "Yes", "YES", "on", "On", "ON"}
@@ -32,33 +31,15 @@ def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
     return ConfigFile(source, MIG_PARTED, configs, compat)
 
 
-class _MigParted(Reading):
-    def __init__(self, source: str, compat: bool) -> None:
-        super().__init__(source)
-        self.compat = compat
-
+class _MigParted(DeviceReading):
     def top(self, document: Document) -> dict[str, tuple[Entry, ...]]:
-        assert isinstance(document.root, Map)
-        fields = self.mapping(document.root, "the file") or {}
-        self.known(fields, ("version", "mig-configs"), "the file")
-        if "mig-configs" not in fields:
-            if not self.compat:
-                self.faults.add(document.root, "the key 'mig-configs' is missing")
-            return {}
-        node = fields["mig-configs"][1]
-        configs = self.mapping(node, "'mig-configs'")
-        if configs is not None and not configs:
-            self.faults.add(node, "'mig-configs' must have at least one named config")
-        return {name: self.config(name, value) for name, (_, value) in (configs or {}).items()}
+        return {name: self.config(name, node) for name, node in self.named(document.root, "mig-configs").items()}
 
     def config(self, name: str, node: Node) -> tuple[Entry, ...]:
         found = [self.entry(item) for item in self.entries(node, f"the named config {name!r}")]
         entries = tuple(e for e in found if e is not None)
         if not self.compat and len(entries) == len(found):
-            for entry, other in certain_overlaps(entries):
-                self.faults.add(
-                    entry, f"this entry and the one in line {other.line} want different things of the same GPU"
-                )
+            self.overlaps(entries)
         return entries
 
     def entry(self, node: Node) -> Entry | None:
@@ -76,46 +57,6 @@ class _MigParted(Reading):
         if mig is None:
             return None
         return Entry(Selector(indexes=indexes, filters=filters), mig, wishes, node.line, node.column)
-
-    def devices(self, node: Node) -> tuple[int, ...] | None:
-        """GPU indexes; None for ``all``."""
-        if isinstance(node, Scalar) and node.value == "all":
-            return None
-        if not isinstance(node, List):
-            self.faults.add(node, f"'devices' must be all or a list of GPU indexes, not {article(node)}")
-            return ()
-        found: list[int] = []
-        for item in node.items:
-            value = item.value if isinstance(item, Scalar) else None
-            if not isinstance(value, int) or isinstance(value, bool):
-                self.faults.add(item, f"a GPU index is a whole number, not {article(item)}")
-            elif not self.compat and value in found:
-                self.faults.add(item, f"the GPU index {value} is listed twice")
-            elif not self.compat and not 0 <= value <= MAX_INDEX:
-                self.faults.add(item, f"there can be no GPU index {value}")
-            else:
-                found.append(value)
-        if not node.items and not self.compat:
-            self.faults.add(node, "'devices' lists no GPU, so the entry is for none")
-        return tuple(found)
-
-    def filters(self, node: Node) -> tuple[Filter, ...] | None:
-        """Packed PCI ids; None for every GPU."""
-        if self.compat and _empty(node):
-            return None
-        found: list[Filter] = []
-        for at, text in self.texts(node, "'device-filter'"):
-            try:
-                found.append(device_filter(text))
-            except ValueError:
-                found.append(NEVER)
-                if not self.compat:
-                    self.faults.add(
-                        at, f'{text!r} is not a device filter (expected for example "0x20B010DE", device then vendor)'
-                    )
-        if _empty(node):
-            self.faults.add(node, "'device-filter' is empty: leave it out to mean every GPU")
-        return tuple(found)
 
     def enabled(self, node: Node) -> bool | None:
         if isinstance(node, Scalar):
@@ -165,7 +106,3 @@ class _MigParted(Reading):
         elif name is not None:
             return Wish(key.text, key.line, key.column, name, None, count)
         return None
-
-
-def _empty(node: Node) -> bool:
-    return (isinstance(node, List) and not node.items) or (isinstance(node, Scalar) and node.value in (None, ""))

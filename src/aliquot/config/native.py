@@ -1,13 +1,16 @@
-"""The native format, ``version: aliquot/v1``: named configs of entries ``{gpus, mig}``.
+"""The native format, ``version: aliquot/v1``: named configs of entries ``{gpus, mig}``, or with another share.
 
 ``gpus`` is ``all`` or a mapping of product, index, uuid, pci and device-filter, every term of which must hold.
-``mig`` is ``disabled``, a mapping of profile to count, or a list of wishes with placements. Entries with ``vgpu`` or
-``passthrough`` are understood, and block when their named config is asked for: this version does not make them.
+``mig`` is ``disabled``, a mapping of profile to count, or a list of wishes with placements. ``vgpu`` is ``none`` or a
+mapping of type to count, with ``mixed-size`` beside it; ``passthrough`` is ``true`` or ``false``.
 """
 
 from __future__ import annotations
 
-from aliquot.config.file import NATIVE, ConfigFile, Entry
+import msgspec
+
+from aliquot.config.file import MIG, NATIVE, SHARES, VGPU, ConfigFile, Entry
+from aliquot.config.native_vgpu import MIXED, read_flag, read_mixed, read_types
 from aliquot.config.overlap import certain_overlaps
 from aliquot.config.reading import Reading, article, repeated_wishes
 from aliquot.config.selector import ALL, MAX_INDEX, Filter, Selector, index_list, product_key
@@ -16,7 +19,6 @@ from aliquot.config.yaml import Document, List, Map, Node, Scalar
 from aliquot.model.ids import device_filter, pci_address
 
 _TERMS = ("product", "index", "uuid", "pci", "device-filter")
-_SHARES = ("mig", "vgpu", "passthrough")
 
 
 def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
@@ -56,17 +58,24 @@ class _Native(Reading):
         fields = self.mapping(node, "an entry")
         if fields is None:
             return None
-        self.known(fields, ("gpus", *_SHARES), "an entry")
+        self.known(fields, ("gpus", *SHARES, MIXED), "an entry")
         if "gpus" not in fields:
             self.faults.add(node, "the entry lacks the key 'gpus' (all, or for example {index: \"0-3\"})")
-        shares = [key for key in _SHARES if key in fields]
+        shares = [key for key in SHARES if key in fields]
         if len(shares) != 1:
             self.faults.add(node, f"the entry must have one of mig, vgpu and passthrough, not {len(shares)}")
         selector = self.selector(fields["gpus"][1]) if "gpus" in fields else ALL
-        if shares != ["mig"]:
-            return Entry(selector, False, (), node.line, node.column, shares[0]) if shares else None
-        mig, wishes = self.mig(fields["mig"][1])
-        return Entry(selector, mig, wishes, node.line, node.column)
+        mixed = read_mixed(self, fields, VGPU in shares)
+        if not shares:
+            return None
+        share, value = shares[0], fields[shares[0]][1]
+        if share == MIG:
+            mig, wishes = self.mig(value)
+            return Entry(selector, mig, wishes, node.line, node.column)
+        entry = Entry(selector, False, (), node.line, node.column, share, mixed=mixed)
+        if share == VGPU:
+            return msgspec.structs.replace(entry, types=read_types(self, value))
+        return msgspec.structs.replace(entry, on=read_flag(self, value, "'passthrough'") is True)
 
     def selector(self, node: Node) -> Selector:
         if isinstance(node, Scalar) and node.value == "all":
@@ -77,7 +86,7 @@ class _Native(Reading):
         fields = self.mapping(node, "'gpus'") or {}
         self.known(fields, _TERMS, "'gpus'")
         if not fields:
-            self.faults.add(node, "'gpus' is empty: write all to mean every MIG-capable GPU")
+            self.faults.add(node, "'gpus' is empty: write all to mean every GPU that can be shared so")
         value = {key: field[1] for key, field in fields.items()}
         return Selector(
             indexes=self.indexes(value["index"]) if "index" in value else None,

@@ -11,7 +11,8 @@ from aliquot.config.selector import Selector
 
 def agree(one: Entry, other: Entry) -> bool:
     """Whether two entries want the same of a GPU, whatever the order and spelling of their wishes."""
-    return one.mig == other.mig and one.later == other.later and _wanted(one) == _wanted(other)
+    shares = (one.share, one.mig, one.on, one.mixed) == (other.share, other.mig, other.on, other.mixed)
+    return shares and _wanted(one) == _wanted(other) and _types(one) == _types(other)
 
 
 def _wanted(entry: Entry) -> Counter[object]:
@@ -20,6 +21,11 @@ def _wanted(entry: Entry) -> Counter[object]:
         inner = None if w.compute is None else tuple((c.name, c.profile_id, c.start) for c in w.compute)
         counts[w.name, w.profile_id, w.start, inner] += w.count
     return counts
+
+
+def _types(entry: Entry) -> dict[str, int]:
+    """Types by their short names: a full name may stand for the same type."""
+    return {w.name.rpartition(" ")[2]: w.count for w in entry.types}
 
 
 def certain_overlaps(entries: Sequence[Entry]) -> list[tuple[Entry, Entry]]:

@@ -67,7 +67,7 @@ REJECTED = [
     (parted("devices: all, device-filter: 548409566, mig-enabled: false"), "in quotes"),
     (parted("devices: all, mig-enabled: true, mig-devices: {1g.5gb: 1000000000000}"), "no GPU holds"),
     ("version: v1\nmig-configs: {c: [7]}", "must be a mapping"),
-    ("version: v1\nvgpu-configs: {}", "vGPU configuration"),
+    ("version: v1\nvgpu-configs: {}", "at least one named config"),
     ("apiVersion: v1\nkind: ConfigMap\ndata: {config.yaml: x}", "Kubernetes object"),
 ]
 

@@ -90,14 +90,6 @@ def test_source_names_the_line() -> None:
     assert [w.source for w in wish_for(native("gpus: all, mig: disabled"), MIXED).gpus] == ["f:4:5"] * 3
 
 
-@pytest.mark.parametrize("share", ['vgpu: {"NVIDIA A2-4Q": 4}', "passthrough: true"])
-def test_other_shares_block_only_when_asked_for(share: str) -> None:
-    text = native(f"gpus: {{index: 0}}, {share}") + "  other:\n  - {gpus: all, mig: disabled}\n"
-    assert [f.rule for f in wish_for(text, NODE, "c").faults] == ["NOT_YET"]
-    assert "not" in wish_for(text, NODE, "c").faults[0].message
-    assert wish_for(text, NODE, "other").faults == ()
-
-
 REFUSED = [
     ("gpus: all", "one of mig, vgpu and passthrough"),
     ("mig: disabled", "lacks the key 'gpus'"),

@@ -1,0 +1,65 @@
+"""The wish for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``none``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.config.wish import number
+
+MAX_VGPUS = 64
+"""More vGPUs than any GPU can hold: the driver tracks at most 64 virtual functions of one."""
+
+NONE = "none"
+"""Virtual functions stay, vGPUs do not."""
+
+SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
+"""Attributes that vgpu-device-manager lets follow the series; longer ones first."""
+
+
+class TypeWish(msgspec.Struct, frozen=True):
+    """``count`` vGPUs of a type that was asked by its full or its short name. ``bare`` is the name without a MIG
+    attribute where the format knows such: it holds if no type has the whole name.
+    """
+
+    name: str
+    line: int
+    column: int
+    count: int = 1
+    bare: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, self.bare) if self.bare else (self.name,)
+
+
+def parse_types(text: str) -> list[TypeWish]:
+    """Types with counts, parted by commas; nothing for ``none``. Raises ValueError with a sentence."""
+    if text.strip() == NONE:
+        return []
+    found = []
+    column = 1
+    for piece in text.split(","):
+        found.append(_parse(piece.strip(), column + len(piece) - len(piece.lstrip())))
+        column += len(piece) + 1
+    return found
+
+
+def _parse(text: str, column: int) -> TypeWish:
+    name, star, count = text.partition("*")
+    if not star:
+        name, star, count = text.partition(":")
+    name = " ".join(name.split())
+    if not name:
+        raise ValueError(f"column {column}: a vGPU type is missing (expected for example A2-4Q:4, or none)")
+    wanted = number(count.strip()) if star else 1
+    if wanted is None or not 0 < wanted <= MAX_VGPUS:
+        raise ValueError(f"column {column}: the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
+    return TypeWish(name, 0, column, wanted)
+
+
+def bare(name: str) -> str:
+    """The name without its MIG attribute, empty if it has none: ``DC-1-24Q`` for ``DC-1-24QGFX``."""
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return ""
