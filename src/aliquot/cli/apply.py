@@ -22,10 +22,10 @@ def run(args: Args) -> int:
 
 
 def _saved(args: Args) -> Plan:
-    stated = args.file or args.gpu or args.mig or args.config or args.mode_only
-    if stated or args.policy != "refuse":
+    if wish.typed(args) or args.policy != "refuse":
         raise UsageError(
-            "a saved plan is carried out as it is: no -f, -c, --gpu, --mig, --mode-only or --policy beside it",
+            "a saved plan is carried out as it is: no -f, -c, --gpu, --mig, --vgpu, --mixed-size, --passthrough, "
+            "--mode-only or --policy beside it",
             next_step=f"aliquot apply {args.plan}",
         )
     return wish.saved_plan(args.plan)

@@ -36,6 +36,9 @@ def _words(args: Args) -> Iterable[str]:
     if args.what == "gpus":
         # No PCI addresses: bash takes a colon for the end of a word.
         return [str(g.index) for g in inventory.gpus] + [g.uuid for g in inventory.gpus]
+    if args.what == "types":
+        tables = [table for g in inventory.gpus if (table := inventory.vgpu_table(g)) is not None]
+        return dict.fromkeys(t.short for table in tables for t in table.types if t.id is not None)
     families = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
     return dict.fromkeys(p.name for family in families for p in family.profiles)
 

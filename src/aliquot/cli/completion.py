@@ -81,7 +81,7 @@ def _fish() -> str:
 
 def _fish_option(option: Option, seen: str) -> str:
     words = f"'{' '.join(option.choices)}'" if option.choices else ""
-    if option.complete in ("gpus", "profiles", "nodes", "templates", "faults"):
+    if option.complete in ("gpus", "profiles", "types", "nodes", "templates", "faults"):
         words = f"'(aliquot __complete {option.complete} 2>/dev/null)'"
     elif option.complete == "configs":
         words = "'(__aliquot_configs)'"
@@ -146,7 +146,8 @@ _aliquot_fill() {
         case ${COMP_WORDS[n]} in -f | --file | --config-file) file=${COMP_WORDS[n + 1]} ;; esac
       done
       COMPREPLY=($(compgen -W "$(_aliquot_ask configs "$file")" -- "$cur")) ;;
-    gpus | profiles | nodes | templates | faults) COMPREPLY=($(compgen -W "$(_aliquot_ask "$kind")" -- "$cur")) ;;
+    gpus | profiles | types | nodes | templates | faults)
+      COMPREPLY=($(compgen -W "$(_aliquot_ask "$kind")" -- "$cur")) ;;
   esac
 }
 _aliquot() {

@@ -6,7 +6,8 @@ from __future__ import annotations
 class Option:
     """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list) or ``many`` (the rest).
 
-    ``complete`` says what the shell offers: ``file``, ``gpus``, ``profiles``, ``configs``, ``nodes``, or nothing.
+    ``complete`` says what the shell offers: ``file``, ``gpus``, ``profiles``, ``types``, ``configs``, ``nodes``, or
+    nothing.
     ``env`` names a variable that stands in where the option is not given.
     """
 
@@ -119,7 +120,11 @@ NODE = Option(
 EVERYWHERE = (OUTPUT, NODE)
 
 FILE = Option(
-    "-f", "--file", help="the wish: a native or mig-parted file, - for stdin", metavar="FILE", complete="file"
+    "-f",
+    "--file",
+    help="the wish: a native file, or one of mig-parted or vgpu-device-manager; - for stdin",
+    metavar="FILE",
+    complete="file",
 )
 CONFIG = Option(
     "-c", "--config", help="the named config; not needed if the file has one", metavar="NAME", complete="configs"
@@ -138,9 +143,22 @@ MIG = Option(
     metavar="WISH",
     complete="profiles",
 )
-COMPAT = Option("--compat", help="accept in mig-parted files what mig-parted accepts silently", kind="flag")
+VGPU = Option(
+    "--vgpu",
+    help="the vGPUs that those GPUs should have: 'NVIDIA A2-4Q:4', A2-4Q:2,A2-4C:1; 'none' for none",
+    kind="repeat",
+    metavar="TYPES",
+    complete="types",
+)
+MIXED_SIZE = Option("--mixed-size", help="in mixed-size mode: vGPUs of different sizes on one GPU", kind="flag")
+PASSTHROUGH = Option(
+    "--passthrough",
+    help="hand those GPUs out whole, each for one virtual machine, or take them back",
+    choices=("on", "off"),
+)
+COMPAT = Option("--compat", help="accept in files of other tools what those tools accept silently", kind="flag")
 MODE_ONLY = Option("--mode-only", help="change MIG mode only, leave instances alone", kind="flag")
-WISH = (FILE, CONFIG, GPU, MIG, COMPAT, MODE_ONLY)
+WISH = (FILE, CONFIG, GPU, MIG, VGPU, MIXED_SIZE, PASSTHROUGH, COMPAT, MODE_ONLY)
 
 POLICY = Option(
     "--policy",

@@ -16,21 +16,42 @@ from aliquot.model.plan import Plan, Policy
 if TYPE_CHECKING:
     from aliquot.config.file import ConfigFile
 
+_SHARES = ("mig", "vgpu", "passthrough")
+
+
+def _given(args: Args, name: str) -> bool:
+    return bool(getattr(args, name, None))
+
+
+def typed(args: Args) -> bool:
+    """Whether the command line says anything of a wish."""
+    return any(_given(args, name) for name in ("file", "config", "gpu", *_SHARES, "mixed_size", "mode_only"))
+
 
 def stated(args: Args) -> ConfigFile | None:
     """The file of the wish, None for a typed one. What is wrong on every machine is told before this one is asked:
     raises UsageError for a command line that states no wish or two, ConfigError with every fault of the file.
     """
-    if args.file and (args.gpu or args.mig):
+    shares = [name for name in _SHARES if _given(args, name)]
+    help_line = f"{args.prog} --help"
+    if args.file and (args.gpu or shares or args.mixed_size):
         raise UsageError(
-            "a wish is either a file (-f) or typed (--gpu, --mig), not both", next_step=f"{args.prog} --help"
+            "a wish is either a file (-f) or typed (--gpu with --mig, --vgpu or --passthrough), not both",
+            next_step=help_line,
         )
     if args.config and not args.file:
-        raise UsageError(f"-c {args.config} needs a file (-f)", next_step=f"{args.prog} --help")
-    if not args.file and not args.mig:
+        raise UsageError(f"-c {args.config} needs a file (-f)", next_step=help_line)
+    if len(shares) > 1:
+        raise UsageError(f"a GPU is shared in one way: give one of --{' and --'.join(shares)}", next_step=help_line)
+    if args.mixed_size and shares != ["vgpu"]:
+        raise UsageError("--mixed-size is about vGPUs: it needs --vgpu", next_step=help_line)
+    if not args.file and not shares:
         if args.gpu:
-            raise UsageError("--gpu needs --mig: what should it hold?", next_step=f"aliquot profiles {args.gpu[0]}")
-        raise UsageError("what should be? Give -f FILE or --mig WISH", next_step=f"{args.prog} --help")
+            raise UsageError(
+                "--gpu needs --mig, --vgpu or --passthrough: what should it hold?",
+                next_step=f"aliquot profiles {args.gpu[0]}",
+            )
+        raise UsageError("what should be? Give -f FILE, --mig WISH or --vgpu TYPES", next_step=help_line)
     return config_file(args.file, args.config, compat=args.compat) if args.file else None
 
 
@@ -43,7 +64,14 @@ def read(args: Args, config: ConfigFile | None, inventory: Inventory) -> Desired
     else:
         from aliquot.config.adhoc import adhoc
 
-        desired = adhoc(args.gpu or [], args.mig, inventory)
+        desired = adhoc(
+            args.gpu or [],
+            args.mig or [],
+            inventory,
+            vgpu=args.vgpu or [],
+            mixed=True if args.mixed_size else None,
+            passthrough=args.passthrough == "on" if args.passthrough else None,
+        )
     if args.mode_only:
         from aliquot.config.select import mode_only
 
@@ -106,9 +134,11 @@ def words(args: Args, verb: str) -> str | None:
     out = ["aliquot", verb]
     out += ["-f", args.file] if args.file else []
     out += ["-c", args.config] if args.config else []
-    for name in ("gpu", "mig"):
+    for name in ("gpu", "mig", "vgpu"):
         for value in getattr(args, name) or []:
             out += [f"--{name}", value]
+    out += ["--mixed-size"] if args.mixed_size else []
+    out += ["--passthrough", args.passthrough] if args.passthrough else []
     out += ["--compat"] if args.compat else []
     out += ["--mode-only"] if args.mode_only else []
     if getattr(args, "policy", "refuse") != "refuse" and verb in ("plan", "apply"):

@@ -1,54 +1,86 @@
-"""Wishes typed on the command line: ``--gpu 0 --mig 3g.20gb,id:19,1g.5gb@6``. They go the way of a file's entries."""
+"""Wishes typed on the command line: ``--gpu 0 --mig 3g.20gb,id:19,1g.5gb@6``, ``--gpu 1 --vgpu A2-4Q:4``. They go the
+way of a file's entries.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import msgspec
+
 from aliquot.config.faults import Faults
-from aliquot.config.file import NATIVE, ConfigFile, Entry
+from aliquot.config.file import MIG, NATIVE, PASSTHROUGH, VGPU, ConfigFile, Entry
 from aliquot.config.reading import catalog_names, close
 from aliquot.config.select import select
 from aliquot.config.selector import ALL, Selector, index_list, product_key
+from aliquot.config.vgpu_wish import NONE, TypeWish, parse_type, pieces
 from aliquot.config.wish import Wish, parse_wish
 from aliquot.config.yaml import Mark
 from aliquot.errors import ConfigError
 from aliquot.model.desired import Desired
 from aliquot.model.ids import pci_address
-from aliquot.model.inventory import Inventory
-
-SOURCE = "--mig"
+from aliquot.model.inventory import Gpu, Inventory
 
 
-def adhoc(gpus: Sequence[str], mig: Sequence[str], inventory: Inventory) -> Desired:
+def adhoc(
+    gpus: Sequence[str],
+    mig: Sequence[str],
+    inventory: Inventory,
+    *,
+    vgpu: Sequence[str] = (),
+    mixed: bool | None = None,
+    passthrough: bool | None = None,
+) -> Desired:
     """Each ``--gpu`` is ``all``, an index list (``0-3``), a PCI address, a ``GPU-`` UUID or a product, or several with
-    commas; each ``--mig`` is ``disabled``, ``empty``, or wishes with commas. One ``--mig`` is for all the GPUs;
-    several go with as many ``--gpu``. Without ``--gpu`` the node's only MIG-capable GPU is meant.
+    commas. What they shall be is one of: ``mig``, each ``disabled``, ``empty`` or wishes with commas; ``vgpu``, each
+    ``none`` or types with counts (``mixed`` says whether in mixed-size mode, None for "as it is"); ``passthrough``. One
+    text is for all the GPUs; several go with as many ``--gpu``. Without ``--gpu`` the node's only GPU that can be
+    shared so is meant.
 
     Raises ConfigError with every fault, each with its column.
     """
-    if not mig:
+    given = [name for name, here in ((MIG, mig), (VGPU, vgpu), (PASSTHROUGH, passthrough is not None)) if here]
+    if not given:
         raise ConfigError("nothing is wished for: add --mig, for example --mig 3g.20gb,1g.5gb")
-    targets = list(gpus) or [_only(inventory)]
-    if len(mig) not in (1, len(targets)):
+    if len(given) > 1:
+        raise ConfigError(f"a GPU is shared in one way: give one of --{' and --'.join(given)}")
+    share = given[0]
+    texts = mig or vgpu or ("on" if passthrough else "off",)
+    targets = list(gpus) or [_only(inventory, share)]
+    if len(texts) not in (1, len(targets)):
         raise ConfigError(
-            f"{len(mig)} times --mig for {len(targets)} times --gpu: give one --mig, or one for each --gpu"
+            f"{len(texts)} times --{share} for {len(targets)} times --gpu: give one --{share}, or one for each --gpu"
         )
     entries: list[Entry] = []
-    for n, text in enumerate(mig):
-        wanted, wishes = _wishes(text)
-        for target in targets if len(mig) == 1 else targets[n : n + 1]:
-            entries += [Entry(selector, wanted, wishes, 0, 0) for selector in _selectors(target, inventory)]
-    return select(ConfigFile(SOURCE, NATIVE, {"": tuple(entries)}), None, inventory)
+    for n, text in enumerate(texts):
+        wanted = _entry(share, text, mixed)
+        for target in targets if len(texts) == 1 else targets[n : n + 1]:
+            entries += [msgspec.structs.replace(wanted, selector=s) for s in _selectors(target, inventory)]
+    return select(ConfigFile(f"--{share}", NATIVE, {"": tuple(entries)}), None, inventory)
 
 
-def _only(inventory: Inventory) -> str:
-    capable = [gpu for gpu in inventory.gpus if gpu.mig.capable]
-    if len(capable) == 1:
-        return capable[0].pci
-    raise ConfigError(
-        f"this node has {len(capable)} GPUs that can be partitioned: say which with --gpu",
-        next_step="aliquot show",
-    )
+def _entry(share: str, text: str, mixed: bool | None) -> Entry:
+    """What one text asks for, of all GPUs."""
+    if share == MIG:
+        mig, wishes = _wishes(text)
+        return Entry(ALL, mig, wishes, 0, 0)
+    if share == VGPU:
+        return Entry(ALL, False, (), 0, 0, VGPU, _types(text), mixed)
+    return Entry(ALL, False, (), 0, 0, PASSTHROUGH, on=text == "on")
+
+
+def _only(inventory: Inventory, share: str) -> str:
+    what = {MIG: "can be partitioned", VGPU: "have vGPU types", PASSTHROUGH: "can be handed out"}[share]
+    able = [gpu for gpu in inventory.gpus if _able(inventory, gpu, share)]
+    if len(able) == 1:
+        return able[0].pci
+    raise ConfigError(f"this node has {len(able)} GPUs that {what}: say which with --gpu", next_step="aliquot show")
+
+
+def _able(inventory: Inventory, gpu: Gpu, share: str) -> bool:
+    if share == MIG:
+        return gpu.mig.capable
+    return not gpu.lost and (share == PASSTHROUGH or inventory.vgpu_table(gpu) is not None)
 
 
 def _selectors(text: str, inventory: Inventory) -> list[Selector]:
@@ -81,7 +113,7 @@ def _wishes(text: str) -> tuple[bool, tuple[Wish, ...]]:
         return False, ()
     if text.strip() == "empty":
         return True, ()
-    faults = Faults(SOURCE)
+    faults = Faults(f"--{MIG}")
     found = []
     for column, part in _parts(text):
         try:
@@ -92,6 +124,20 @@ def _wishes(text: str) -> tuple[bool, tuple[Wish, ...]]:
             faults.add(Mark(0, column), f"{error}{hint}")
     faults.check()
     return True, tuple(found)
+
+
+def _types(text: str) -> tuple[TypeWish, ...]:
+    if text.strip() == NONE:
+        return ()
+    faults = Faults(f"--{VGPU}")
+    found: list[TypeWish] = []
+    for column, part in pieces(text):
+        try:
+            found.append(parse_type(part, column))
+        except ValueError as error:
+            faults.add(Mark(0, column), str(error))
+    faults.check()
+    return tuple(found)
 
 
 def _parts(text: str) -> list[tuple[int, str]]:

@@ -32,28 +32,27 @@ class TypeWish(msgspec.Struct, frozen=True):
         return (self.name, self.bare) if self.bare else (self.name,)
 
 
-def parse_types(text: str) -> list[TypeWish]:
-    """Types with counts, parted by commas; nothing for ``none``. Raises ValueError with a sentence."""
-    if text.strip() == NONE:
-        return []
+def pieces(text: str) -> list[tuple[int, str]]:
+    """What stands between commas, with its column."""
     found = []
     column = 1
     for piece in text.split(","):
-        found.append(_parse(piece.strip(), column + len(piece) - len(piece.lstrip())))
+        found.append((column + len(piece) - len(piece.lstrip()), piece.strip()))
         column += len(piece) + 1
     return found
 
 
-def _parse(text: str, column: int) -> TypeWish:
+def parse_type(text: str, column: int) -> TypeWish:
+    """Reads ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
     name, star, count = text.partition("*")
     if not star:
         name, star, count = text.partition(":")
     name = " ".join(name.split())
     if not name:
-        raise ValueError(f"column {column}: a vGPU type is missing (expected for example A2-4Q:4, or none)")
+        raise ValueError("a vGPU type is missing (expected for example A2-4Q:4, or none)")
     wanted = number(count.strip()) if star else 1
     if wanted is None or not 0 < wanted <= MAX_VGPUS:
-        raise ValueError(f"column {column}: the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
+        raise ValueError(f"the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
     return TypeWish(name, 0, column, wanted)
 
 
