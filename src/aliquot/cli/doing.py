@@ -133,10 +133,17 @@ def text(outcome: Outcome, job: Job) -> str:
     if outcome.status in ("done", "reboot"):
         done = f"done: {planview.deeds(plan)}"
         if outcome.status == "reboot":
-            return f"{done}; GPU {', '.join(plan.reboots)} needs a reboot, then run the same command again"
+            return f"{done}; {_reboot(job)}, then run the same command again"
         return f"{done}; verified by a fresh read"
     head = "undone: the former state is back" if outcome.status == "undone" else "not all could be undone"
     if not outcome.calls:
         head = "nothing was changed"
     lines = [head, *(f"  {line}" for line in outcome.sentences)]
     return "\n".join(lines + [f"  differs from before: {d.message}" for d in outcome.drift])
+
+
+def _reboot(job: Job) -> str:
+    """What is to be restarted: a guest that has the GPU whole cannot reset it, and its host need not be restarted."""
+    guest = any(g.pci in job.plan.reboots and not g.reset for g in job.inventory.gpus)
+    what = "a reboot of this virtual machine" if guest else "a reboot"
+    return f"GPU {', '.join(job.plan.reboots)} needs {what}"

@@ -8,23 +8,26 @@ from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 
 
 def run(args: Args) -> int:
-    from aliquot.model.drivers import verdicts
+    from aliquot.model import drivers
 
     inventory = node.inventory(args)
-    said = verdicts(inventory)
+    said = drivers.verdicts(inventory)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(said)}
+    document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory)]
     document["gpus"] = [output.document(g) for g in gpus]
     for tables in ("tables", "vgpu_tables"):
         document.pop(tables, None)
-    output.emit(document, args.output, _text(inventory, gpus, said, colour.wanted()))
+    output.emit(document, args.output, _text(inventory, gpus, notes, said, colour.wanted()))
     return 0
 
 
-def _text(inventory: Inventory, gpus: tuple[Gpu, ...], verdicts: tuple[str, ...], tinted: bool) -> str:
+def _text(
+    inventory: Inventory, gpus: tuple[Gpu, ...], notes: list[str], verdicts: tuple[str, ...], tinted: bool
+) -> str:
     column = draw.width([line for g in gpus for line in (draw.title(g), _now(g), vgpuview.now(g, inventory))])
     parts = ["\n".join(_gpu(g, inventory, column, tinted)) for g in gpus]
-    foot = [f"note: {line}" for line in inventory.notes] + [f"warning: {line}" for line in verdicts]
+    foot = [f"note: {line}" for line in notes] + [f"warning: {line}" for line in verdicts]
     foot.append(f"verdict: {_verdict(inventory, verdicts)}")
     return "\n\n".join([_head(inventory), *parts, *(["\n".join(foot)] if foot else [])])
 

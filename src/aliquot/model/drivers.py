@@ -6,6 +6,7 @@ documentation of NVIDIA's GPU Operator.
 
 from __future__ import annotations
 
+from aliquot.model import vgpu_verdicts
 from aliquot.model.inventory import Gpu, Inventory
 
 FLOOR = 470
@@ -32,7 +33,13 @@ def older(version: str, minimum: str | None) -> bool:
 
 def verdicts(inventory: Inventory) -> tuple[str, ...]:
     """Sentences for a person: what is wrong, or will be, with this node's driver and modes. Empty when all is well."""
-    return (*_node(inventory), *(sentence for gpu in inventory.gpus for sentence in _gpu(inventory, gpu)))
+    of_gpus = (sentence for gpu in inventory.gpus for sentence in _gpu(inventory, gpu))
+    return (*_node(inventory), *of_gpus, *vgpu_verdicts.warnings(inventory))
+
+
+def notes(inventory: Inventory) -> tuple[str, ...]:
+    """What a person should know beside that, and is no fault."""
+    return vgpu_verdicts.notes(inventory)
 
 
 def family_minimum(inventory: Inventory, gpu: Gpu) -> str | None:
