@@ -45,7 +45,7 @@ def types(table: VgpuTable, wishes: Sequence[TypeWish]) -> tuple[Found, list[Typ
     return found, problems
 
 
-def clash(found: Found, mixed: bool | None) -> TypeProblem | None:
+def clash(table: VgpuTable, found: Found, mixed: bool | None) -> TypeProblem | None:
     """Types that cannot be beside each other on one GPU, whatever the GPU."""
     kinds = {each.mig_backed for _, each in found}
     if len(kinds) > 1:
@@ -56,8 +56,10 @@ def clash(found: Found, mixed: bool | None) -> TypeProblem | None:
     if len(sizes) > 1 and not mixed and not found[0][1].mig_backed:
         last = next(wish for wish, each in found if each.fb_mib != found[0][1].fb_mib)
         names = " and ".join(each.short for _, each in found)
-        hint = "write 'mixed-size: true' beside 'vgpu' (--mixed-size when typed)"
-        what = f"{names} are of different sizes, which needs mixed-size mode: {hint}"
+        way = "write 'mixed-size: true' beside 'vgpu' (--mixed-size when typed)"
+        if not (table.mixed_size and table.sriov):
+            way = "this card has none"
+        what = f"{names} are of different sizes, which needs mixed-size mode: {way}"
         return TypeProblem("EQUAL_SIZE", last, f"{what}; for")
     return None
 

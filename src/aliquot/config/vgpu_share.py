@@ -75,7 +75,7 @@ def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu])
     found, problems = types(table, entry.types)
     for problem in problems:
         _problem(report, problem, table, gpus)
-    clashing = clash(found, entry.mixed)
+    clashing = clash(table, found, entry.mixed)
     if clashing is not None:
         _problem(report, clashing, table, gpus)
     if problems or clashing is not None:

@@ -94,13 +94,11 @@ class _VgpuDeviceManager(DeviceReading):
             near = f" (write {short})" if card(short) else close(name, _names())
             self.faults.add(key, f"{name!r} is not a vGPU type of this format{near or ' (expected for example A2-4Q)'}")
         count = whole(self, node, f"the count of {name!r}")
-        if count is None or not card(name):
-            return None
-        if count < 1:
+        if count is not None and count < 1:
             self.faults.add(node, f"the count of {name!r} must be 1 or more, not {count}")
-        elif count > MAX_VGPUS:
+        elif count is not None and count > MAX_VGPUS:
             self.faults.add(node, f"no GPU holds {count} vGPUs")
-        else:
+        elif count is not None and card(name):
             return TypeWish(name, key.line, key.column, count, bare(name))
         return None
 

@@ -140,6 +140,7 @@ BLOCKED = [
     ("vgpu: {NVIDIA L40S-4Q: 1}", "T4", "WRONG_CARD", "NVIDIA L40S has it (here: T4-1B, "),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}", "A2", "EQUAL_SIZE", "A2-4Q and A2-8Q are of different sizes"),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: false", "A2", "EQUAL_SIZE", "mixed-size: true"),
+    ("vgpu: {T4-4Q: 1, T4-8Q: 1}", "T4", "EQUAL_SIZE", "mixed-size mode: this card has none; for GPU 0"),
     ("vgpu: {A100X-1-5C: 1, A100X-4C: 1}", "A100-SXM4-40GB", "MIG_TYPE", "one needs MIG mode"),
     ("vgpu: {RTX5880-Ada-1B: 1}", "RTX 5880 Ada Generation", "TYPE_WITHOUT_ID", "NVIDIA RTX5880-Ada-1B is not known"),
 ]
