@@ -56,12 +56,11 @@ def _now(gpu: Gpu) -> str:
 
 
 def _gpu(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
-    lines = [draw.title(gpu)]
+    lines = vgpuview.picture(gpu, inventory, column, tinted)
     if gpu.mig.enabled and gpu.family and not gpu.lost:
         family = inventory.family(gpu)
-        lines = [draw.ruler(draw.title(gpu), family, column)]
-        lines.append(draw.row(_now(gpu), draw.now(gpu), family, column, tinted))
-    lines += vgpuview.picture(gpu, inventory, column, tinted)
+        lines[0] = draw.ruler(draw.title(gpu), family, column)
+        lines.insert(1, draw.row(_now(gpu), draw.now(gpu), family, column, tinted))
     lines.append("  " + "   ".join(_facts(gpu, inventory)))
     if gpu.holders:
         lines.append(f"  in use by {draw.holders(gpu.holders)}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.cli import vgpudraw
+from aliquot.cli import draw, vgpudraw
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
 
 _WORLDS = {
@@ -35,15 +35,16 @@ def world(name: str) -> str:
 
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
-    """The vGPUs over the GPU's memory; a line without a bar where places say nothing."""
+    """The GPU's title, with its vGPUs over its memory below; without a bar where places say nothing."""
+    title = draw.title(gpu)
     if not gpu.vgpus:
-        return []
+        return [title]
     table = inventory.vgpu_table(gpu)
     shares = vgpudraw.now(gpu, table)
     left = now(gpu, inventory)
     if table is None or not vgpudraw.drawable(gpu, table, shares):
-        return [left]
-    return [vgpudraw.ruler("", table, column), vgpudraw.bar(left, shares, table, column, tinted)]
+        return [title, left]
+    return [vgpudraw.ruler(title, table, column), vgpudraw.bar(left, shares, table, column, tinted)]
 
 
 def now(gpu: Gpu, inventory: Inventory) -> str:
