@@ -116,7 +116,7 @@ class SimBackend:
     def read(self) -> Inventory:
         facts = self._snapshot(f"reading {self.node}")
         gpus = tuple(_gpu(g) for g in facts["gpus"])
-        self._index = {g.pci: g.index for g in gpus}
+        self._index = {g["pci"]: g["handle"] for g in facts["gpus"]}
         return Inventory(node=self.node, gpus=gpus, driver=facts["driver"], nvml=facts["nvml"])
 
     def read_gpu(self, pci: str) -> Gpu:

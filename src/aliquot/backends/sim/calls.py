@@ -38,12 +38,13 @@ def numbers(*values: int) -> str:
 
 
 def _handle_by_index(node: SimNode, _s: Session, a: Args, _t: str) -> str:
-    node.gpu(a[0])
-    return f"{a[0]} -1 -1"
+    if not 0 <= a[0] < len(node.visible):
+        raise Refused(codes.INVALID_ARGUMENT)
+    return f"{node.visible[a[0]].state.index} -1 -1"
 
 
 def _handle_by_uuid(node: SimNode, _s: Session, _a: Args, text: str) -> str:
-    for gpu in node.gpus:
+    for gpu in node.visible:
         if gpu.state.uuid == text:
             return f"{gpu.state.index} -1 -1"
         for gi, ci in gpu.mig_devices():
@@ -57,7 +58,7 @@ def _handle_by_pci(node: SimNode, _s: Session, _a: Args, text: str) -> str:
     domain = parts[0] if len(parts) == 3 else "0"
     rest = ":".join(parts[-2:])
     rest += "" if "." in rest else ".0"
-    for gpu in node.gpus:
+    for gpu in node.visible:
         own, _, place = gpu.state.pci.partition(":")
         if place == rest and int(own, 16) == int(domain, 16):
             return f"{gpu.state.index} -1 -1"
@@ -65,7 +66,7 @@ def _handle_by_pci(node: SimNode, _s: Session, _a: Args, text: str) -> str:
 
 
 def _handle_by_serial(node: SimNode, _s: Session, _a: Args, text: str) -> str:
-    for gpu in node.gpus:
+    for gpu in node.visible:
         if _serial_number(gpu) == text:
             return f"{gpu.state.index} -1 -1"
     raise Refused(codes.NOT_FOUND)
@@ -101,7 +102,7 @@ SYSTEM: dict[str, SystemCall] = {
     "SystemGetNVMLVersion": lambda node, _s, _a, _t: "|" + nvml_version(node),
     "SystemGetCudaDriverVersion": lambda node, _s, _a, _t: str(cuda_version(node)),
     "SystemGetProcessName": _process_name,
-    "DeviceGetCount": lambda node, _s, _a, _t: str(len(node.gpus)),
+    "DeviceGetCount": lambda node, _s, _a, _t: str(len(node.visible)),
     "DeviceGetHandleByIndex": _handle_by_index,
     "DeviceGetHandleByUUID": _handle_by_uuid,
     "DeviceGetHandleByPciBusId": _handle_by_pci,
@@ -239,6 +240,11 @@ def _ancestor(node: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
     return str(0 if mine == other else 40 if place.numa_node(gpu) == place.numa_node(node.gpu(other)) else 50)
 
 
+def _virtualization(gpu: SimGpu) -> int:
+    """NVML's modes: 0 bare metal, 1 passed through to this machine, 3 host of vGPUs."""
+    return 1 if gpu.state.guest else 3 if gpu.state.host else 0
+
+
 GPU_OR_MIG: dict[str, DeviceCall] = {
     "DeviceGetName": _name,
     "DeviceGetUUID": _uuid,
@@ -249,7 +255,7 @@ GPU_OR_MIG: dict[str, DeviceCall] = {
 }
 
 GPU_ONLY: dict[str, DeviceCall] = {
-    "DeviceGetIndex": lambda _n, _s, gpu, _a: str(gpu.state.index),
+    "DeviceGetIndex": lambda n, _s, gpu, _a: str(n.index(gpu)),
     "DeviceGetMinorNumber": lambda _n, _s, gpu, _a: str(gpu.state.minor),
     "DeviceGetSerial": lambda _n, _s, gpu, _a: "|" + _serial_number(gpu),
     "DeviceGetPciInfo": _pci,
@@ -265,7 +271,7 @@ GPU_ONLY: dict[str, DeviceCall] = {
     "DeviceGetEccMode": _ecc,
     "DeviceGetPersistenceMode": lambda _n, _s, gpu, _a: str(int(gpu.state.persistence)),
     "DeviceGetTopologyCommonAncestor": _ancestor,
-    "DeviceGetVirtualizationMode": lambda _n, _s, gpu, _a: str(int(gpu.state.guest)),
+    "DeviceGetVirtualizationMode": lambda _n, _s, gpu, _a: str(_virtualization(gpu)),
 }
 
 

@@ -105,9 +105,27 @@ class Node:
         """
         self._control("fault", kind=kind, **facts)
 
-    def reboot(self) -> None:
-        """Restart the machine: all sessions, processes and instances end."""
-        self._control("reboot")
+    def reboot(self, kernel: str | None = None) -> None:
+        """Restart the machine: all sessions, processes and instances end. ``kernel``: it comes up in one with another
+        sort of vGPU host driver (mdev, vfio, none).
+        """
+        self._control("reboot", kernel=kernel)
+
+    def files(self, op: str, path: str, data: str = "", hand: bool = False) -> tuple[Any, int]:
+        """One request for the kernel's files (see ``files``): the value, and the errno, 0 if there is none."""
+        answer = self._control("fs", op=op, path=path, data=data, hand=hand)
+        return answer.get("value"), int(answer.get("errno") or 0)
+
+    def sriov_manage(self, action: str, address: str) -> dict[str, Any]:
+        """What NVIDIA's program does: ``-e`` or ``-d`` of a GPU or ALL; its exit code ``rc`` and what it prints."""
+        return self._control("sriov-manage", action=action, address=address)
+
+    def start_vm(self, name: str, *devices: str) -> int:
+        """A virtual machine opens the VFIO handles of functions (by address) or mdevs (by UUID); its pid."""
+        return int(self._control("vm-start", name=name, devices=devices)["pid"])
+
+    def stop_vm(self, name: str) -> None:
+        self._control("vm-stop", name=name)
 
     def reset(self, gpu: int | str) -> None:
         """Reset one GPU. Raises InUseError while any NVML session is open on the node or a process is on the GPU."""

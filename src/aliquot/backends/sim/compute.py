@@ -113,7 +113,8 @@ class SimInstance:
         self.one(compute_id)
         if not privileged:
             raise Refused(codes.NO_PERMISSION)
-        if any((p.gi, p.ci) == (self.state.id, compute_id) for p in self.gpu.state.processes):
+        held = any((p.gi, p.ci) == (self.state.id, compute_id) for p in self.gpu.state.processes)
+        if held or self.gpu.has_vgpu(self.state.id):
             raise Refused(codes.IN_USE)
         self.state.compute = [c for c in self.state.compute if c.id != compute_id]
 

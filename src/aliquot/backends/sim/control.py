@@ -21,9 +21,12 @@ WRITE_CALLS = frozenset(
         *("DeviceSetMigMode", "DeviceCreateGpuInstance", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceDestroy"),
         *("GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement"),
         *("ComputeInstanceDestroy", "DeviceSetPersistenceMode", "DeviceReset"),
+        *("DeviceSetVgpuHeterogeneousMode", "SysfsWrite", "SriovManage"),
     }
 )
-"""Names in the call log of calls that change something; such records also have ``"write": true``."""
+"""Names in the call log of calls that change something; such records also have ``"write": true``. ``SysfsWrite`` is a
+write to a file of the kernel (``path`` and ``value`` say which; ``rc`` is an errno), ``SriovManage`` NVIDIA's program.
+"""
 
 _START_S = 20.0
 

@@ -16,7 +16,7 @@ _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 
 def facts(node: SimNode) -> dict[str, object]:
     """Every GPU that is still on the bus, and every MIG device on them."""
-    present = [gpu for gpu in node.gpus if not gpu.state.lost]
+    present = [gpu for gpu in node.visible if not gpu.state.lost]
     cuda = cuda_version(node)
     return {
         "driver": node.state.driver,

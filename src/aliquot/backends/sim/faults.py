@@ -5,8 +5,11 @@ busy             IN_USE for the next ``calls`` write calls, or ``until`` a time,
 reset-pending    a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
 lost             the GPU is lost now, or after the ``nth`` write call on it from now on
 half-create      ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
-fail             ``call`` answers ``code`` the next ``calls`` times and does nothing
+fail             ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
+                 the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
 kill             SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
+unbind-lock      the unbindLock of a GPU is not to be had the next ``calls`` times
+vf-delay         virtual functions appear one by one within so many ``seconds`` (``delay``)
 unprivileged     every caller lacks the rights until faults are cleared
 xid              not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``, ``7/0``)
 ===============  ===========================================================================================
@@ -17,7 +20,10 @@ from __future__ import annotations
 from aliquot.backends.sim import codes
 from aliquot.backends.sim.state import Fault
 
-KINDS = ("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid")
+KINDS = (
+    *("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid"),
+    *("unbind-lock", "vf-delay"),
+)
 
 
 def consistent(fault: Fault) -> str | None:
@@ -32,6 +38,8 @@ def consistent(fault: Fault) -> str | None:
         return "when is before or after, what is gpu or compute"
     if fault.kind == "busy" and fault.calls is None and fault.until is None:
         return "fault busy needs a number of calls or of seconds"
+    if fault.kind == "vf-delay" and fault.delay <= 0:
+        return "fault vf-delay needs a number of seconds"
     return None
 
 
@@ -61,10 +69,13 @@ class Faults:
                     return fault.when
         return None
 
-    def failing(self, call: str, gpu: int) -> int | None:
+    def failing(self, call: str, gpu: int, path: str = "") -> int | None:
         """The code that a ``fail`` fault answers this call with, if one applies."""
         for fault in self.active:
-            if fault.kind == "fail" and fault.call == call and fault.gpu in (None, gpu):
+            if fault.kind == "fail" and fault.call == call and fault.gpu in (None, gpu) and (fault.path or "") in path:
+                if fault.nth > 1:
+                    fault.nth -= 1
+                    continue
                 self._take(fault)
                 return fault.code
         return None
@@ -74,16 +85,32 @@ class Faults:
         failing = self.failing(call, gpu)
         if failing is not None:
             return failing
+        return codes.IN_USE if call != "DeviceSetMigMode" and self.busy(gpu, gi, now) else None
+
+    def busy(self, gpu: int, gi: int, now: float) -> bool:
+        """Count a write that a ``busy`` fault may meet; whether it does."""
         for fault in list(self.active):
-            if fault.gpu not in (None, gpu):
+            if fault.kind != "busy" or fault.gpu not in (None, gpu) or fault.instance not in (None, gi):
                 continue
-            if fault.kind == "busy" and fault.instance in (None, gi) and call != "DeviceSetMigMode":
-                if fault.until is not None and now >= fault.until:
-                    self.active.remove(fault)
-                    continue
+            if fault.until is not None and now >= fault.until:
+                self.active.remove(fault)
+                continue
+            self._take(fault)
+            return True
+        return False
+
+    def lock_busy(self, gpu: int) -> bool:
+        """Count an attempt at the unbindLock of a GPU; whether somebody has it."""
+        for fault in self.active:
+            if fault.kind == "unbind-lock" and fault.gpu in (None, gpu):
+                fault.calls = fault.calls or 1
                 self._take(fault)
-                return codes.IN_USE
-        return None
+                return True
+        return False
+
+    def function_delay(self, gpu: int) -> float:
+        """Seconds until the last virtual function of a GPU is there."""
+        return next((f.delay for f in self.active if f.kind == "vf-delay" and f.gpu in (None, gpu)), 0.0)
 
     def mode_busy(self, gpu: int, now: float) -> bool:
         """Whether a mode change finds the GPU busy, so that it stays pending."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.backends.sim import codes
 from aliquot.backends.sim.codes import Refused
-from aliquot.backends.sim.state import WHOLE, GpuState, InstanceState
+from aliquot.backends.sim.state import WHOLE, GpuState, InstanceState, NeighbourState
 from aliquot.backends.sim.table import Partition, Table, allowed
 from aliquot.model import catalog
 from aliquot.model.catalog import Profile
@@ -25,6 +25,11 @@ class SimGpu:
             self.table = Table(catalog.family(state.family), state.swapped)
 
     # -- what is there
+
+    @property
+    def visible(self) -> bool:
+        """Whether NVIDIA's driver has it: NVML does not see a GPU that was handed out."""
+        return self.state.driver == "nvidia"
 
     @property
     def profiles(self) -> tuple[Profile, ...]:
@@ -129,9 +134,12 @@ class SimGpu:
     def destroy(self, instance_id: int, privileged: bool = True) -> None:
         instance = self.instance(instance_id)
         _require(privileged)
-        if instance.compute or any(p.gi == instance_id for p in self.state.processes):
+        if instance.compute or any(p.gi == instance_id for p in self.state.processes) or self.has_vgpu(instance_id):
             raise Refused(codes.IN_USE)
         self.state.instances = [i for i in self.state.instances if i.id != instance_id]
+
+    def has_vgpu(self, instance_id: int) -> bool:
+        return any(v.gi == instance_id for v in self.state.vgpus)
 
     def listed(self, profile_id: int, privileged: bool = True) -> list[int]:
         """The ids of this profile's instances, ascending."""
@@ -157,23 +165,27 @@ class SimGpu:
         """Store the wish and try to make it active; the activation status.
 
         Ampere has to reset the GPU for it, so any other client (``others``: an open session that is not the caller's)
-        leaves the wish pending. Hopper and later need no reset: only processes and instances are in the way.
+        leaves the wish pending. Hopper and later need no reset: only processes and instances are in the way. Virtual
+        functions refuse to have the mode switched off at all, and keep the GPU from a reset.
         """
         table = self.family_table
         _require(privileged)
         if wish not in (0, 1):
             raise Refused(codes.INVALID_ARGUMENT)
+        if self.state.mig and not wish and self.state.functions:
+            raise Refused(codes.IN_USE)
         self.state.pending = bool(wish)
         if self.state.pending == self.state.mig:
             return codes.SUCCESS
-        if self.state.processes or self.state.instances or busy:
+        if self.state.processes or self.state.instances or self.state.vgpus or busy:
             return codes.IN_USE
         if table.family.mode.change_needs_gpu_reset:
             if self.state.guest:
                 return codes.RESET_REQUIRED
-            if others:
+            if others or self.state.functions:
                 return codes.IN_USE
         self.state.mig = self.state.pending
+        self.state.mixed = self.state.mixed and not self.state.mig
         return codes.SUCCESS
 
     def reset(self, sessions: bool, privileged: bool = True) -> None:
@@ -181,18 +193,27 @@ class SimGpu:
         _require(privileged)
         if self.state.guest:
             raise Refused(codes.NOT_SUPPORTED)
-        if sessions or self.state.processes:
+        if sessions or self.state.processes or self.state.functions or self.state.vgpus:
             raise Refused(codes.IN_USE)
-        self._restart()
+        self.restart()
 
     def reboot(self) -> None:
-        """Processes and instances end; a lost GPU is found again."""
+        """Processes, instances, virtual functions and vGPUs end; a lost GPU is found again, every device by the driver
+        that knows it.
+        """
         self.state.processes = []
-        self.state.lost = False
-        self._restart()
+        self.state.lost = self.state.locked = False
+        self.state.driver, self.state.override, self.state.autoprobe = "nvidia", "", True
+        self.state.functions = []
+        if self.state.neighbour is not None:
+            self.state.neighbour = NeighbourState()
+        self.restart()
 
-    def _restart(self) -> None:
+    def restart(self) -> None:
+        """What a reset leaves, and the driver's letting go of the GPU too."""
         self.state.instances = []
+        self.state.vgpus = []
+        self.state.mixed = False
         survives = self.table is not None and self.table.family.mode.mode_survives_reboot
         self.state.mig = self.state.pending = self.state.pending and survives
 

@@ -11,10 +11,11 @@ from aliquot.backends.sim import codes, faults, figures
 from aliquot.backends.sim.calls import hold, nvml_version
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.gpu import SimGpu
+from aliquot.backends.sim.kernel import hand as kernel
 from aliquot.backends.sim.mig_calls import WRITES
 from aliquot.backends.sim.node import Session, SimNode
 from aliquot.backends.sim.state import WHOLE, Fault
-from aliquot.backends.sim.template import mig_uuid
+from aliquot.backends.sim.template import HOSTS, mig_uuid
 
 Request = dict[str, Any]
 
@@ -53,6 +54,8 @@ def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
 
 def _show(node: SimNode, _session: Session, _request: Request) -> object:
     return snapshot(node) | {
+        "gpus": [_gpu(node, gpu) for gpu in node.gpus],
+        **kernel.shown(node),
         "template": node.state.template,
         "latency": node.state.latency,
         "boots": node.state.boots,
@@ -62,20 +65,22 @@ def _show(node: SimNode, _session: Session, _request: Request) -> object:
 
 
 def snapshot(node: SimNode) -> dict[str, object]:
-    """The node as it is, in plain values."""
+    """What NVML sees of the node, in plain values."""
     return {
         "name": node.state.name,
         "driver": node.state.driver,
         "nvml": nvml_version(node),
         "boot_id": node.state.boot_id,
-        "gpus": [_gpu(gpu) for gpu in node.gpus],
+        "gpus": [_gpu(node, gpu) for gpu in node.visible],
     }
 
 
-def _gpu(gpu: SimGpu) -> dict[str, object]:
+def _gpu(node: SimNode, gpu: SimGpu) -> dict[str, object]:
+    """``index`` is NVML's, -1 where another driver has the GPU; ``handle`` its place on the bus."""
     state = gpu.state
-    plain = ("index", "product", "pci", "uuid", "minor", "pci_device", "subsystem", "architecture", "memory_mib")
+    plain = ("product", "pci", "uuid", "minor", "pci_device", "subsystem", "architecture", "memory_mib")
     facts: dict[str, object] = {k: getattr(state, k) for k in (*plain, "family", "swapped", "guest", "lost")}
+    facts |= {"index": node.index(gpu), "handle": state.index, **kernel.shown_gpu(gpu)}
     words = ("disabled", "enabled")
     facts["mig"] = {
         "capable": gpu.table is not None,
@@ -143,6 +148,7 @@ def _release(node: SimNode, session: Session, request: Request) -> object:
 
 def _terminate(node: SimNode, session: Session, request: Request) -> object:
     pid, count = int(request["pid"]), 0
+    count += kernel.end(node, lambda vm: vm.pid == pid)
     for gpu in node.gpus:
         count += sum(p.pid == pid for p in gpu.state.processes)
         gpu.state.processes = [p for p in gpu.state.processes if p.pid != pid]
@@ -210,6 +216,8 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
         facts["gpu"] = find_gpu(node, request["gpu"]).state.index
     if request.get("seconds") is not None:
         facts["until"] = node.world.now() + float(request["seconds"])
+    if request.get("kind") == "vf-delay":
+        facts["delay"], facts["until"] = float(request.get("seconds") or 0), None
     after = request.get("after")
     if facts.get("kind") == "lost":
         facts["nth"] = int(after or 0)
@@ -236,7 +244,10 @@ def _xid(node: SimNode, request: Request) -> object:
 
 
 def _reboot(node: SimNode, session: Session, request: Request) -> object:
-    node.reboot(str(request.get("boot_id") or ""))
+    host = request.get("kernel")
+    if host not in (None, "none", *HOSTS):
+        raise BadRequest(f"no kernel {host!r}; there are: {', '.join(HOSTS)}, none")
+    node.reboot(str(request.get("boot_id") or ""), "" if host == "none" else host)
     return {"boot_id": node.state.boot_id}
 
 
@@ -251,4 +262,5 @@ _ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
     "reset": _reset,
     "fault": _fault,
     "reboot": _reboot,
+    **kernel.ACTS,
 }

@@ -65,8 +65,9 @@ class SimNode:
         self.gpus = [SimGpu(g, state.driver_major) for g in state.gpus]
         self.events = Events()
         self.sessions: dict[str, Session] = {}
-        self._lanes = [threading.Lock() for _ in self.gpus]
+        self._lanes = [threading.Lock() for _ in range(len(self.gpus) + 1)]
         self._lock = threading.RLock()
+        self.structure = 0
 
     # -- sessions
 
@@ -94,17 +95,45 @@ class SimNode:
             if self.sessions.pop(session.token, None) is not None:
                 self.record(session, "Shutdown", 0)
 
+    @property
+    def lock(self) -> threading.RLock:
+        """Held for anything that touches more than one GPU's state."""
+        return self._lock
+
+    def lane(self, gpu: int) -> threading.Lock:
+        """Writes to one GPU come one after another; WHOLE is the lane of what concerns no GPU."""
+        return self._lanes[gpu]
+
+    def changed(self) -> None:
+        """The kernel's files are others now: whoever has a picture of them takes a new one."""
+        self.structure += 1
+
+    @property
+    def visible(self) -> list[SimGpu]:
+        """The GPUs that NVIDIA's driver has, in the order of NVML's indexes."""
+        return [g for g in self.gpus if g.visible]
+
+    def index(self, gpu: SimGpu) -> int:
+        """NVML's index of a GPU; -1 where another driver has it."""
+        return self.visible.index(gpu) if gpu.visible else -1
+
     def is_open(self, session: Session) -> bool:
         return self.sessions.get(session.token) is session
 
     def others(self, session: Session) -> bool:
         return any(s is not session for s in self.sessions.values())
 
-    def reboot(self, boot_id: str) -> None:
-        """Every client is gone, every instance and process too; what is kept of MIG mode depends on the GPU."""
+    def reboot(self, boot_id: str, host: str | None = None) -> None:
+        """Every client is gone, every instance, virtual function and process too; what is kept of MIG mode depends on
+        the GPU. ``host``: the machine comes up in another kernel, with that sort of vGPU host driver (see GpuState).
+        """
         with self._lock:
             for gpu in self.gpus:
+                gpu.state.host = gpu.state.host if host is None else host
                 gpu.reboot()
+            self.state.vms = []
+            self.state.dynamic_ids = []
+            self.changed()
             self.sessions.clear()
             self.faults.active.clear()
             self.state.boots += 1
@@ -133,8 +162,10 @@ class SimNode:
     # -- writing
 
     def gpu(self, index: int) -> SimGpu:
-        """The GPU of a handle. Raises INVALID_ARGUMENT."""
-        if not 0 <= index < len(self.gpus):
+        """The GPU of a handle, which is its place on the bus. Raises INVALID_ARGUMENT, also for one that NVIDIA's
+        driver has given away.
+        """
+        if not 0 <= index < len(self.gpus) or not self.gpus[index].visible:
             raise Refused(codes.INVALID_ARGUMENT)
         return self.gpus[index]
 
@@ -150,10 +181,9 @@ class SimNode:
         """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
         gpu = self.gpu(call.gpu)
         with self._lanes[call.gpu]:
-            with self._lock:
-                doomed = None if session.hand else self.faults.kill()
+            doomed = None if session.hand else self.doomed()
             if doomed == "before":
-                self._kill(session)
+                self.kill(session)
             rc, number, loses = codes.SUCCESS, WHOLE, False
             try:
                 number = self._act(session, call, gpu, act)
@@ -169,7 +199,7 @@ class SimNode:
             self.save()
             self._record_write(session, call, rc, number)
             if doomed == "after":
-                self._kill(session)
+                self.kill(session)
             if rc:
                 raise Refused(rc)
             return number
@@ -203,7 +233,13 @@ class SimNode:
         more += f',"placement":"{call.place}"' if call.place else ""
         self.record(session, call.name, rc, call.gpu, gi, ci, more)
 
-    def _kill(self, session: Session) -> None:
+    def doomed(self) -> str | None:
+        """Count a write; ``before`` or ``after`` when it is the one at which the caller dies."""
+        with self._lock:
+            return self.faults.kill()
+
+    def kill(self, session: Session) -> None:
+        """A fault ends the caller. Raises Gone."""
         self.save()
         self.world.kill(session.pid)
         raise Gone

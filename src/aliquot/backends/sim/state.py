@@ -38,9 +38,62 @@ class Process(msgspec.Struct):
     ci: int = WHOLE
 
 
+class FunctionState(msgspec.Struct):
+    """A virtual function. Its address follows from ``number``. ``visible`` and ``ready`` are the times (seconds on the
+    server's clock) at which it appears, and at which its driver has bound it.
+    """
+
+    number: int
+    group: int
+    driver: str = ""
+    override: str = ""
+    visible: float = 0.0
+    ready: float = 0.0
+
+
+class VgpuState(msgspec.Struct):
+    """A vGPU. ``function`` is the address of the virtual function, or of the GPU where mdevs lie on it; ``uuid`` and
+    ``group`` are the mdev's. ``gi`` is the GPU instance behind it, ``placement`` its place on the GPU, WHOLE for none.
+    """
+
+    function: str
+    type_id: int
+    uuid: str = ""
+    group: int = WHOLE
+    gi: int = WHOLE
+    placement: int = WHOLE
+    params: str = ""
+
+
+class NeighbourState(msgspec.Struct):
+    """The network card function that lies in the IOMMU group of a GPU."""
+
+    driver: str = "igb"
+    override: str = ""
+
+
+class VmState(msgspec.Struct):
+    """A virtual machine's process, and the functions or mdevs whose VFIO handles it has open."""
+
+    pid: int
+    name: str
+    devices: list[str]
+
+
+class DynamicId(msgspec.Struct):
+    """An id that somebody wrote to ``new_id`` of a driver: ``10de 25b6``."""
+
+    driver: str
+    id: str
+
+
 class GpuState(msgspec.Struct):
     """One GPU. ``mig`` and ``pending`` are the MIG mode now and wished for; ``guest`` is a GPU passed through to this
     machine, which is a virtual machine that cannot reset it.
+
+    ``host`` says how the vGPU host driver shares it: ``mdev``, ``vfio`` (vendor-specific VFIO), empty without that
+    driver; ``compute`` that the driver knows C-series types of boards with display outputs. ``driver`` is the kernel
+    driver that has it, ``override`` its driver_override, ``locked`` NVIDIA's unbindLock.
     """
 
     index: int
@@ -61,6 +114,16 @@ class GpuState(msgspec.Struct):
     lost: bool = False
     instances: list[InstanceState] = []
     processes: list[Process] = []
+    host: str = ""
+    compute: bool = False
+    driver: str = "nvidia"
+    override: str = ""
+    locked: bool = False
+    autoprobe: bool = True
+    mixed: bool = False
+    functions: list[FunctionState] = []
+    vgpus: list[VgpuState] = []
+    neighbour: NeighbourState | None = None
 
 
 class Fault(msgspec.Struct):
@@ -76,6 +139,8 @@ class Fault(msgspec.Struct):
     when: str = "before"
     nth: int = 1
     what: str = "gpu"
+    path: str | None = None
+    delay: float = 0.0
 
 
 class NodeState(msgspec.Struct):
@@ -88,6 +153,9 @@ class NodeState(msgspec.Struct):
     boots: int = 1
     next_pid: int = 40001
     faults: list[Fault] = []
+    iommu: bool = True
+    vms: list[VmState] = []
+    dynamic_ids: list[DynamicId] = []
 
     @property
     def driver_major(self) -> int:

@@ -1,7 +1,10 @@
 """A node's template, ``PRODUCT[:flag...][*N]`` in a comma list, and the GPUs that it stands for.
 
 PRODUCT is the NVML name without "NVIDIA", lower case, other characters to ``-``. Flags: ``swapped`` (the board's
-missing compute slice lies in the low half), ``guest`` (passed through to this machine, which cannot reset it).
+missing compute slice lies in the low half), ``guest`` (passed through to this machine, which cannot reset it), ``mdev``
+and ``vfio`` (the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO), ``compute`` (its edition that
+lists C-series types of every board), ``grouped`` (a network card lies in the GPU's IOMMU group), ``noiommu`` (the
+machine's IOMMU is off).
 ``@VERSION`` at the very end sets the driver, for example ``a30*2@535.183.01``.
 """
 
@@ -13,7 +16,7 @@ import re
 import msgspec
 
 from aliquot.backends.sim.figures import total_memory_mib
-from aliquot.backends.sim.state import DEFAULT_DRIVER, GpuState, NodeState
+from aliquot.backends.sim.state import DEFAULT_DRIVER, GpuState, NeighbourState, NodeState
 from aliquot.errors import UsageError
 from aliquot.model import catalog
 
@@ -34,7 +37,9 @@ _DGX_BUSES = (0x07, 0x0F, 0x47, 0x4E, 0x87, 0x90, 0xB7, 0xBD)
 _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
 """Addresses and device minors of a DGX A100: a minor is not an index."""
 
-_FLAGS = ("swapped", "guest")
+_FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "noiommu")
+HOSTS = ("mdev", "vfio")
+"""The sorts of vGPU host driver that a GPU may have; a machine without has the ordinary driver."""
 _ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+)*)(?:\*(\d+))?")
 _TIMES = re.compile(r"(.+)x(\d+)")
 _VERSION = re.compile(r"\d+(\.\d+)*")
@@ -92,6 +97,8 @@ def _item(item: str) -> list[Card]:
         raise _unknown(word, known)
     if bad := [f for f in flags if f not in _FLAGS]:
         raise UsageError(f"{item!r}: no flag {bad[0]!r}", details=(f"flags: {', '.join(_FLAGS)}",))
+    if all(h in flags for h in HOSTS):
+        raise UsageError(f"{item!r}: a kernel has mdevs or vendor-specific VFIO, not both")
     if not 1 <= count <= MAX_GPUS:
         raise UsageError(f"{item!r}: a node has 1 to {MAX_GPUS} GPUs")
     return [Card(known[word], flags)] * count
@@ -126,7 +133,8 @@ def build(name: str, template: str, boot_id: str, driver: str | None = None, lat
         bus = _DGX_BUSES[index] if dgx else index + 1
         minor = _DGX_MINORS[index] if dgx else index
         gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, card))
-    return NodeState(name, template, boot_id, gpus, version, latency)
+    iommu = not any("noiommu" in card.flags for card in wanted)
+    return NodeState(name, template, boot_id, gpus, version, latency, iommu=iommu)
 
 
 def _gpu(node: str, index: int, pci: str, minor: int, card: Card) -> GpuState:
@@ -147,6 +155,9 @@ def _gpu(node: str, index: int, pci: str, minor: int, card: Card) -> GpuState:
         family=device.mig_family,
         swapped="swapped" in card.flags,
         guest="guest" in card.flags,
+        host=next((h for h in HOSTS if h in card.flags), ""),
+        compute="compute" in card.flags,
+        neighbour=NeighbourState() if "grouped" in card.flags else None,
     )
 
 

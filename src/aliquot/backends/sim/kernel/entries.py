@@ -1,0 +1,83 @@
+"""What a simulated tree is made of: folders that are filled when somebody looks, files that answer, links."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+Read = Callable[[], str]
+Write = Callable[[str], None]
+
+
+class Handler(NamedTuple):
+    """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none."""
+
+    gpu: int
+    act: Write
+
+
+class File:
+    """An attribute. Without ``read`` it can only be written, without ``write`` only be read. A ``binary`` one holds a
+    character per byte. ``device``: a character device, which has no text.
+    """
+
+    __slots__ = ("binary", "device", "read", "write")
+
+    def __init__(
+        self, read: Read | None = None, write: Handler | None = None, binary: bool = False, device: bool = False
+    ) -> None:
+        self.read = read
+        self.write = write
+        self.binary = binary
+        self.device = device
+
+    @property
+    def mode(self) -> int:
+        if self.device:
+            return 0o600
+        return (0o444 if self.read else 0) | (0o200 if self.write else 0)
+
+
+class Link:
+    __slots__ = ("target",)
+
+    def __init__(self, target: str) -> None:
+        self.target = target
+
+
+class Dir:
+    """A folder. ``make`` gives its entries, once: a change of the node makes a new tree."""
+
+    __slots__ = ("_entries", "_make")
+
+    def __init__(self, make: Callable[[], dict[str, Entry]]) -> None:
+        self._make = make
+        self._entries: dict[str, Entry] | None = None
+
+    @property
+    def entries(self) -> dict[str, Entry]:
+        if self._entries is None:
+            self._entries = self._make()
+        return self._entries
+
+
+Entry = Dir | File | Link
+
+
+def text(value: str) -> File:
+    """A file that always reads the same."""
+    return File(lambda: value)
+
+
+def line(value: Callable[[], object]) -> File:
+    """A file of one line."""
+    return File(lambda: f"{value()}\n")
+
+
+def folder(entries: dict[str, Entry]) -> Dir:
+    return Dir(lambda: entries)
+
+
+def up(depth: int, target: str) -> Link:
+    """A relative link out of a folder that lies ``depth`` folders below /sys."""
+    return Link("../" * depth + target)
