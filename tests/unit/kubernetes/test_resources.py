@@ -10,12 +10,13 @@ import pytest
 from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.resources import Offer, counts, offer
 from aliquot.model.facts import Facts
-from aliquot.model.inventory import Gpu, Inventory
+from aliquot.model.inventory import Gpu, Inventory, Virtual, VirtualFunction
 from simworld import Node
 
 replace = msgspec.structs.replace
 State = tuple[Inventory, Facts]
 GPU = "nvidia.com/gpu"
+SHARED = Virtual(total=16, functions=(VirtualFunction("0000:02:00.4", 0),))
 
 
 def made(node: Node | State, strategy: str, *unhealthy: str) -> Offer:
@@ -147,6 +148,7 @@ def test_mixed_with_an_empty_gpu_offers_the_others() -> None:
         ({"lost": True}, "it has fallen off the bus"),
         ({"passthrough": True}, "it is passed through to virtual machines"),
         ({"vgpus": ("a", "b")}, "it is shared out as vGPUs (2 in use)"),
+        ({"virtual": SHARED}, "it belongs to virtual machines (virtual functions are on)"),
         ({"minor": -1}, "it has no device node"),
     ],
 )

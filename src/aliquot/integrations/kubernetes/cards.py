@@ -47,6 +47,8 @@ def _reason(gpu: Gpu, known: dict[str, GpuFacts]) -> str:
         return "it is passed through to virtual machines"
     if gpu.vgpus:
         return f"it is shared out as vGPUs ({len(gpu.vgpus)} in use)"
+    if gpu.virtual is not None and gpu.virtual.functions:
+        return "it belongs to virtual machines (virtual functions are on)"
     if gpu.pci not in known:
         return "it did not answer when its facts were read"
     return ""
