@@ -11,7 +11,19 @@ import msgspec
 from aliquot.engine.ports import Record
 from aliquot.engine.world import World
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
-from aliquot.model.actions import Create, CreateCompute, Destroy, DestroyCompute, SetMode
+from aliquot.model.actions import (
+    Action,
+    Create,
+    CreateCompute,
+    CreateVgpu,
+    Destroy,
+    DestroyCompute,
+    DestroyVgpu,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.model.facts import Facts
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.planner.step import StepRefused, step
@@ -34,6 +46,8 @@ class Memory:
         self.after: Callable[[int, str], None] = lambda n, what: None
         self.suspended = False
         self.writes = 0
+        self.claims = 0
+        self.terminated: list[int] = []
         self.released_at: float | None = None
         self.now: Callable[[], float] = lambda: 0.0
 
@@ -64,7 +78,7 @@ class Memory:
             raise InUseError(text) if text.startswith("IN_USE") else HardwareError(text) from refusal
         self.after(number, what)
 
-    def _step(self, action: Create | CreateCompute | Destroy | DestroyCompute | SetMode) -> None:
+    def _step(self, action: Action) -> None:
         self.inventory = step(self.inventory, action)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
@@ -104,6 +118,52 @@ class Memory:
         action = DestroyCompute(gpu=pci, reason="", instance=instance, compute_instance=compute_instance, profile="")
         self._write(f"destroy-ci {pci} {instance} {compute_instance}", lambda: self._step(action))
 
+    def set_functions(self, pci: str, count: int) -> None:
+        action = SetFunctions(gpu=pci, reason="", count=count)
+        self._write(f"functions {pci} {count}", lambda: self._step(action))
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        action = SetMixedSize(gpu=pci, reason="", on=on)
+        self._write(f"mixed {pci} {on}", lambda: self._step(action))
+
+    def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
+        action = CreateVgpu(
+            gpu=pci, reason="", function=function, type_id=type_id, type=self._type(pci, type_id), uuid=uuid
+        )
+
+        def act() -> None:
+            self._step(action)
+            self.claims += 1
+            gpu = self.inventory.gpu(pci)
+            claimed = tuple(
+                replace(v, claim=f"claim-{self.claims}") if (v.function, v.uuid) == (function, uuid) else v
+                for v in gpu.vgpus
+            )
+            self._put(replace(gpu, vgpus=claimed))
+
+        self._write(f"create-vgpu {pci} {function} {type_id} {uuid}", act)
+
+    def destroy_vgpu(self, pci: str, function: str, type_id: int, uuid: str, claim: str) -> None:
+        there = next((v for v in self.inventory.gpu(pci).vgpus if (v.function, v.uuid) == (function, uuid)), None)
+        action = DestroyVgpu(gpu=pci, reason="", function=function, type_id=type_id, type="", uuid=uuid, claim=claim)
+
+        def act() -> None:
+            if there is None or (there.type_id, there.claim) != (type_id, claim):
+                raise StepRefused("IN_USE: another vGPU lies there")
+            if there.holders:
+                raise StepRefused("IN_USE: a virtual machine has it open")
+            self._step(action)
+
+        self._write(f"destroy-vgpu {pci} {function} {type_id}", act)
+
+    def set_passthrough(self, pci: str, on: bool, function: str = "") -> None:
+        action = SetPassthrough(gpu=pci, reason="", on=on, function=function)
+        self._write(f"passthrough {pci} {on} {function}".rstrip(), lambda: self._step(action))
+
+    def _type(self, pci: str, type_id: int) -> str:
+        table = self.inventory.vgpu_table(self.inventory.gpu(pci))
+        return table.by_id[type_id].name if table and type_id in table.by_id else ""
+
     @contextmanager
     def suspend(self) -> Iterator[None]:
         self.suspended = True
@@ -123,6 +183,7 @@ class Memory:
 
     def terminate(self, pid: int) -> None:
         """Every holder goes, whoever it is."""
+        self.terminated.append(pid)
         for gpu in self.inventory.gpus:
             free = tuple(
                 replace(
@@ -133,7 +194,12 @@ class Memory:
                 )
                 for i in gpu.instances
             )
-            self._put(replace(gpu, instances=free, holders=()))
+            vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
+            virtual = gpu.virtual
+            if virtual is not None:
+                functions = tuple(replace(f, holders=()) for f in virtual.functions)
+                virtual = replace(virtual, functions=functions)
+            self._put(replace(gpu, instances=free, holders=(), vgpus=vgpus, virtual=virtual))
 
     def _put(self, gpu: Gpu) -> None:
         gpus = tuple(gpu if g.pci == gpu.pci else g for g in self.inventory.gpus)
