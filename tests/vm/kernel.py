@@ -1,0 +1,163 @@
+"""A kernel for the guest: Debian's, out of its package, and the test module built for it. The cache keeps both."""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import os
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+SOURCES = Path(__file__).resolve().parent / "module"
+SERIES = "6.1"
+"""The module speaks the mdev and VFIO interfaces of this series (Debian 12)."""
+KEPT = ("drivers/vfio", "drivers/virtio", "drivers/nvme", "fs/9p", "fs/netfs", "fs/fscache", "fs/overlayfs", "net/9p")
+"""Of some 300 MB of modules: what the guest loads, with all that it needs."""
+SOFT = ("kernel/crypto/", "kernel/lib/")
+"""Found by name at run time (a CRC by nvme), hence no dependency that a list shows."""
+TOOLS = {"apt-get": "apt", "dpkg-deb": "dpkg", "depmod": "kmod", "make": "make"}
+
+
+class Missing(Exception):
+    """What the guest needs and this machine lacks, with the way to get it."""
+
+
+@dataclass(frozen=True)
+class Kernel:
+    """``modules`` is a folder for ``/lib/modules/<release>``; ``module`` the stand-in for the driver."""
+
+    release: str
+    image: Path
+    modules: Path
+    module: Path
+
+
+def cache() -> Path:
+    """Kept outside the repository, over many runs."""
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "aliquot-test-vm"
+
+
+def ready(folder: Path) -> Kernel:
+    """The newest kernel in the cache, its module built for the sources as they are. Raises Missing."""
+    with _alone(folder):
+        releases = sorted(folder.glob(f"{SERIES}.*/boot/vmlinuz-*"), key=lambda path: path.stat().st_mtime)
+        if not releases:
+            raise Missing(f"no kernel for the guest in {folder}: make vm-kernel downloads one (85 MB)")
+        return _kernel(releases[-1].parent.parent)
+
+
+def prepare(folder: Path) -> Kernel:
+    """Download and unpack the kernel that Debian has now, unless it is there. Raises Missing."""
+    release = _release()
+    with _alone(folder):
+        home = folder / release
+        if not home.is_dir():
+            with tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
+                _unpack(release, Path(scratch))
+                os.rename(_trim(Path(scratch) / "root", release), home)
+        return _kernel(home)
+
+
+@contextmanager
+def _alone(folder: Path) -> Iterator[None]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with open(folder / ".lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _run(*command: str | Path, cwd: Path | None = None, patience: float = 300) -> str:
+    """What it printed. Raises Missing with its last words."""
+    program = str(command[0])
+    if not shutil.which(program, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"):
+        raise Missing(f"{program} is not installed: apt-get install {TOOLS.get(program, program)}")
+    done = subprocess.run(
+        command, cwd=cwd, env=_environment(), capture_output=True, text=True, timeout=patience, check=False
+    )
+    if done.returncode:
+        last = (done.stderr or done.stdout).strip().splitlines()[-5:]
+        raise Missing(f"{' '.join(map(str, command[:3]))} failed: {' / '.join(last)}")
+    return done.stdout
+
+
+def _environment() -> dict[str, str]:
+    """In English, with what only root has in its path, and no word of an outer make."""
+    kept = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
+    return kept | {"LC_ALL": "C", "PATH": f"{os.environ.get('PATH', '')}:/usr/sbin:/sbin"}
+
+
+def _release() -> str:
+    """The release that ``linux-image-amd64`` stands for today."""
+    said = _run("apt-cache", "depends", "linux-image-amd64")
+    found = re.search(rf"Depends: linux-image-({re.escape(SERIES)}\.\S+-amd64)$", said, re.MULTILINE)
+    if not found:
+        raise Missing(f"apt offers no linux-image-amd64 of series {SERIES} (Debian 12 has one; apt-get update?)")
+    return found[1]
+
+
+def _packages(release: str) -> tuple[str, ...]:
+    common = release.removesuffix("-amd64")
+    return (
+        f"linux-image-{release}",
+        f"linux-headers-{release}",
+        f"linux-headers-{common}-common",
+        f"linux-kbuild-{SERIES}",
+    )
+
+
+def _unpack(release: str, scratch: Path) -> None:
+    _run("apt-get", "download", "-q", *_packages(release), cwd=scratch)
+    for package in scratch.glob("*.deb"):
+        _run("dpkg-deb", "-x", package, scratch / "root")
+
+
+def _trim(root: Path, release: str) -> Path:
+    """Keep what is used, and make the headers work from where they lie."""
+    modules = root / "lib/modules" / release
+    _run("depmod", "-b", root, release)
+    kept = _closure((modules / "modules.dep").read_text())
+    for module in modules.rglob("*.ko"):
+        if module.relative_to(modules).as_posix() not in kept:
+            module.unlink()
+    _run("depmod", "-b", root, release)
+    shutil.rmtree(root / "usr/share", ignore_errors=True)
+    makefile = root / f"usr/src/linux-headers-{release}/Makefile"
+    common = f"linux-headers-{release.removesuffix('-amd64')}-common"
+    makefile.write_text(f"include $(dir $(abspath $(lastword $(MAKEFILE_LIST))))../{common}/Makefile\n")
+    return root
+
+
+def _closure(dependencies: str) -> set[str]:
+    """The modules of the kept folders and all that they need. ``dependencies``: modules.dep, complete per line."""
+    rows = [line.partition(":") for line in dependencies.splitlines()]
+    wanted = [(path, rest.split()) for path, _, rest in rows if path.removeprefix("kernel/").startswith(KEPT)]
+    soft = [path for path, _, _ in rows if path.startswith(SOFT)]
+    return {each for path, needs in wanted for each in (path, *needs)} | set(soft)
+
+
+def _kernel(home: Path) -> Kernel:
+    release = home.name
+    return Kernel(release, home / f"boot/vmlinuz-{release}", home / "lib/modules" / release, _module(home))
+
+
+def _module(home: Path) -> Path:
+    """Built once for each state of the sources."""
+    sources = sorted(path for path in SOURCES.iterdir() if path.suffix in (".c", ".h") or path.name == "Kbuild")
+    state = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources)).hexdigest()[:16]
+    built = home / "module" / state / "standin_vgpu.ko"
+    if not built.exists():
+        if not shutil.which("gcc-12"):
+            raise Missing("the kernel's own compiler is not installed: apt-get install gcc-12")
+        with tempfile.TemporaryDirectory(dir=home, prefix=".build-") as scratch:
+            for path in sources:
+                shutil.copy(path, scratch)
+            _run("make", "-C", home / f"usr/src/linux-headers-{home.name}", f"M={scratch}", "modules")
+            built.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(Path(scratch) / built.name, built)
+    return built
