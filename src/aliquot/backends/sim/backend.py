@@ -179,6 +179,15 @@ class SimBackend:
         self._present(attempt, pci, "GpuInstanceGetComputeInstanceById", instance, _WHOLE, compute_instance)
         self._write(attempt, pci, "ComputeInstanceDestroy", instance, compute_instance)
 
+    def mixed_size(self, pci: str) -> bool | None:
+        """Mixed-size mode; None where the GPU or its driver has none, and while MIG mode is on."""
+        told = self._snapshot(f"reading mixed-size mode of {pci}")["gpus"]
+        return next((g["mixed"] for g in told if g["pci"] == pci), None)
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        attempt = f"switching mixed-size mode {'on' if on else 'off'}"
+        self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
+
     def _present(self, attempt: str, pci: str, call: str, *numbers: int) -> None:
         """Look the instance up first, as an NVML client has to for its handle: a wrong id is "not found"."""
         words = " ".join(map(str, (call, self._number(pci), *numbers)))

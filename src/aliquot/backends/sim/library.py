@@ -12,7 +12,18 @@ import os
 from aliquot.errors import AliquotError
 
 NAME = "libnvidia-ml.so.1"
-SOURCES = ("wire.c", "handles.c", "access.c", "device.c", "place.c", "memory.c", "monitor.c", "events.c", "mig.c")
+SOURCES = (
+    "wire.c",
+    "handles.c",
+    "access.c",
+    "device.c",
+    "place.c",
+    "memory.c",
+    "monitor.c",
+    "events.c",
+    "mig.c",
+    "vgpu.c",
+)
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", f"-Wl,-soname,{NAME}")
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")

@@ -18,6 +18,7 @@ from aliquot.backends.sim.hand import BadRequest, control, snapshot
 from aliquot.backends.sim.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.backends.sim.node import Session, SimNode
 from aliquot.backends.sim.state import WHOLE
+from aliquot.backends.sim.vgpu_calls import VGPU_READS, VGPU_WRITES
 
 METRIC_CALLS = frozenset(figures.METRICS) | {
     *("DeviceGetPowerUsage", "DeviceGetEnforcedPowerLimit", "DeviceGetPowerManagementLimit"),
@@ -28,8 +29,9 @@ METRIC_CALLS = frozenset(figures.METRICS) | {
 
 _WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts}
 
-_DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS
-_NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS)
+_DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
+_NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
+_WRITES = WRITES | VGPU_WRITES
 
 
 class Link:
@@ -66,8 +68,8 @@ class Link:
         except ValueError:
             return f"{codes.INVALID_ARGUMENT}"
         try:
-            if call in WRITES:
-                return _joined(WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
+            if call in _WRITES:
+                return _joined(_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
             return self._read(session, call, numbers, text, words)
         except Refused as refusal:
             return str(refusal.code)

@@ -162,7 +162,7 @@ def shown_gpu(gpu: SimGpu) -> dict[str, object]:
         "driver": state.driver,
         "host": state.host,
         "world": rules.world(state),
-        "mixed": state.mixed,
+        "mixed": state.mixed if rules.mixed_possible(state) else None,
         "functions": len(state.functions),
         "total_functions": pci.total_functions(state),
         "vgpus": [

@@ -68,12 +68,20 @@ static int total(unsigned *out)
     return rc;
 }
 
+static int visible_at(unsigned index)
+{
+    struct reply r;
+    if (ask(&r, "DeviceGetHandleByIndex %u", index) || r.count < 1)
+        return 0;
+    return visible(&(struct address){(int)r.number[0], -1, -1});
+}
+
 /* How many of the first GPUs, up to the node's index `end`, are visible. */
 static unsigned visible_before(unsigned end)
 {
     unsigned count = 0;
     for (unsigned i = 0; i < end; i++)
-        count += (unsigned)visible(&(struct address){(int)i, -1, -1});
+        count += (unsigned)visible_at(i);
     return count;
 }
 
@@ -97,7 +105,7 @@ int node_index(unsigned *index)
         return SUCCESS;
     int rc = total(&count);
     for (unsigned i = 0; !rc && i < count; i++)
-        if (visible(&(struct address){(int)i, -1, -1}) && left-- == 0) {
+        if (visible_at(i) && left-- == 0) {
             *index = i;
             return SUCCESS;
         }

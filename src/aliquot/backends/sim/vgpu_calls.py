@@ -1,0 +1,42 @@
+"""The calls of the driver about vGPUs: mixed-size mode, which NVML calls heterogeneous."""
+
+from __future__ import annotations
+
+from aliquot.backends.sim import codes
+from aliquot.backends.sim.calls import Args, DeviceCall
+from aliquot.backends.sim.codes import Refused
+from aliquot.backends.sim.gpu import SimGpu
+from aliquot.backends.sim.kernel import rules
+from aliquot.backends.sim.mig_calls import WriteCall
+from aliquot.backends.sim.node import Call, Session, SimNode
+
+
+def _mode(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    if not rules.mixed_possible(gpu.state):
+        raise Refused(codes.NOT_SUPPORTED)
+    return str(int(gpu.state.mixed))
+
+
+def _set_mode(node: SimNode, session: Session, a: Args) -> str:
+    """NOT_SUPPORTED with MIG on, on Turing and older and without the vGPU host driver; IN_USE while a vGPU exists, and
+    before virtual functions are on (nvml.h, NVIDIA's vGPU guide).
+    """
+
+    def act(gpu: SimGpu) -> int:
+        if not node.privileged(session):
+            raise Refused(codes.NO_PERMISSION)
+        if a[3] not in (0, 1):
+            raise Refused(codes.INVALID_ARGUMENT)
+        if not rules.mixed_possible(gpu.state):
+            raise Refused(codes.NOT_SUPPORTED)
+        if gpu.state.vgpus or not gpu.state.functions:
+            raise Refused(codes.IN_USE)
+        gpu.state.mixed = bool(a[3])
+        return -1
+
+    node.write(session, Call("DeviceSetVgpuHeterogeneousMode", a[0]), act)
+    return ""
+
+
+VGPU_READS: dict[str, DeviceCall] = {"DeviceGetVgpuHeterogeneousMode": _mode}
+VGPU_WRITES: dict[str, WriteCall] = {"DeviceSetVgpuHeterogeneousMode": _set_mode}
