@@ -8,5 +8,7 @@ from aliquot.cli.parse import Args
 
 def run(args: Args) -> int:
     from aliquot.config.generate import generate
+    from aliquot.config.generate_vgpu import generate_native, has_vgpus
 
-    return documents.give(generate(node.inventory(args)), args)
+    inventory = node.inventory(args)
+    return documents.give(generate_native(inventory) if has_vgpus(inventory) else generate(inventory), args)

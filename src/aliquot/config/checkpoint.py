@@ -1,12 +1,14 @@
 """mig-parted's checkpoint: the placed geometry of every MIG-capable GPU as JSON, by UUID.
 
-Profiles are NVML's enumeration indexes, not the ids that nvidia-smi shows.
+Profiles are NVML's enumeration indexes, not the ids that nvidia-smi shows. What that format has no word for, vGPUs and
+passthrough, follows in a key of our own where there is any (`checkpoint_vgpu`).
 """
 
 from __future__ import annotations
 
 import msgspec
 
+from aliquot.config.checkpoint_vgpu import Shares, add_shares, shares
 from aliquot.config.export import refuse_lost
 from aliquot.config.texts import gpu_text
 from aliquot.errors import ConfigError
@@ -46,13 +48,16 @@ class _State(msgspec.Struct, frozen=True, rename="pascal"):
 class _Checkpoint(msgspec.Struct, frozen=True, rename="pascal"):
     version: str
     mig_state: _State
+    aliquot: Shares | None = None
 
 
 def checkpoint(inventory: Inventory) -> dict[str, object]:
     """The document; write it as JSON. Empty lists are null, as mig-parted has them."""
     refuse_lost(inventory)
-    devices = [_device(inventory, gpu) for gpu in inventory.gpus if gpu.mig.capable]
-    return {"Version": VERSION, "MigState": {"Devices": devices or None}}
+    devices = [_device(inventory, gpu) for gpu in inventory.gpus if gpu.mig.capable and not gpu.passthrough]
+    document: dict[str, object] = {"Version": VERSION, "MigState": {"Devices": devices or None}}
+    more = shares(inventory)
+    return document | {"Aliquot": more} if more else document
 
 
 def _device(inventory: Inventory, gpu: Gpu) -> dict[str, object]:
@@ -82,25 +87,26 @@ def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> 
     Raises ConfigError for what is no checkpoint, or one of another version.
     """
     state = _read(text, source)
-    devices = state.mig_state.devices or ()
     here = {gpu.uuid: gpu for gpu in inventory.gpus}
-    wishes: list[GpuWish] = []
+    wishes: dict[str, GpuWish] = {}
     faults: list[Fault] = []
-    for device in devices:
+    for device in state.mig_state.devices or ():
         gpu = here.get(device.uuid)
         if gpu is None:
             sentence = f"{source}: there is no GPU {device.uuid} here (this node has {len(here)})"
             faults.append(Fault("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            continue
+        found = _gpu_wish(inventory, gpu, device, source)
+        if isinstance(found, GpuWish):
+            wishes[gpu.pci] = found
         else:
-            found = _gpu_wish(inventory, gpu, device, source)
-            if isinstance(found, GpuWish):
-                wishes.append(found)
-            else:
-                faults.append(found)
-    named = {device.uuid for device in devices}
-    others = [gpu for gpu in inventory.gpus if gpu.mig.capable and gpu.uuid not in named]
+            faults.append(found)
+    if state.aliquot is not None:
+        faults += add_shares(state.aliquot, inventory, wishes, source)
+    blocked = {fault.pci for fault in faults}
+    others = [gpu for gpu in inventory.gpus if gpu.mig.capable and gpu.pci not in wishes and gpu.pci not in blocked]
     notes = tuple(f"{gpu_text(gpu)} is not in {source} and is left alone" for gpu in others)
-    return Desired(tuple(wishes), "checkpoint", notes, tuple(faults))
+    return Desired(tuple(wishes.values()), "checkpoint", notes, tuple(faults))
 
 
 def _read(text: str, source: str) -> _Checkpoint:
@@ -119,6 +125,8 @@ def _read(text: str, source: str) -> _Checkpoint:
     for device in state.mig_state.devices or ():
         if device.mig_mode not in (0, 1) or (device.gpu_instances and not device.mig_mode):
             raise ConfigError(f"{source} is not a checkpoint: mode {device.mig_mode} of {device.uuid} makes no sense")
+    if state.aliquot is not None:
+        state.aliquot.check(source)
     return state
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 
-from aliquot.config.file import NATIVE
+from aliquot.config.file import MIG, NATIVE, PASSTHROUGH, VGPU
+from aliquot.config.native_vgpu import MIXED
 from aliquot.config.selector import packed
+from aliquot.config.vgpu_wish import NONE
 from aliquot.config.write import natural
 from aliquot.errors import BlockedError
 from aliquot.model.ids import packed_pci_id
-from aliquot.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.model.inventory import Gpu, GpuInstance, Inventory, Virtual
 
 Document = dict[str, object]
 
@@ -17,11 +19,14 @@ Document = dict[str, object]
 def export(inventory: Inventory, label: str = "current") -> Document:
     """mig-parted's export: GPUs that are alike share an entry, in the order in which they first appear.
 
-    GPU instances without a compute instance do not show; GPUs that cannot be partitioned count as disabled.
+    GPU instances without a compute instance do not show; GPUs that cannot be partitioned count as disabled. GPUs in
+    passthrough, which mig-parted cannot see, do not show, and no entry is for them.
     """
     refuse_lost(inventory)
     records: list[tuple[bool, Counter[str], list[Gpu]]] = []
     for gpu in inventory.gpus:
+        if gpu.passthrough:
+            continue
         enabled, devices = gpu.mig.capable and gpu.mig.enabled, _devices(gpu)
         same = next((r for r in records if (r[0], r[1]) == (enabled, devices)), None)
         if same is None:
@@ -72,25 +77,40 @@ def _entry(
 
 
 def export_native(inventory: Inventory, label: str = "current") -> Document:
-    """Our export: each MIG-capable GPU by PCI address, instances at their placements with their compute instances.
-    GPUs that are alike to the slice share an entry.
+    """Our export: each GPU that is shared, or could be partitioned, by PCI address. Instances are at their placements
+    with their compute instances; vGPUs are counted by type, with the GPU instances behind them left to the type. GPUs
+    that are alike to the slice share an entry.
     """
     refuse_lost(inventory)
     entries: list[Document] = []
     for gpu in inventory.gpus:
-        if not gpu.mig.capable:
+        share = _share(inventory, gpu)
+        if share is None:
             continue
-        mig: object = [_wish(inventory, gpu, i) for i in _ordered(gpu)] or {}
-        if not gpu.mig.enabled:
-            mig = "disabled"
-        same = next((e for e in entries if e["mig"] == mig), None)
+        same = next((e for e in entries if {k: v for k, v in e.items() if k != "gpus"} == share), None)
         if same is None:
-            entries.append({"gpus": {"pci": [gpu.pci]}, "mig": mig})
+            entries.append({"gpus": {"pci": [gpu.pci]}, **share})
         else:
             terms = same["gpus"]
             assert isinstance(terms, dict)
             terms["pci"].append(gpu.pci)
     return {"version": NATIVE, "configs": {label: entries}}
+
+
+def _share(inventory: Inventory, gpu: Gpu) -> Document | None:
+    """The one share that a GPU is, None if it is none and could not be partitioned either."""
+    if gpu.passthrough:
+        return {PASSTHROUGH: True}
+    virtual = gpu.virtual or Virtual()
+    if gpu.vgpus or (virtual.enabled and not gpu.mig.enabled):
+        counts = Counter(v.type for v in gpu.vgpus)
+        share: Document = {VGPU: {name: counts[name] for name in natural(counts)} or NONE}
+        return share | {MIXED: True} if virtual.mixed else share
+    if not gpu.mig.capable:
+        return None
+    if not gpu.mig.enabled:
+        return {MIG: "disabled"}
+    return {MIG: [_wish(inventory, gpu, i) for i in _ordered(gpu)] or {}}
 
 
 def _ordered(gpu: Gpu) -> list[GpuInstance]:
