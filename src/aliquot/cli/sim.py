@@ -26,6 +26,9 @@ def run(args: Args) -> int:
         "fault": _fault,
         "reboot": _reboot,
         "lib": _lib,
+        "vm": _vm,
+        "read": _read,
+        "write": _write,
     }
     return verbs[args.verb](args)
 
@@ -147,8 +150,42 @@ def _fact(word: str) -> tuple[str, str | int | float]:
 
 def _reboot(args: Args) -> int:
     found = _node(args)
-    found.reboot()
+    found.reboot(args.kernel)
     return _say(args, f"{found.name} has rebooted", node=found.name)
+
+
+def _vm(args: Args) -> int:
+    if args.action == "stop":
+        if args.devices:
+            raise UsageError("stop takes a name only", next_step="aliquot sim vm --help")
+        _node(args).stop_vm(args.machine)
+        return _say(args, f"virtual machine {args.machine} has stopped", machine=args.machine)
+    pid = _node(args).start_vm(args.machine, *args.devices)
+    said = f"virtual machine {args.machine} runs as process {pid}"
+    return _say(args, said, machine=args.machine, pid=pid, devices=args.devices)
+
+
+def _read(args: Args) -> int:
+    value, code = _node(args).files("read", args.path)
+    _check(args, "read", code)
+    return _say(args, str(value).removesuffix("\n"), path=args.path, value=value)
+
+
+def _write(args: Args) -> int:
+    _, code = _node(args).files("write", args.path, args.value, hand=True)
+    _check(args, "write", code)
+    return _say(args, f"wrote {args.value} to {args.path}", path=args.path, value=args.value)
+
+
+def _check(args: Args, verb: str, code: int) -> None:
+    """Raises BlockedError with what the simulated kernel said."""
+    if code:
+        import os
+
+        raise BlockedError(
+            f"the kernel of {_name(args)} refuses to {verb} {args.path}: {os.strerror(code)}",
+            next_step=f"aliquot sim show {_name(args)}",
+        )
 
 
 def _lib(args: Args) -> int:

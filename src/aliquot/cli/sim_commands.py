@@ -7,6 +7,7 @@ from aliquot.cli.options import EVERYWHERE, NODE, OUTPUT, Command, Option
 _GPU = Option("gpu", help="a GPU by index, PCI address or UUID", metavar="GPU", complete="gpus", required=True)
 _WHERE = Option("instance", help="a GPU instance: its id, or 7/1 for a compute instance", metavar="INSTANCE")
 _INSTANCE = Option("instance", help=_WHERE.help, metavar="INSTANCE", required=True)
+_PATH = Option("path", help="below /sys, /proc or /dev", metavar="PATH", required=True)
 
 SIM = Command(
     "sim",
@@ -22,7 +23,7 @@ SIM = Command(
                 Option(
                     "template",
                     help="PRODUCT[*N],... for example h100-80gb-hbm3*2,a30, or an alias: dgx-a100, dgx-a100-80gb, "
-                    "dgx-h100, hgx-h200, hgx-b200",
+                    "dgx-h100, hgx-h200, hgx-b200; :mdev or :vfio behind PRODUCT gives it the vGPU host driver",
                     metavar="TEMPLATE",
                     complete="templates",
                     required=True,
@@ -112,14 +113,16 @@ SIM = Command(
             options=(
                 Option(
                     "kind",
-                    help="busy, reset-pending, lost, half-create, fail, kill, unprivileged, xid; none clears all",
+                    help="busy, reset-pending, lost, half-create, fail, kill, unprivileged, unbind-lock, vf-delay, "
+                    "xid; none clears all",
                     metavar="KIND",
                     complete="faults",
                     required=True,
                 ),
                 Option(
                     "words",
-                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 call=NAME code=999 when=after what=compute",
+                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 call=NAME code=999 path=TEXT when=after "
+                    "what=compute",
                     metavar="KEY=VALUE",
                     kind="many",
                 ),
@@ -128,11 +131,48 @@ SIM = Command(
             examples=(
                 "aliquot sim fault busy gpu=0 calls=2",
                 "aliquot sim fault xid gpu=0 instance=7/0 code=95",
+                "aliquot sim fault fail call=SysfsWrite path=current_vgpu_type code=5 nth=3",
                 "aliquot sim fault none",
             ),
         ),
         Command(
-            "reboot", "restart the node: instances go, modes as the hardware keeps them", "sim", options=EVERYWHERE
+            "reboot",
+            "restart the node: instances, virtual functions and vGPUs go, modes as the hardware keeps them",
+            "sim",
+            options=(
+                Option(
+                    "--kernel",
+                    help="come up in another kernel: vGPUs as mdevs, by vendor-specific VFIO, or no vGPU host driver",
+                    choices=("mdev", "vfio", "none"),
+                ),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim reboot --kernel vfio",),
+        ),
+        Command(
+            "vm",
+            "start or stop a virtual machine that has vGPUs or functions open",
+            "sim",
+            options=(
+                Option("action", help="start or stop", metavar="ACTION", choices=("start", "stop"), required=True),
+                Option("machine", help="its name", metavar="NAME", required=True),
+                Option(
+                    "devices",
+                    help="what it opens: PCI addresses of functions, UUIDs of mdevs",
+                    metavar="DEVICE",
+                    kind="many",
+                ),
+                *EVERYWHERE,
+            ),
+            examples=("aliquot sim vm start db 0000:01:00.4", "aliquot sim vm stop db"),
+        ),
+        Command("read", "read a file of its kernel", "sim", options=(_PATH, *EVERYWHERE)),
+        Command(
+            "write",
+            "write a file of its kernel behind Aliquot's back",
+            "sim",
+            options=(_PATH, Option("value", help="the text", metavar="VALUE", required=True), *EVERYWHERE),
+            examples=("aliquot sim write /sys/bus/pci/devices/0000:01:00.4/nvidia/current_vgpu_type 0",),
         ),
         Command(
             "lib",

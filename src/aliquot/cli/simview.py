@@ -13,6 +13,7 @@ def node(state: dict[str, Any]) -> str:
     lines = [head, f"  template {state['template']}   latency {state['latency']}   boots {state['boots']}"]
     for gpu in state["gpus"]:
         lines += _gpu(gpu)
+    lines += [_machine(vm) for vm in state["vms"]]
     lines += [f"  session  process {pid}" for pid in state["sessions"]]
     return "\n".join(lines + [f"  fault  {_facts(fault)}" for fault in state["faults"]])
 
@@ -23,7 +24,31 @@ def _gpu(gpu: dict[str, Any]) -> list[str]:
     )
     lost = "   LOST" if gpu["lost"] else ""
     rows = [_instance(instance) for instance in gpu["instances"]] + [_process(process) for process in gpu["processes"]]
-    return [f"GPU {gpu['index']}  {gpu['pci']}  {gpu['product']}   {mode}{lost}", *draw.table(rows)]
+    rows += [_vgpu(vgpu) for vgpu in gpu["vgpus"]]
+    return [f"GPU {gpu['handle']}  {gpu['pci']}  {gpu['product']}   {mode}{_kernel(gpu)}{lost}", *draw.table(rows)]
+
+
+def _machine(vm: dict[str, Any]) -> str:
+    return f"  vm  {vm['name']} (process {vm['pid']}) has {', '.join(vm['devices']) or 'no device'} open"
+
+
+def _kernel(gpu: dict[str, Any]) -> str:
+    """What differs from a GPU that is not shared with virtual machines."""
+    total = gpu["total_functions"] if gpu["world"] else 0
+    words = [gpu["world"], f"{gpu['functions']} of {total} VFs" if total else ""]
+    words += ["mixed-size mode" if gpu["mixed"] else "", "" if gpu["driver"] == "nvidia" else _driver(gpu)]
+    return "".join(f"   {word}" for word in words if word)
+
+
+def _driver(gpu: dict[str, Any]) -> str:
+    return f"driver {gpu['driver'] or 'none'}, not in NVML"
+
+
+def _vgpu(vgpu: dict[str, Any]) -> tuple[str, str, str]:
+    where = [vgpu["uuid"]] if vgpu["uuid"] else []
+    where += [f"instance {vgpu['instance']}"] if vgpu["instance"] is not None else []
+    where += [f"place {vgpu['placement']}"] if vgpu["placement"] is not None else []
+    return f"vGPU {vgpu['function']}", f"{vgpu['type']} ({vgpu['type_id']})", ", ".join(where)
 
 
 def _instance(instance: dict[str, Any]) -> tuple[str, str, str]:

@@ -38,7 +38,7 @@ def consistent(fault: Fault) -> str | None:
         return "when is before or after, what is gpu or compute"
     if fault.kind == "busy" and fault.calls is None and fault.until is None:
         return "fault busy needs a number of calls or of seconds"
-    if fault.kind == "vf-delay" and fault.delay <= 0:
+    if fault.kind == "vf-delay" and not (fault.delay or 0) > 0:
         return "fault vf-delay needs a number of seconds"
     return None
 
@@ -110,7 +110,7 @@ class Faults:
 
     def function_delay(self, gpu: int) -> float:
         """Seconds until the last virtual function of a GPU is there."""
-        return next((f.delay for f in self.active if f.kind == "vf-delay" and f.gpu in (None, gpu)), 0.0)
+        return next((f.delay or 0.0 for f in self.active if f.kind == "vf-delay" and f.gpu in (None, gpu)), 0.0)
 
     def mode_busy(self, gpu: int, now: float) -> bool:
         """Whether a mode change finds the GPU busy, so that it stays pending."""

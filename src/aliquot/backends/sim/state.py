@@ -140,7 +140,7 @@ class Fault(msgspec.Struct):
     nth: int = 1
     what: str = "gpu"
     path: str | None = None
-    delay: float = 0.0
+    delay: float | None = None
 
 
 class NodeState(msgspec.Struct):

@@ -17,9 +17,15 @@ def host(node: SimNode) -> str:
     return next((g.state.host for g in node.gpus if g.state.host), "")
 
 
+def has_mdev(node: SimNode) -> bool:
+    """Whether the mdev core is loaded."""
+    return any(g.state.host == "mdev" for g in node.gpus)
+
+
 def modules(node: SimNode) -> tuple[str, ...]:
     """The loaded modules that matter here."""
-    own = {"mdev": ("nvidia_vgpu_vfio", "mdev"), "vfio": ("nvidia_vgpu_vfio",), "": ()}[host(node)]
+    own: tuple[str, ...] = ("nvidia_vgpu_vfio",) if host(node) else ()
+    own += ("mdev",) if has_mdev(node) else ()
     return ("nvidia", *own, "vfio_pci", "vfio_pci_core", "vfio_iommu_type1", "vfio", "igb")
 
 

@@ -144,10 +144,9 @@ def _root(node: SimNode) -> Dir:
 
 
 def _sys(node: SimNode) -> dict[str, Entry]:
-    mdev_core = proc.host(node) == "mdev"
     buses: dict[str, Entry] = {"pci": _pci_bus(node)}
     classes: dict[str, Entry] = {"iommu": folder({"dmar0": folder({})} if node.state.iommu else {})}
-    if mdev_core:
+    if proc.has_mdev(node):
         buses["mdev"] = _mdev_bus(node)
         classes["mdev_bus"] = Dir(lambda: {a: up(2, f) for a, f in _parents(node)})
     groups = Dir(lambda: _groups(node))
