@@ -9,7 +9,7 @@ Read = Callable[[], str]
 Write = Callable[[str], None]
 
 
-class Handler(NamedTuple):
+class Writing(NamedTuple):
     """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none."""
 
     gpu: int
@@ -24,7 +24,7 @@ class File:
     __slots__ = ("binary", "device", "read", "write")
 
     def __init__(
-        self, read: Read | None = None, write: Handler | None = None, binary: bool = False, device: bool = False
+        self, read: Read | None = None, write: Writing | None = None, binary: bool = False, device: bool = False
     ) -> None:
         self.read = read
         self.write = write

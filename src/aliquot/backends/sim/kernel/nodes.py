@@ -8,7 +8,7 @@ from collections.abc import Callable
 from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.kernel import devices, functions, mdevs, pci, rules
 from aliquot.backends.sim.kernel.devices import Device, refuse
-from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Handler, folder, text, up
+from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Writing, folder, text, up
 from aliquot.backends.sim.kernel.pci import Identity
 from aliquot.backends.sim.node import SimNode
 from aliquot.backends.sim.place import PER_PROCESSOR, numa_node
@@ -54,7 +54,7 @@ def _function(node: SimNode, device: Device) -> dict[str, Entry]:
         "local_cpulist": text(f"{first}-{first + 8 * PER_PROCESSOR - 1}\n"),
         "resource": text("0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 13),
         "reset_method": text("flr bus\n"),
-        "driver_override": File(lambda: f"{device.state.override or '(null)'}\n", Handler(number, override)),
+        "driver_override": File(lambda: f"{device.state.override or '(null)'}\n", Writing(number, override)),
         "subsystem": up(_DEPTH, "bus/pci"),
     }
     if driver:
@@ -105,14 +105,14 @@ def _sriov(gpu: SimGpu, total: int) -> dict[str, Entry]:
     return {
         "sriov_totalvfs": text(f"{total}\n"),
         "sriov_numvfs": File(
-            lambda: f"{len(state.functions)}\n", Handler(number, lambda value: functions.set_count(gpu, value))
+            lambda: f"{len(state.functions)}\n", Writing(number, lambda value: functions.set_count(gpu, value))
         ),
         "sriov_offset": text(f"{pci.offset(state)}\n"),
         "sriov_stride": text("1\n"),
         "sriov_vf_device": text(f"{pci.physical(gpu).device}\n"),
         "sriov_vf_total_msix": text("0\n"),
         "sriov_drivers_autoprobe": File(
-            lambda: f"{int(state.autoprobe)}\n", Handler(number, lambda value: _autoprobe(state, value))
+            lambda: f"{int(state.autoprobe)}\n", Writing(number, lambda value: _autoprobe(state, value))
         ),
     }
 
@@ -159,7 +159,7 @@ def drivers(node: SimNode) -> Dir:
 def _driver(node: SimNode, name: str) -> Dir:
     def make() -> dict[str, Entry]:
         now = node.world.now()
-        found: dict[str, Entry] = {"uevent": File(write=Handler(-1, lambda _value: None))}
+        found: dict[str, Entry] = {"uevent": File(write=Writing(-1, lambda _value: None))}
         if name == "pcieport":
             for gpu in node.gpus:
                 found[pci.port_address(gpu.state)] = up(4, pci.port_folder(gpu.state))
@@ -171,7 +171,7 @@ def _driver(node: SimNode, name: str) -> Dir:
             "remove_id": devices.remove_id,
         }
         for file, act in acts.items():
-            found[file] = File(write=Handler(-1, lambda value, act=act: act(node, name, value)))  # type: ignore[misc]
+            found[file] = File(write=Writing(-1, lambda value, act=act: act(node, name, value)))  # type: ignore[misc]
         for device in devices.everything(node):
             if device.driver(now) == name:
                 found[device.address] = up(4, pci.device_folder(device.gpu.state, device.address))

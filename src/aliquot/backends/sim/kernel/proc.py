@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.kernel import devices, functions, nodes, vms
-from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Handler, Link, folder, line, text
+from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Link, Writing, folder, line, text
 from aliquot.backends.sim.node import SimNode
 from aliquot.backends.sim.state import VmState
 
@@ -89,7 +89,7 @@ def _gpu(node: SimNode, gpu: SimGpu) -> Dir:
             "information": text(information),
             "unbindLock": File(
                 lambda: f"{int(state.locked)}\n",
-                Handler(state.index, lambda value: functions.lock(node, gpu, value)),
+                Writing(state.index, lambda value: functions.lock(node, gpu, value)),
             ),
         }
     )

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from aliquot.backends.sim.kernel import devices, gate, nodes, pci, proc, rules
 from aliquot.backends.sim.kernel.devices import refuse
-from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Handler, Link, folder, line, text, up
+from aliquot.backends.sim.kernel.entries import Dir, Entry, File, Link, Writing, folder, line, text, up
 from aliquot.backends.sim.kernel.gate import KernelWrite
 from aliquot.backends.sim.node import Session, SimNode
 
@@ -177,7 +177,7 @@ def _pci_bus(node: SimNode) -> Dir:
             found[device.address] = up(3, pci.device_folder(device.gpu.state, device.address))
         return dict(sorted(found.items()))
 
-    probe = File(write=Handler(-1, lambda value: devices.probe_again(node, value)))
+    probe = File(write=Writing(-1, lambda value: devices.probe_again(node, value)))
     return folder(
         {
             "devices": Dir(listed),
