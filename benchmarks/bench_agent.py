@@ -118,7 +118,7 @@ class RawSide:
 
     def poll(self, times: int) -> float:
         """CPU seconds of one look at the health of all devices, as the agent does it once a second."""
-        health = self._node.connection.backend.health(XidPolicy())
+        health = self._node.connection.nvml.health(XidPolicy())
         inventory = self._node.read()
         health.poll(inventory)
         began = time.process_time()

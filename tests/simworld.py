@@ -8,8 +8,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from aliquot.backends.gate import Gate
+from aliquot.backends.kernel.kernel import Kernel
+from aliquot.backends.node import NodeBackend
 from aliquot.backends.sim.backend import SimBackend
+from aliquot.backends.sim.kernel.tree import Tree, TwinFiles
 from aliquot.config.adhoc import adhoc
 from aliquot.engine.apply import apply
 from aliquot.engine.world import Outcome, World
@@ -52,20 +57,47 @@ class InMemory(SimBackend):
         raise AssertionError("nobody holds anything here")
 
 
-class Node:
-    """A simulated node and what is done to it."""
+class InMemoryTools:
+    """NVIDIA's ``sriov-manage``, answered by the simulated kernel itself."""
 
-    def __init__(self, template: str, driver: str | None = None) -> None:
+    sriov_manage = "/usr/lib/nvidia/sriov-manage"
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        code, text = self._memory.control("sriov-manage", action="-e" if on else "-d", address=pci)
+        assert code == 0, text
+        told = msgspec.json.decode(text, type=dict[str, object])
+        lines = [*msgspec.convert(told["out"], list[str]), *msgspec.convert(told["err"], list[str])]
+        return msgspec.convert(told["rc"], int), "\n".join(lines)
+
+
+class Node:
+    """A simulated node and what is done to it. ``backend`` is the driver's side alone, ``whole`` the kernel's as well;
+    acts of that need ``directory``, for the owner map.
+    """
+
+    def __init__(self, template: str, driver: str | None = None, directory: str = "/nonexistent") -> None:
         self.backend = InMemory(template, driver)
+        self.clock = CountingClock()
+        self.files = TwinFiles(Tree(self.backend.memory.node))
+        tools = InMemoryTools(self.backend.memory)
+        kernel = Kernel(self.files, tools, directory, self.boot, clock=self.clock)
+        self.whole = NodeBackend(self.backend, kernel)
+
+    def boot(self) -> str:
+        """The id of this boot."""
+        return str(self.backend.memory.node.state.boot_id)
 
     def read(self) -> tuple[Inventory, Facts]:
         return self.backend.read(), self.backend.facts()
 
     def apply(self, desired: Desired) -> Outcome:
         """Plan and carry out, by the engine. Raises what it raises."""
-        made = plan(self.backend.read(), desired)
+        made = plan(self.whole.read(), desired)
         assert not made.blockers, made.blockers
-        ports = World(self.backend, self.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder())
+        ports = World(self.whole, self.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder())
         return apply(made, ports, lambda line: None)
 
     def cut(self, gpus: str, wish: str) -> Node:

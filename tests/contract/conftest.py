@@ -9,8 +9,8 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from aliquot.backends.node import Driver
 from aliquot.backends.sim import control
-from aliquot.engine.ports import Backend
 from aliquot.errors import AliquotError
 
 KINDS = ("direct", "shim")
@@ -26,24 +26,24 @@ class Machine:
         # A library stays loaded for the life of a process, by its path: no two nodes of a run have the same name.
         self.name = control.start(state_dir, template, f"n{next(_numbers)}")
         self.node = control.Node(state_dir, self.name)
-        self._open: list[Backend] = []
+        self._open: list[Driver] = []
 
-    def open(self, kind: str) -> Backend:
+    def open(self, kind: str) -> Driver:
         """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library."""
         backend = self._direct() if kind == "direct" else self._shim()
         self.closing(backend)
         return backend
 
-    def closing(self, backend: Backend) -> None:
+    def closing(self, backend: Driver) -> None:
         """Close this one too, at the end."""
         self._open.append(backend)
 
-    def _direct(self) -> Backend:
+    def _direct(self) -> Driver:
         from aliquot.backends.sim.backend import SimBackend
 
         return SimBackend(control.Node(self.state_dir, self.name))
 
-    def _shim(self) -> Backend:
+    def _shim(self) -> Driver:
         from aliquot.backends.nvml import NvmlBackend
 
         try:

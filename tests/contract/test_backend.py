@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.backends.local import ThreadWorkers
 from aliquot.backends.sim.control import Node
-from aliquot.engine.ports import Backend
+from aliquot.engine.ports import Gpus
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, InUseError, NoDriverError, PermissionDeniedError
 from aliquot.model.inventory import Gpu
 from contract.conftest import KINDS, Machine
@@ -21,7 +21,7 @@ Start = Callable[[str], Machine]
 pytestmark = pytest.mark.parametrize("kind", KINDS)
 
 
-def gpu_of(backend: Backend, index: int = 0) -> Gpu:
+def gpu_of(backend: Gpus, index: int = 0) -> Gpu:
     return backend.read().gpus[index]
 
 
@@ -29,7 +29,7 @@ def layout(gpu: Gpu) -> list[tuple[str, str, list[tuple[str, str]]]]:
     return [(i.profile, i.placement, [(c.profile, c.placement) for c in i.compute_instances]) for i in gpu.instances]
 
 
-def mig_gpu(backend: Backend, index: int = 0) -> str:
+def mig_gpu(backend: Gpus, index: int = 0) -> str:
     """The address of a GPU, with MIG mode on."""
     pci = gpu_of(backend, index).pci
     assert backend.set_mode(pci, True)

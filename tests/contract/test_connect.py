@@ -35,7 +35,7 @@ def test_the_real_nvml_code_over_the_shim(machine: Start, monkeypatch: pytest.Mo
     monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
     said: list[str] = []
     with opened(machine("a30"), said) as connection:
-        assert isinstance(connection.backend, NvmlBackend)
+        assert isinstance(connection.nvml, NvmlBackend)
         assert connection.simulated
         assert connection.backend.read().node == connection.node
     assert said == []
@@ -45,7 +45,7 @@ def test_direct_when_asked(machine: Start, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     said: list[str] = []
     with opened(machine("a30"), said) as connection:
-        assert isinstance(connection.backend, SimBackend)
+        assert isinstance(connection.nvml, SimBackend)
     assert said == []
 
 
@@ -55,7 +55,7 @@ def test_direct_without_a_compiler_and_says_so(machine: Start, monkeypatch: pyte
     monkeypatch.setattr(library, "provide", lambda root, name: no_compiler())
     said: list[str] = []
     with opened(node, said) as connection:
-        assert isinstance(connection.backend, SimBackend)
+        assert isinstance(connection.nvml, SimBackend)
         assert connection.backend.read().gpus[0].family == "a30-24gb"
     (sentence,) = said
     assert "no C compiler" in sentence

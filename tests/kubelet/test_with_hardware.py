@@ -23,14 +23,14 @@ def connection(tmp_path: Path) -> Iterator[Connection]:
     name = control.start(state, "a100-sxm4-40gb")
     control.Node(state, name).set_mode(0, True)
     with connect(name, state_dir=state) as found:
-        if not isinstance(found.backend, NvmlBackend):
+        if not isinstance(found.nvml, NvmlBackend):
             pytest.skip("no C compiler: the node's NVML library cannot be built")
         yield found
     control.stop(state)
 
 
 def test_a_node_is_cut_anew_and_falls_ill(connection: Connection, tmp_path: Path, kubelet: Kubelet) -> None:
-    backend = connection.backend
+    backend = connection.nvml
     assert isinstance(backend, NvmlBackend)
     node = control.Node(str(tmp_path / "state"), connection.node)
     health = backend.health(XidPolicy())

@@ -99,7 +99,7 @@ class Hardware:
         if self._connection is None:
             self._connection = self._connect()
             self._opened = time.monotonic()
-            self._health = self._connection.backend.health(self._xids)
+            self._health = self._connection.nvml.health(self._xids)
             if self._former is not None:
                 self._health.adopt(self._former)
         return self._connection

@@ -15,15 +15,19 @@ from typing import TYPE_CHECKING
 
 from aliquot.backends import paths
 from aliquot.backends.paths import node_directories, state_dir
-from aliquot.errors import AliquotError, UsageError
+from aliquot.errors import AliquotError, NoDriverError, UsageError
 
 if TYPE_CHECKING:
+    from aliquot.backends.away import Away
+    from aliquot.backends.files import Files
+    from aliquot.backends.node import NodeBackend
     from aliquot.backends.nvml import NvmlBackend
     from aliquot.backends.sim.backend import SimBackend
     from aliquot.backends.sim.control import Node
     from aliquot.engine.ports import Clock, Host, Journal, Lock, Workers
 
-    AnyBackend = NvmlBackend | SimBackend
+    AnyDriver = NvmlBackend | SimBackend | Away
+    AnyBackend = NodeBackend[AnyDriver]
 
 __all__ = ["Connection", "connect", "state_dir"]
 
@@ -55,6 +59,16 @@ class Connection:
         self.backend.close()
         if self._sim is not None:
             self._sim.close()
+
+    @property
+    def nvml(self) -> AnyDriver:
+        """The GPU driver's side of the backend alone, with what only it offers: describing, health."""
+        return self.backend.nvml
+
+    @property
+    def files(self) -> Files:
+        """The kernel's files of the node."""
+        return self.backend.kernel.files
 
     @property
     def directory(self) -> str:
@@ -133,16 +147,48 @@ def connect(
     UsageError for a node that is not there, and whatever opening NVML raises.
     """
     if node is None:
-        from aliquot.backends.nvml import NvmlBackend
-
-        name, root = os.uname().nodename, os.environ.get("ALIQUOT_DRIVER_ROOT")
-        return Connection(name, NvmlBackend(node=name, driver_root=root), node_directories())
+        return _machine(say)
     from aliquot.backends.sim import control
 
     base = state_dir or paths.state_dir()
     sim = control.Node(base, node)
     folder = control.folder(base, node)
-    return Connection(node, _backend(base, node, sim, say), (folder, folder), sim)
+    from aliquot.backends.kernel.kernel import Kernel
+    from aliquot.backends.kernel.tools import DriverTools
+    from aliquot.backends.node import NodeBackend
+    from aliquot.backends.sim.files import SimFiles
+
+    tools = DriverTools(os.path.join(folder, "driver"))
+    kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say)
+    return Connection(node, NodeBackend(_driver(base, node, sim, say), kernel), (folder, folder), sim)
+
+
+def _machine(say: Callable[[str], None]) -> Connection:
+    """This machine. Where its driver does not answer although there are GPUs, because vfio-pci has them, those."""
+    from aliquot.backends.files import RealFiles
+    from aliquot.backends.journal import boot_id
+    from aliquot.backends.kernel.kernel import Kernel
+    from aliquot.backends.kernel.tools import DriverTools
+    from aliquot.backends.node import NodeBackend
+    from aliquot.backends.nvml import NvmlBackend
+
+    name, root = os.uname().nodename, os.environ.get("ALIQUOT_DRIVER_ROOT") or "/"
+    places = node_directories()
+    kernel = Kernel(RealFiles(), DriverTools(root, chroot=True), places[1], boot_id, say=say)
+
+    def opened() -> NvmlBackend:
+        return NvmlBackend(node=name, driver_root=root)
+
+    driver: AnyDriver
+    try:
+        driver = opened()
+    except NoDriverError as error:
+        if not kernel.passthrough():
+            raise
+        from aliquot.backends.away import Away
+
+        driver = Away(name, error, opened)
+    return Connection(name, NodeBackend(driver, kernel), places)
 
 
 def simulated_host(node: str) -> SimHost:
@@ -152,7 +198,7 @@ def simulated_host(node: str) -> SimHost:
     return SimHost(Node(paths.state_dir(), node))
 
 
-def _backend(base: str, node: str, sim: Node, say: Callable[[str], None]) -> AnyBackend:
+def _driver(base: str, node: str, sim: Node, say: Callable[[str], None]) -> AnyDriver:
     from aliquot.backends.sim import control
 
     chosen = os.environ.get("ALIQUOT_BACKEND", "")

@@ -130,6 +130,22 @@ class NvmlBackend:
             handle = self.session.call(attempt, by_id, gi, compute_instance, gpu=pci)
             self.session.call(attempt, nv.nvmlComputeInstanceDestroy, handle, gpu=pci)
 
+    def mixed_size(self, pci: str) -> bool | None:
+        """Whether mixed-size mode is on; None where the GPU, in its present mode, has none."""
+        with self.session.gate.use():
+            code, mode = self.session.ask(self.session.nv.nvmlDeviceGetVgpuHeterogeneousMode, self._reader.handle(pci))
+        return bool(mode) if code == codes.SUCCESS else None
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        attempt = f"switching mixed-size mode of {pci} {'on' if on else 'off'}"
+        with self.session.gate.use():
+            handle = self._reader.handle(pci)
+            self.session.call(attempt, self.session.nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
+
+    def renumber(self) -> None:
+        """GPUs have come or gone: what is remembered by position is asked again."""
+        self._reader.renumber()
+
     def describe(self, pci: str) -> Described:
         """Everything that the driver says about what a GPU can be cut into, for ``record``. Reads only."""
         from aliquot.backends.nvml_describe import describe

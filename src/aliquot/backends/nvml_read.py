@@ -53,6 +53,11 @@ class Reader:
         """Fetch that GPU's handle again next time."""
         self._cards.pop(pci, None)
 
+    def renumber(self) -> None:
+        """Forget every handle and which GPU has which index."""
+        self._cards.clear()
+        self._slots.clear()
+
     def handle(self, pci: str) -> Any:
         """The GPU's NVML handle."""
         return self._card(pci).handle

@@ -14,7 +14,7 @@ from aliquot.backends.nvml import NvmlBackend
 from aliquot.backends.nvml_describe import Described
 from aliquot.backends.nvml_profiles import ComputeRow, Row
 from aliquot.backends.table_from_rows import compute_from_rows, family_from_rows
-from aliquot.engine.ports import Backend
+from aliquot.engine.ports import Gpus
 from aliquot.errors import BlockedError
 from aliquot.model import catalog
 from aliquot.model.catalog import ComputeProfile, Family, Profile
@@ -51,11 +51,11 @@ class Report(msgspec.Struct, frozen=True):
         return all(d.note for d in self.differences)
 
 
-def check(backend: Backend) -> Report:
+def check(driver: Gpus) -> Report:
     """Compare the catalog with this machine, one GPU per product (one with MIG mode on where there is one). Raises
     BlockedError without NVML.
     """
-    backend = _nvml(backend)
+    backend = _nvml(driver)
     inventory = backend.read()
     chosen: dict[tuple[str, str], str] = {}
     for gpu in sorted(inventory.gpus, key=lambda g: (not g.mig.enabled, -len(g.instances))):
@@ -140,13 +140,13 @@ def _compare_compute(family: Family, profile: Profile, rows: Sequence[ComputeRow
             yield Difference(family.name, profile.name, f"compute instance profile {key}", left, right)
 
 
-def record(backend: Backend, pci: str | None = None, *, date: str, name: str | None = None) -> str:
+def record(driver: Gpus, pci: str | None = None, *, date: str, name: str | None = None) -> str:
     """A catalog file (YAML) made from one GPU of this machine: that at ``pci``, else the first that MIG can divide.
     ``date`` (ISO) goes into its provenance. Raises BlockedError where the driver lists nothing.
     """
     from aliquot.backends.record_yaml import to_yaml
 
-    backend = _nvml(backend)
+    backend = _nvml(driver)
     inventory = backend.read()
     able = [g for g in inventory.gpus if g.mig.capable and not g.lost and pci in (None, g.pci)]
     if not able:
@@ -163,13 +163,13 @@ def record(backend: Backend, pci: str | None = None, *, date: str, name: str | N
     return to_yaml(found, family_of(found, name), date)
 
 
-def _nvml(backend: Backend) -> NvmlBackend:
-    if not isinstance(backend, NvmlBackend):
+def _nvml(driver: Gpus) -> NvmlBackend:
+    if not isinstance(driver, NvmlBackend):
         raise BlockedError(
             "tables can be read through NVML only, and this simulated node has no NVML library",
             next_step="install gcc, or unset ALIQUOT_BACKEND",
         )
-    return backend
+    return driver
 
 
 def family_of(found: Described, name: str | None = None) -> Family:

@@ -76,7 +76,7 @@ def _check(args: Args) -> int:
     from aliquot.backends import record
 
     with node.connected(args) as connection:
-        report = record.check(connection.backend)
+        report = record.check(connection.nvml)
     document = output.made("CatalogCheck", agrees=report.agrees, **_fields(report))
     output.emit(document, args.output, "\n".join(_sentences(report)) or "no GPU of this node is MIG-capable")
     return 0 if report.agrees else 30
@@ -99,8 +99,8 @@ def _record(args: Args) -> int:
     from aliquot.backends import record
 
     with node.connected(args) as connection:
-        pci = node.gpu(connection.backend.read(), args.gpu).pci if args.gpu else None
-        text = record.record(connection.backend, pci, date=time.strftime("%Y-%m-%d"))
+        pci = node.gpu(connection.nvml.read(), args.gpu).pci if args.gpu else None
+        text = record.record(connection.nvml, pci, date=time.strftime("%Y-%m-%d"))
     if args.output == "json":
         import yaml
 

@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 
-class Backend(Protocol):
-    """The GPUs of one node. Every method raises an ``AliquotError`` (``InUseError`` when a client is on the thing,
-    ``GpuLostError``, ``PermissionDeniedError``, else ``HardwareError``) and never decides anything. Methods may be
-    called from several threads, for different GPUs.
+class Gpus(Protocol):
+    """What the GPU driver itself does: MIG, and the modes of a GPU. Every method raises an ``AliquotError``
+    (``InUseError`` when a client is on the thing, ``GpuLostError``, ``PermissionDeniedError``, else ``HardwareError``)
+    and never decides anything. Methods may be called from several threads, for different GPUs.
     """
 
     def read(self) -> Inventory:
@@ -53,11 +53,23 @@ class Backend(Protocol):
 
     def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None: ...
 
+    def set_mixed_size(self, pci: str, on: bool) -> None: ...
+
+    def suspend(self) -> AbstractContextManager[None]:
+        """Close our own session for the duration: it is a client that refuses a reset like any other."""
+        ...
+
+    def close(self) -> None: ...
+
+
+class Backend(Gpus, Protocol):
+    """The GPUs of one node as the engine sees them: what their driver does, and what the kernel does for virtual
+    machines. ``read`` and ``read_gpu`` show both.
+    """
+
     def set_functions(self, pci: str, count: int) -> None:
         """Switch virtual functions on (``count``) or off (0), and wait, bounded, until all are there and ready."""
         ...
-
-    def set_mixed_size(self, pci: str, on: bool) -> None: ...
 
     def create_vgpu(self, pci: str, function: str, type_id: int, uuid: str) -> None:
         """Make a vGPU on a free function. Raises InUseError when something is on it by now."""
@@ -72,12 +84,6 @@ class Backend(Protocol):
     def set_passthrough(self, pci: str, on: bool, function: str = "") -> None:
         """Bind the whole GPU (or one virtual function of it) to vfio-pci, or back to the driver that it had."""
         ...
-
-    def suspend(self) -> AbstractContextManager[None]:
-        """Close our own session for the duration: it is a client that refuses a reset like any other."""
-        ...
-
-    def close(self) -> None: ...
 
 
 class Host(Protocol):

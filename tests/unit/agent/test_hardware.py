@@ -20,6 +20,7 @@ class Driver:
         self.opened = self.closed = 0
         self.wrong: AliquotError | None = None
         self.backend: Any = self
+        self.nvml: Any = self
 
     def connect(self) -> Connection:
         self.opened += 1

@@ -188,6 +188,10 @@ class SimBackend:
         attempt = f"switching mixed-size mode {'on' if on else 'off'}"
         self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
 
+    def renumber(self) -> None:
+        """GPUs have come or gone: their positions are asked again."""
+        self._index = {}
+
     def _present(self, attempt: str, pci: str, call: str, *numbers: int) -> None:
         """Look the instance up first, as an NVML client has to for its handle: a wrong id is "not found"."""
         words = " ".join(map(str, (call, self._number(pci), *numbers)))

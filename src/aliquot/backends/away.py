@@ -1,0 +1,88 @@
+"""The driver's side of a node whose driver does not answer because every GPU is handed out (or none is loaded)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from aliquot.errors import AliquotError
+from aliquot.model.inventory import Gpu, Inventory
+
+if TYPE_CHECKING:
+    from aliquot.backends.connect import AnyDriver
+    from aliquot.backends.health import Health
+    from aliquot.backends.xids import XidPolicy
+    from aliquot.model.facts import Facts
+
+
+class Away:
+    """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
+    needs the driver before that raises ``reason``.
+    """
+
+    def __init__(self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver]) -> None:
+        self._node = node
+        self._reason = reason
+        self._reopen = reopen
+        self._opened: AnyDriver | None = None
+
+    @property
+    def driver(self) -> AnyDriver:
+        """The driver, by now. Raises what opening it raises."""
+        if self._opened is None:
+            try:
+                self._opened = self._reopen()
+            except AliquotError as error:
+                self._reason = error
+                raise
+        return self._opened
+
+    def read(self) -> Inventory:
+        try:
+            return self.driver.read()
+        except AliquotError:
+            if self._opened is not None:
+                raise
+        return Inventory(self._node, (), notes=(f"NVML does not answer: {self._reason.brief}",))
+
+    def read_gpu(self, pci: str) -> Gpu:
+        return self.driver.read_gpu(pci)
+
+    def facts(self) -> Facts:
+        return self.driver.facts()
+
+    def set_mode(self, pci: str, enabled: bool) -> bool:
+        return self.driver.set_mode(pci, enabled)
+
+    def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
+        return self.driver.create_gpu_instance(pci, profile_id, start, size)
+
+    def destroy_gpu_instance(self, pci: str, instance: int) -> None:
+        self.driver.destroy_gpu_instance(pci, instance)
+
+    def create_compute_instance(self, pci: str, instance: int, profile_id: int, start: int | None, size: int) -> int:
+        return self.driver.create_compute_instance(pci, instance, profile_id, start, size)
+
+    def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None:
+        self.driver.destroy_compute_instance(pci, instance, compute_instance)
+
+    def mixed_size(self, pci: str) -> bool | None:
+        return self.driver.mixed_size(pci)
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        self.driver.set_mixed_size(pci, on)
+
+    def health(self, policy: XidPolicy) -> Health:
+        return self.driver.health(policy)
+
+    def renumber(self) -> None:
+        if self._opened is not None:
+            self._opened.renumber()
+
+    def suspend(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._opened is None else self._opened.suspend()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()

@@ -1,0 +1,196 @@
+"""The kernel's side of a node: everything of ``engine.ports.Backend`` that no GPU driver's library offers.
+
+Lanes for different GPUs call it at the same time; acts on one GPU come one after the other.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import nullcontext
+from threading import Lock
+
+import msgspec
+
+from aliquot.backends.files import Files
+from aliquot.backends.kernel import sriov, worlds
+from aliquot.backends.kernel.holders import Holders, Unasked
+from aliquot.backends.kernel.host import host, vgpu_manager
+from aliquot.backends.kernel.look import Scene, Seen, look
+from aliquot.backends.kernel.owners import Owners
+from aliquot.backends.kernel.passthrough import Suspend, absent_gpus, hand_back, hand_out
+from aliquot.backends.kernel.pci import DEVICES, VFIO, attribute
+from aliquot.backends.kernel.reading import Malformed
+from aliquot.backends.kernel.refusals import name, refused
+from aliquot.backends.kernel.table import Memory
+from aliquot.backends.kernel.tools import Tools
+from aliquot.backends.kernel.vgpus import Vgpus
+from aliquot.backends.workers import SystemClock
+from aliquot.engine.ports import Clock
+from aliquot.errors import AliquotError, HardwareError, InUseError
+from aliquot.model import vgpu
+from aliquot.model.inventory import Gpu, Inventory, VirtualHost
+
+replace = msgspec.structs.replace
+Mixed = Callable[[str], bool | None]
+
+
+def _cannot_tell(pci: str) -> bool | None:
+    return None
+
+
+class Kernel:
+    """``files``: the kernel's files; ``tools``: the driver's programs; ``directory``: where the owner map lies;
+    ``boot`` tells the id of this boot; ``say`` gets sentences while something takes long.
+    """
+
+    def __init__(
+        self,
+        files: Files,
+        tools: Tools,
+        directory: str,
+        boot: Callable[[], str],
+        *,
+        clock: Clock | None = None,
+        say: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.files = files
+        self.tools = tools
+        self.owners = Owners(directory)
+        self._boot = boot
+        self._clock = clock or SystemClock()
+        self._say = say
+        self._memory = Memory(directory)
+        self._vgpus = Vgpus(files, self.owners, boot, self._clock)
+        self._turns: defaultdict[str, Lock] = defaultdict(Lock)
+
+    # -- reading
+
+    def read(self, inventory: Inventory, mixed: Mixed = _cannot_tell) -> Inventory:
+        """The inventory with the kernel's side of each GPU, and with the GPUs that only the kernel sees. A GPU whose
+        files cannot be read keeps what NVML said, with a note; it hides no other.
+        """
+        scene, faults = self._scene(mixed)
+        seen = [self._look(scene, gpu) for gpu in inventory.gpus]
+        notes = [note for each in seen for note in each.notes]
+        gpus = [each.gpu for each in seen]
+        try:
+            away, told = absent_gpus(scene, {gpu.pci for gpu in gpus})
+            on = host(self.files, self.tools)
+        except (OSError, Malformed) as failure:
+            away, told, on = (), (f"the kernel cannot be asked about passthrough: {_words(failure)}",), VirtualHost()
+        if away:
+            gpus = [replace(gpu, index=n) for n, gpu in enumerate(sorted((*gpus, *away), key=lambda g: g.pci))]
+        tables = {(t.pci_device, t.subsystem): t for t in (each.table for each in seen) if t is not None}
+        return replace(
+            inventory,
+            gpus=tuple(gpus),
+            notes=(*inventory.notes, *faults, *notes, *told),
+            vgpu_tables=tuple(tables.values()),
+            host=on,
+        )
+
+    def read_gpu(self, gpu: Gpu, mixed: Mixed = _cannot_tell) -> Gpu:
+        """One GPU with its kernel's side. Raises HardwareError, PermissionDeniedError where that cannot be read."""
+        scene, _ = self._scene(mixed)
+        return self._sure(scene, gpu).gpu
+
+    def passthrough(self) -> tuple[Gpu, ...]:
+        """The GPUs that vfio-pci has, so that NVML does not know them. Raises as ``read_gpu``."""
+        scene, _ = self._scene(_cannot_tell)
+        try:
+            return absent_gpus(scene, set())[0]
+        except OSError as failure:
+            raise refused(failure, "looking for GPUs in passthrough", DEVICES) from failure
+        except Malformed as nonsense:
+            raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+
+    def _scene(self, mixed: Mixed) -> tuple[Scene, tuple[str, ...]]:
+        book, fault = self.owners.load()
+        scene = Scene(self.files, book, self._boot, Holders(self.files), self._memory, mixed)
+        return scene, ((fault,) if fault else ())
+
+    def _look(self, scene: Scene, gpu: Gpu) -> Seen:
+        if gpu.lost:
+            return Seen(gpu, None, ())
+        try:
+            return look(scene, gpu)
+        except (OSError, Malformed, AliquotError) as failure:
+            return Seen(gpu, None, (f"GPU {gpu.pci}: its kernel side cannot be read: {_words(failure)}",))
+
+    def _sure(self, scene: Scene, gpu: Gpu) -> Seen:
+        try:
+            return look(scene, gpu)
+        except OSError as failure:
+            raise refused(failure, f"reading the kernel side of {gpu.pci}", f"{DEVICES}/{gpu.pci}") from failure
+        except Malformed as nonsense:
+            raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+
+    # -- acts
+
+    def set_functions(self, gpu: Gpu, count: int, suspend: Suspend = nullcontext) -> None:
+        """Switch virtual functions on (``count``) or off (0), and wait until each has its driver. Nothing is switched
+        where the number is right. ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises
+        InUseError where something still is on a virtual function.
+        """
+        with self._turns[gpu.pci]:
+            now = self._now(gpu).gpu
+            if len(now.virtual.functions if now.virtual else ()) != count:
+                self._refuse_if_used(now)
+                with suspend():
+                    sriov.switch(self.files, self.tools, self._clock, gpu.pci, count)
+                self._vgpus.forget(gpu)
+            if count:
+                manager = vgpu_manager(self.files) is True
+                ready = self._lists_types if manager else lambda function: True
+                sriov.wait(self.files, self._clock, gpu.pci, count, ready, self._say)
+
+    def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
+        """``gpu`` as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
+        with self._turns[gpu.pci]:
+            seen = self._now(gpu)
+            types = seen.table or vgpu.table(gpu.pci_device, gpu.subsystem)
+            self._vgpus.create(seen.gpu, types, function, type_id, uuid)
+
+    def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, claim: str) -> None:
+        """Raises as ``Backend.destroy_vgpu``."""
+        with self._turns[gpu.pci]:
+            self._vgpus.destroy(gpu, function, type_id, uuid, claim)
+
+    def set_passthrough(self, gpu: Gpu, on: bool, function: str = "", suspend: Suspend = nullcontext) -> None:
+        """``gpu`` as NVML, or ``passthrough``, reads it now. Raises as ``Backend.set_passthrough``; BlockedError where
+        the IOMMU is off or its group holds what is not of the same board.
+        """
+        quietly = nullcontext if function else suspend
+        with self._turns[gpu.pci]:
+            if not on:
+                hand_back(self.files, self.owners, gpu.pci, function, quietly)
+                return
+            now = gpu if gpu.passthrough else self._now(gpu).gpu
+            hand_out(self.files, self.owners, self._clock, now, function, self._boot(), quietly)
+
+    def _now(self, gpu: Gpu) -> Seen:
+        """A fresh look before an act, without the scan for holders: whoever destroys looks for them apart."""
+        scene, _ = self._scene(_cannot_tell)
+        return self._sure(scene._replace(holders=Unasked(self.files)), gpu)
+
+    def _refuse_if_used(self, gpu: Gpu) -> None:
+        """Nothing may be on a virtual function when their number changes: all of them go. Raises InUseError."""
+        functions = gpu.virtual.functions if gpu.virtual is not None else ()
+        used = [f"vGPU {v.type} on {v.function}" for v in gpu.vgpus]
+        used += [f"{f.pci} is given to {VFIO}" for f in functions if f.driver == VFIO]
+        if used:
+            raise InUseError(
+                f"virtual functions of {gpu.pci} are in use", details=tuple(used), next_step=f"aliquot show {gpu.pci}"
+            )
+
+    def _lists_types(self, function: str) -> bool:
+        return self.files.exists(attribute(function, worlds.CURRENT)) or self.files.exists(
+            attribute(function, worlds.TYPES)
+        )
+
+
+def _words(failure: Exception) -> str:
+    if isinstance(failure, OSError):
+        return f"{failure.filename or ''} {name(failure)}".strip()
+    return str(failure)

@@ -1,0 +1,142 @@
+"""GPUs that vfio-pci has: recorded before they go, listed while NVML does not know them, taken back as they were."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, suppress
+
+import msgspec
+
+from aliquot.backends.files import Files
+from aliquot.backends.kernel import handing, sriov
+from aliquot.backends.kernel import pci as bus
+from aliquot.backends.kernel.look import Scene, remembered
+from aliquot.backends.kernel.owners import Book, Handed, Owners
+from aliquot.backends.kernel.vendor_vfio import devices
+from aliquot.engine.ports import Clock
+from aliquot.errors import AliquotError, BlockedError, InUseError
+from aliquot.model import catalog
+from aliquot.model.inventory import Gpu, Mig, Virtual
+
+Suspend = Callable[[], AbstractContextManager[None]]
+
+
+def absent_gpus(scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """The GPUs that NVML does not know because they were handed out, and remarks on those that hang in between. Raises
+    OSError, Malformed.
+    """
+    files = scene.files
+    recorded = {h.function for h in scene.book.handed if h.function == h.pci}
+    found = {*bus.handed_out(files), *(p for p in recorded if files.exists(f"{bus.DEVICES}/{p}"))} - known
+    gpus, notes = [], []
+    for pci in sorted(found):
+        driver = bus.driver(files, pci)
+        if driver not in ("", bus.VFIO):
+            continue  # recorded in an earlier boot: it has its driver again, and NVML has its own reasons
+        gpus.append(_gpu(scene, pci, driver))
+        if not driver:
+            notes.append(f"GPU {pci} has no driver: handing it out, or taking it back, was cut off; ask for it again")
+    return tuple(gpus), tuple(notes)
+
+
+def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
+    files = scene.files
+    record = scene.book.of_function(pci) or Handed(pci, {})
+    device, subsystem = bus.identity(files, pci)
+    family = catalog.family_of_device(device, subsystem)
+    known = next((d.name for d in catalog.devices() if d.pci_device.lower() == device.lower()), f"NVIDIA GPU {device}")
+    group, most = bus.group(files, pci), sriov.total(files, pci)
+    addresses = sriov.predicted(files, pci, most)
+    bare = Gpu(
+        pci=pci,
+        uuid=record.uuid,
+        index=-1,
+        product=record.product or known,
+        pci_device=device,
+        subsystem=subsystem,
+        family=family,
+        mig=Mig(capable=family is not None),
+        holders=scene.holders.of(devices(files, pci)) if driver else (),
+        passthrough=True,
+    )
+    virtual = Virtual(
+        driver=driver,
+        iommu_group=group,
+        group_members=() if group is None else bus.members(files, group),
+        total=most,
+        addresses=addresses,
+        remembered=remembered(scene, bare, addresses, ()),
+        was_mig=record.mig,
+    )
+    return msgspec.structs.replace(bare, virtual=virtual)
+
+
+def hand_out(files: Files, owners: Owners, clock: Clock, gpu: Gpu, function: str, boot: str, suspend: Suspend) -> None:
+    """Give a GPU, as it was just read, or one of its virtual functions to vfio-pci. The record of what it was is on
+    disk before. Raises InUseError, BlockedError, HardwareError.
+    """
+    what = function or gpu.pci
+    _refuse(gpu, function)
+    others = handing.companions(files, what)
+    drivers = {each: bus.driver(files, each) for each in (what, *(m.pci for m in others))}
+    record = Handed(what, drivers, gpu.pci, gpu.uuid, gpu.product, gpu.mig.enabled, boot)
+
+    def edit(book: Book) -> Book:
+        former = book.of_function(what)
+        # Cut off half-way and asked again: what the function had before is in the first record.
+        cut_off = former is not None and former.boot == boot and drivers[what] in ("", bus.VFIO)
+        return book if cut_off else book.with_handed(record)
+
+    owners.change(edit)
+    try:
+        with suspend():
+            handing.give(files, clock, what, [m.pci for m in others])
+    except AliquotError:
+        if bus.driver(files, what) == drivers[what] != "":
+            with suppress(AliquotError):
+                owners.change(lambda book: book.without_handed(what))
+        raise
+
+
+def hand_back(files: Files, owners: Owners, pci: str, function: str, suspend: Suspend) -> None:
+    """Give a function that vfio-pci has to the drivers that it and its companions had. Raises InUseError,
+    HardwareError.
+    """
+    what = function or pci
+    record = owners.load()[0].of_function(what)
+    if record is not None:
+        drivers: dict[str, str | None] = dict(record.drivers)
+    else:
+        group = bus.group(files, what)
+        members = () if group is None else bus.members(files, group)
+        beside = [p for p in members if bus.slot(p) == bus.slot(what) and bus.driver(files, p) == bus.VFIO]
+        drivers = {what: None, **dict.fromkeys(beside)}
+    with suspend():
+        handing.take_back(files, what, {p: d if d != bus.VFIO else None for p, d in drivers.items()})
+    owners.change(lambda book: book.without_handed(what))
+
+
+def _refuse(gpu: Gpu, function: str) -> None:
+    """What is in the way of handing it out. Raises InUseError, BlockedError."""
+    functions = gpu.virtual.functions if gpu.virtual is not None else ()
+    carried = [v for v in gpu.vgpus if not function or v.function == function]
+    if function and function not in {f.pci for f in functions}:
+        raise BlockedError(
+            f"{function} is no virtual function of GPU {gpu.pci}", next_step=f"aliquot vgpu enable {gpu.pci}"
+        )
+    if carried:
+        raise InUseError(
+            f"{function or gpu.pci} carries {len(carried)} vGPU{'s' if len(carried) > 1 else ''}",
+            details=tuple(f"{v.type} on {v.function}" for v in carried),
+            next_step=f"aliquot show {gpu.pci}",
+        )
+    if not function and functions:
+        raise InUseError(
+            f"GPU {gpu.pci} has {len(functions)} virtual functions: they would be lost",
+            next_step=f"aliquot vgpu disable {gpu.pci}",
+        )
+    if not function and gpu.holders and not gpu.passthrough:
+        raise InUseError(
+            f"GPU {gpu.pci} is held by {', '.join(map(str, gpu.holders))}",
+            next_step="end that work, then run the command again",
+        )
