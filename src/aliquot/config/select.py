@@ -8,7 +8,7 @@ from aliquot.config.file import ConfigFile, Entry
 from aliquot.config.reading import close
 from aliquot.config.selection import Selection
 from aliquot.errors import ConfigError
-from aliquot.model.desired import Desired
+from aliquot.model.desired import Desired, GpuWish
 from aliquot.model.inventory import Inventory
 
 
@@ -42,6 +42,6 @@ def select(config: ConfigFile, name: str | None, inventory: Inventory) -> Desire
 
 
 def mode_only(desired: Desired) -> Desired:
-    """The same wish for MIG modes alone: instances are left as they are."""
-    gpus = tuple(msgspec.structs.replace(gpu, instances=None) for gpu in desired.gpus)
+    """The same wish for MIG modes alone: instances, vGPUs and passthrough are left as they are."""
+    gpus = tuple(GpuWish(gpu.pci, gpu.mig, None, gpu.source) for gpu in desired.gpus)
     return msgspec.structs.replace(desired, gpus=gpus)

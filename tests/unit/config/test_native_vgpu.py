@@ -7,6 +7,7 @@ from collections import Counter
 import msgspec
 import pytest
 
+from aliquot.config.select import mode_only
 from aliquot.errors import ConfigError
 from aliquot.model.desired import Fault, GpuWish
 from aliquot.model.inventory import Inventory
@@ -249,3 +250,9 @@ def test_every_fault_at_once() -> None:
         native("gpus: all, vgpu: {A2-4Q: 0, 3: 1}", "gpus: {index: x}, passthrough: 1, mixed-size: 2", "vgpu: 3")
     )
     assert len([line for line in found if line.startswith(("4:", "5:", "6:"))]) == len(found) >= 7
+
+
+def test_mode_only_leaves_vgpus_and_passthrough_alone() -> None:
+    for share, mig in (("vgpu: {A100X-1-5C: 1}", True), ("vgpu: {A100X-4C: 1}", False), ("passthrough: true", None)):
+        wanted = mode_only(wish_for(native(f"gpus: all, {share}"), node("A100-SXM4-40GB")))
+        assert wanted.gpus == (GpuWish("0000:10:00.0", mig, None, "f:4:5"),)
