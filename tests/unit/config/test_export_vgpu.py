@@ -19,7 +19,8 @@ from aliquot.errors import ConfigError
 from aliquot.model import vgpu
 from aliquot.model.desired import Desired
 from aliquot.model.inventory import Inventory, Mig, Virtual, VirtualHost
-from factory import inventory
+from aliquot.planner.planning import plan
+from factory import inventory, with_instances
 from unit.config.helpers import wish_for
 from unit.config.vgpu_nodes import board, card, changed, hosting, node, with_vgpus
 
@@ -210,6 +211,17 @@ def test_what_is_no_checkpoint(gpus: object, words: str) -> None:
         restore(msgspec.json.encode(document).decode(), A2)
 
 
+def test_vgpus_on_gpu_instances_are_read_back() -> None:
+    cut = with_instances(node("H100 80GB HBM3"), 0, "1g.10gb@0", "1g.10gb@1", "2g.20gb@2")
+    cards = with_vgpus(hosting(cut, enabled=True), 0, "H100XM-1-10C", "H100XM-2-20C", "H100XM-1-10C")
+    behind = zip(cards.gpus[0].vgpus, (1, 3, 2), strict=True)
+    cards = changed(cards, 0, vgpus=tuple(msgspec.structs.replace(v, gpu_instance=i) for v, i in behind))
+    assert entries(cards)[0]["vgpu"] == {"NVIDIA H100XM-1-10C": 2, "NVIDIA H100XM-2-20C": 1}
+    for wanted in (wish_for(to_yaml(export_native(cards)), cards), back(cards)):
+        made = plan(cards, wanted)
+        assert (wanted.faults, made.changes, made.blockers) == ((), False, ())
+
+
 @st.composite
 def hosts(draw: st.DrawFn) -> Inventory:
     """A node whose GPUs are shared in any way, as far as types and counts go."""
@@ -240,5 +252,8 @@ def test_what_is_written_is_read_back(cards: Inventory) -> None:
         if gpu.pci in wanted and not gpu.mig.enabled and not gpu.passthrough:
             assert Counter((v.type_id, v.type) for v in wanted[gpu.pci].vgpus or ()) == there
         assert bool(gpu.pci in wanted and wanted[gpu.pci].passthrough) == gpu.passthrough
+        for wish in (wanted.get(gpu.pci), restored.get(gpu.pci)):
+            made = plan(cards, Desired((wish,) if wish else ()))
+            assert (made.changes, made.blockers) == (False, ())
         exact = {(v.function, v.type, v.uuid) for v in restored[gpu.pci].vgpus or ()} if gpu.pci in restored else set()
         assert exact == {(v.function, v.type, v.uuid) for v in gpu.vgpus}

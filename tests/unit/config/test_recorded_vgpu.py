@@ -15,9 +15,11 @@ from aliquot.config.vgpu_names import find
 from aliquot.config.vgpu_wish import TypeWish, bare
 from aliquot.errors import ConfigError
 from aliquot.model import vgpu
+from aliquot.model.actions import CreateVgpu
 from aliquot.model.inventory import Inventory
 from aliquot.model.vgpu import VgpuTable, VgpuType
-from unit.config.vgpu_nodes import board, node
+from aliquot.planner.planning import plan
+from unit.config.vgpu_nodes import board, hosting, node
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vgpu-device-manager"
 FACTS: Any = pyyaml.safe_load((RECORDED / "pairs.yaml").read_text())
@@ -95,6 +97,24 @@ def test_each_pair_on_each_card_that_has_it(prefix: str) -> None:
             assert len(wish.instances or ()) == (-(-count // each.per_instance) if each.mig_backed else 0)
             assert count == each.max, name
     assert unknown == NO_TABLE.get(prefix, 0)
+
+
+@pytest.mark.parametrize("prefix", CARDS)
+def test_each_pair_fits_and_one_more_does_not(prefix: str) -> None:
+    for name, count in CARDS[prefix]:
+        for table, each in owners(name):
+            if each.id is None:
+                continue
+            for world in ("sriov-mdev", "vendor-vfio"):
+                cards = hosting(with_(table), enabled=True, world=world)
+                made = plan(cards, select(CONFIG, name, cards))
+                assert (made.blockers, made.changes) == ((), True), (name, table.name)
+                assert Counter(a.type for a in made.actions if isinstance(a, CreateVgpu)) == {each.name: count}
+                one_more = (
+                    f"version: v1\nvgpu-configs: {{c: [{{devices: all, vgpu-devices: {{{name}: {count + 1}}}}}]}}"
+                )
+                over = plan(cards, select(load(one_more, "f"), None, cards))
+                assert [b.rule for b in over.blockers] == ["MAX_VGPUS"], (name, table.name)
 
 
 def test_the_default_config_on_every_card_that_it_names() -> None:
