@@ -150,7 +150,7 @@ def _module(home: Path) -> Path:
     """Built once for each state of the sources."""
     sources = sorted(path for path in SOURCES.iterdir() if path.suffix in (".c", ".h") or path.name == "Kbuild")
     state = hashlib.sha256(b"".join(path.name.encode() + path.read_bytes() for path in sources)).hexdigest()[:16]
-    built = home / "module" / state / "standin_vgpu.ko"
+    built = home / "module" / state / "nvidia-vgpu-vfio.ko"
     if not built.exists():
         if not shutil.which("gcc-12"):
             raise Missing("the kernel's own compiler is not installed: apt-get install gcc-12")

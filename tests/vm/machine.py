@@ -29,18 +29,19 @@ DEVICES = (
     "nvme-subsys,id=s0",
     "nvme,serial=a2,subsys=s0,bus=rp0,sriov_max_vfs=16,sriov_vq_flexible=32,sriov_vi_flexible=16,"
     "max_ioqpairs=34,msix_qsize=17",
-    # 0000:02:00.0: another, left to the kernel's own nvme driver
+    # 0000:02:00.0: alone in its IOMMU group, to be dressed as a T4
     "pcie-root-port,id=rp1,chassis=2,addr=11.0",
+    "edu,bus=rp1",
+    # 0000:03:00.0: another SR-IOV function, left to the kernel's own nvme driver
+    "pcie-root-port,id=rp2,chassis=3,addr=12.0",
     "nvme-subsys,id=s1",
-    "nvme,serial=plain,subsys=s1,bus=rp1,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4,"
+    "nvme,serial=plain,subsys=s1,bus=rp2,sriov_max_vfs=4,sriov_vq_flexible=8,sriov_vi_flexible=4,"
     "max_ioqpairs=12,msix_qsize=13",
-    # 0000:00:12.0: alone in its IOMMU group, to be dressed as a T4
-    "edu,addr=12.0",
-    # 0000:04:01.0 and 02.0: behind one conventional bridge, hence in one group; the first is dressed as a T4
-    "pcie-root-port,id=rp2,chassis=3,addr=13.0",
-    "pcie-pci-bridge,id=old,bus=rp2",
+    # 0000:05:01.0 and 02.0: behind one conventional bridge, hence in one group; the first to be dressed as a T4
+    "pcie-root-port,id=rp3,chassis=4,addr=13.0",
+    "pcie-pci-bridge,id=old,bus=rp3",
     "edu,bus=old,addr=1.0",
-    "edu,bus=old,addr=2.0",
+    "virtio-rng-pci,bus=old,addr=2.0",
 )
 
 Event = dict[str, Any]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("machine",)
+MODULES = ("machine", "functions", "mediated", "handing")
 """In this order: each starts where the one before left the machine."""
 
 

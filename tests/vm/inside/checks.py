@@ -7,8 +7,9 @@ import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
+E = TypeVar("E", bound=Exception)
 Check = Callable[[], object]
 ALL: dict[str, tuple[Check, int]] = {}
 """Name (file::function) -> the check, and the seconds that it may take."""
@@ -56,6 +57,15 @@ def refused(number: int) -> Iterator[None]:
             raise
     else:
         raise AssertionError(f"errno {number} was expected, and it went through")
+
+
+def fails(kind: type[E], what: Callable[[], object]) -> E:
+    """The error of this kind that ``what`` must raise."""
+    try:
+        done = what()
+    except kind as error:
+        return error
+    raise AssertionError(f"{kind.__name__} was expected, and it went through: {done}")
 
 
 def until(what: Callable[[], object], seconds: float = 10) -> None:

@@ -11,11 +11,11 @@ from aliquot.backends.files import RealFiles
 from vm.inside.checks import check
 
 FILES = RealFiles()
-A2, T4, GROUPED, PLAIN = "0000:01:00.0", "0000:00:12.0", "0000:04:01.0", "0000:02:00.0"
+A2, T4, GROUPED, PLAIN = "0000:01:00.0", "0000:02:00.0", "0000:05:01.0", "0000:03:00.0"
 """An SR-IOV GPU, one without, one that shares its IOMMU group with a stranger; and an SR-IOV device with the kernel's
 own driver (nvme).
 """
-STRANGER = "0000:04:02.0"
+STRANGER = "0000:05:02.0"
 PLAN = json.loads(Path("/run/plan.json").read_text()) if Path("/run/plan.json").exists() else {}
 
 
