@@ -23,6 +23,12 @@ HEAVY = {
 
 ENGINE = {"aliquot.engine.apply", "aliquot.engine.lane", "subprocess"}
 
+ACTS = {
+    f"aliquot.backends.kernel.{part}"
+    for part in ("vgpus", "handing", "passthrough", "switching", "table", "mdev", "vendor_vfio")
+}
+"""What only a node with vGPUs, or a change, has a use for."""
+
 
 def imported(*words: str, code: int = 0, **environment: str) -> set[str]:
     """The names of the modules that a command has imported when it ends, those of bare Python aside."""
@@ -56,7 +62,7 @@ def test_only_the_verb_that_was_typed_is_imported(a100: Sim) -> None:
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_typed_wish_is_planned_without_heavy_modules(a100: Sim, form: str) -> None:
     names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", "-o", form, code=10)
-    assert (HEAVY | ENGINE) & names == set()
+    assert (HEAVY | ENGINE | ACTS) & names == set()
 
 
 def test_a_file_is_planned_without_heavy_modules(a100: Sim) -> None:

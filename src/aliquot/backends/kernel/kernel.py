@@ -6,32 +6,37 @@ Lanes for different GPUs call it at the same time; acts on one GPU come one afte
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable
-from contextlib import nullcontext
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from functools import cached_property
 from threading import Lock
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from aliquot.backends.files import Files
-from aliquot.backends.kernel import sriov, worlds
+from aliquot.backends.kernel import worlds
 from aliquot.backends.kernel.holders import Holders, Unasked
 from aliquot.backends.kernel.host import host, vgpu_manager
 from aliquot.backends.kernel.look import Scene, Seen, look
 from aliquot.backends.kernel.owners import Owners
-from aliquot.backends.kernel.passthrough import Suspend, absent_gpus, hand_back, hand_out
 from aliquot.backends.kernel.pci import DEVICES, VFIO, attribute
+from aliquot.backends.kernel.pci import handed_out as lent_gpus
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import name, refused
-from aliquot.backends.kernel.table import Memory
 from aliquot.backends.kernel.tools import Tools
-from aliquot.backends.kernel.vgpus import Vgpus
 from aliquot.backends.workers import SystemClock
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, HardwareError, InUseError
 from aliquot.model import vgpu
 from aliquot.model.inventory import Gpu, Inventory, VirtualHost
 
+if TYPE_CHECKING:
+    from aliquot.backends.kernel.table import Memory
+    from aliquot.backends.kernel.vgpus import Vgpus
+
 replace = msgspec.structs.replace
+Suspend = Callable[[], AbstractContextManager[None]]
 Mixed = Callable[[str], bool | None]
 
 
@@ -60,8 +65,7 @@ class Kernel:
         self._boot = boot
         self._clock = clock or SystemClock()
         self._say = say
-        self._memory = Memory(directory)
-        self._vgpus = Vgpus(files, self.owners, boot, self._clock)
+        self._directory = directory
         self._turns: defaultdict[str, Lock] = defaultdict(Lock)
 
     # -- reading
@@ -75,7 +79,7 @@ class Kernel:
         notes = [note for each in seen for note in each.notes]
         gpus = [each.gpu for each in seen]
         try:
-            away, told = absent_gpus(scene, {gpu.pci for gpu in gpus})
+            away, told = self._away(scene, {gpu.pci for gpu in gpus})
             on = host(self.files, self.tools)
         except (OSError, Malformed) as failure:
             away, told, on = (), (f"the kernel cannot be asked about passthrough: {_words(failure)}",), VirtualHost()
@@ -99,15 +103,22 @@ class Kernel:
         """The GPUs that vfio-pci has, so that NVML does not know them. Raises as ``read_gpu``."""
         scene, _ = self._scene(_cannot_tell)
         try:
-            return absent_gpus(scene, set())[0]
+            return self._away(scene, set())[0]
         except OSError as failure:
             raise refused(failure, "looking for GPUs in passthrough", DEVICES) from failure
         except Malformed as nonsense:
             raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
 
+    def _away(self, scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+        if not scene.book.handed and not lent_gpus(self.files):
+            return (), ()
+        from aliquot.backends.kernel.passthrough import absent_gpus
+
+        return absent_gpus(scene, known)
+
     def _scene(self, mixed: Mixed) -> tuple[Scene, tuple[str, ...]]:
         book, fault = self.owners.load()
-        scene = Scene(self.files, book, self._boot, Holders(self.files), self._memory, mixed)
+        scene = Scene(self.files, book, self._boot, Holders(self.files), lambda: self._memory, mixed)
         return scene, ((fault,) if fault else ())
 
     def _look(self, scene: Scene, gpu: Gpu) -> Seen:
@@ -128,51 +139,78 @@ class Kernel:
 
     # -- acts
 
+    @cached_property
+    def _memory(self) -> Memory:
+        from aliquot.backends.kernel.table import Memory
+
+        return Memory(self._directory)
+
+    @cached_property
+    def _vgpus(self) -> Vgpus:
+        from aliquot.backends.kernel.vgpus import Vgpus
+
+        return Vgpus(self.files, self.owners, self._boot, self._clock)
+
     def set_functions(self, gpu: Gpu, count: int, suspend: Suspend = nullcontext) -> None:
         """Switch virtual functions on (``count``) or off (0), and wait until each has its driver. Nothing is switched
         where the number is right. ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises
         InUseError where something still is on a virtual function.
         """
-        with self._turns[gpu.pci]:
+        from aliquot.backends.kernel import switching
+
+        with self._acting(gpu.pci):
             now = self._now(gpu).gpu
             if len(now.virtual.functions if now.virtual else ()) != count:
                 self._refuse_if_used(now)
                 with suspend():
-                    sriov.switch(self.files, self.tools, self._clock, gpu.pci, count)
+                    switching.switch(self.files, self.tools, self._clock, gpu.pci, count)
                 self._vgpus.forget(gpu)
             if count:
                 manager = vgpu_manager(self.files) is True
                 ready = self._lists_types if manager else lambda function: True
-                sriov.wait(self.files, self._clock, gpu.pci, count, ready, self._say)
+                switching.wait(self.files, self._clock, gpu.pci, count, ready, self._say)
 
     def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
         """``gpu`` as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
-        with self._turns[gpu.pci]:
+        with self._acting(gpu.pci):
             seen = self._now(gpu)
             types = seen.table or vgpu.table(gpu.pci_device, gpu.subsystem)
             self._vgpus.create(seen.gpu, types, function, type_id, uuid)
 
     def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, claim: str) -> None:
         """Raises as ``Backend.destroy_vgpu``."""
-        with self._turns[gpu.pci]:
+        with self._acting(gpu.pci):
             self._vgpus.destroy(gpu, function, type_id, uuid, claim)
 
     def set_passthrough(self, gpu: Gpu, on: bool, function: str = "", suspend: Suspend = nullcontext) -> None:
         """``gpu`` as NVML, or ``passthrough``, reads it now. Raises as ``Backend.set_passthrough``; BlockedError where
         the IOMMU is off or its group holds what is not of the same board.
         """
+        from aliquot.backends.kernel.passthrough import hand_back, hand_out
+
         quietly = nullcontext if function else suspend
-        with self._turns[gpu.pci]:
+        with self._acting(gpu.pci):
             if not on:
                 hand_back(self.files, self.owners, gpu.pci, function, quietly)
                 return
             now = gpu if gpu.passthrough else self._now(gpu).gpu
             hand_out(self.files, self.owners, self._clock, now, function, self._boot(), quietly)
 
+    @contextmanager
+    def _acting(self, pci: str) -> Iterator[None]:
+        """One act at a time on a GPU; whatever else its files refuse meanwhile is an error of ours as well."""
+        with self._turns[pci]:
+            try:
+                yield
+            except OSError as failure:
+                raise refused(failure, f"working on {pci}", str(failure.filename or f"{DEVICES}/{pci}")) from failure
+            except Malformed as nonsense:
+                raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
+
     def _now(self, gpu: Gpu) -> Seen:
         """A fresh look before an act, without the scan for holders: whoever destroys looks for them apart."""
         scene, _ = self._scene(_cannot_tell)
-        return self._sure(scene._replace(holders=Unasked(self.files)), gpu)
+        return self._sure(replace(scene, holders=Unasked(self.files)), gpu)
 
     def _refuse_if_used(self, gpu: Gpu) -> None:
         """Nothing may be on a virtual function when their number changes: all of them go. Raises InUseError."""

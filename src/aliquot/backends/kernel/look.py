@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import TYPE_CHECKING
 
 import msgspec
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel import pci as bus
-from aliquot.backends.kernel import sriov, table, vendor_vfio, worlds
+from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.instances import with_vgpus
 from aliquot.backends.kernel.owners import Book, Owner
@@ -18,10 +18,13 @@ from aliquot.model import vgpu
 from aliquot.model.inventory import Gpu, Vgpu, Virtual, VirtualFunction
 from aliquot.model.vgpu import VgpuTable
 
+if TYPE_CHECKING:
+    from aliquot.backends.kernel.table import Memory
+
 replace = msgspec.structs.replace
 
 
-class Scene(NamedTuple):
+class Scene(msgspec.Struct, frozen=True):
     """What one look shares between GPUs: the owner map, this boot's id, the scan for holders, what was learnt before,
     and what the driver says of mixed-size mode.
     """
@@ -30,11 +33,11 @@ class Scene(NamedTuple):
     book: Book
     boot: Callable[[], str]
     holders: Holders
-    memory: table.Memory
+    memory: Callable[[], Memory]
     mixed: Callable[[str], bool | None]
 
 
-class Seen(NamedTuple):
+class Seen(msgspec.Struct, frozen=True):
     """A GPU with its kernel's side, the table that was extended by what the driver told (None: the catalog's will do),
     and remarks.
     """
@@ -56,7 +59,7 @@ def look(scene: Scene, gpu: Gpu) -> Seen:
     carriers = [link.pci for link in links] if most else [pci]
     found = _found(world, functions, carriers)
     offers = _offers(scene, gpu, world, functions, carriers, found)
-    types = _learn(scene, gpu, offers)
+    types = None if world is None else _learn(scene, gpu, offers)
     numbers = {address: n for n, address in enumerate(addresses)} | {link.pci: link.number for link in links}
     mixed = scene.mixed(pci) if world is not None and not gpu.mig.enabled else None
     names = {} if types is None else types.by_id
@@ -87,8 +90,11 @@ def look(scene: Scene, gpu: Gpu) -> Seen:
 def _function(scene: Scene, link: sriov.Link) -> VirtualFunction:
     driver = bus.driver(scene.files, link.pci)
     group = bus.group(scene.files, link.pci)
-    opened = vendor_vfio.devices(scene.files, link.pci) if driver == bus.VFIO else ()
-    return VirtualFunction(link.pci, link.number, driver, group, scene.holders.of(opened))
+    if driver != bus.VFIO:
+        return VirtualFunction(link.pci, link.number, driver, group)
+    from aliquot.backends.kernel.vendor_vfio import devices
+
+    return VirtualFunction(link.pci, link.number, driver, group, scene.holders.of(devices(scene.files, link.pci)))
 
 
 def _found(world: World | None, functions: Sequence[VirtualFunction], carriers: Sequence[str]) -> tuple[Found, ...]:
@@ -115,22 +121,24 @@ def _offers(
     free = [c for c in carriers if c not in taken | lent]
     known = vgpu.table(gpu.pci_device, gpu.subsystem)
     ids = {} if known is None else known.by_id
-    learnt = scene.memory.of(gpu)
+    learnt = scene.memory().of(gpu)
     unknown = [c for c in carriers if c in taken]
     if not free and not unknown:
         return ()
     carrier = (free or unknown)[0]
     offers = world.list_types(carrier, lambda type_id: type_id not in ids and type_id not in learnt)
-    return offers if free else tuple(o._replace(free=0) for o in offers)
+    return offers if free else tuple(replace(o, free=0) for o in offers)
 
 
 def _learn(scene: Scene, gpu: Gpu, offers: Sequence[Offer]) -> VgpuTable | None:
     """The GPU's types: the catalog's, with what the driver told, now or before, in the place of what it lacks."""
-    known = vgpu.table(gpu.pci_device, gpu.subsystem)
+    from aliquot.backends.kernel import table
+
+    known, memory = vgpu.table(gpu.pci_device, gpu.subsystem), scene.memory()
     fresh = table.news(known, offers)
     if fresh:
-        scene.memory.learn(gpu, fresh)
-    return table.extended(known, gpu, scene.memory.of(gpu)) or known
+        memory.learn(gpu, fresh)
+    return table.extended(known, gpu, memory.of(gpu)) or known
 
 
 def _vgpu(scene: Scene, gpu: Gpu, found: Found, number: int, mixed: bool | None, kind: vgpu.VgpuType | None) -> Vgpu:

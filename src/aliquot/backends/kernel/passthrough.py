@@ -42,7 +42,8 @@ def absent_gpus(scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[s
 def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
     files = scene.files
     record = scene.book.of_function(pci) or Handed(pci, {})
-    device, subsystem = bus.identity(files, pci)
+    identity = bus.identity(files, pci)
+    device, subsystem = identity.pci_device, identity.subsystem
     family = catalog.family_of_device(device, subsystem)
     known = next((d.name for d in catalog.devices() if d.pci_device.lower() == device.lower()), f"NVIDIA GPU {device}")
     group, most = bus.group(files, pci), sriov.total(files, pci)

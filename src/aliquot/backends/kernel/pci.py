@@ -6,7 +6,7 @@ written: it concerns every function of that model, and virtual functions carry t
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import msgspec
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel.reading import Malformed, names, number, optional, target
@@ -22,14 +22,14 @@ _BRIDGE = 0x06
 _NONE = "(null)"
 
 
-class Identity(NamedTuple):
+class Identity(msgspec.Struct, frozen=True):
     """What a function is: ids packed as NVML packs them (``0x25B610DE``)."""
 
     pci_device: str
     subsystem: str
 
 
-class Member(NamedTuple):
+class Member(msgspec.Struct, frozen=True):
     """A function in an IOMMU group: its driver (empty: none), whether it is a bridge, which VFIO lets pass, and whether
     it is NVIDIA's.
     """

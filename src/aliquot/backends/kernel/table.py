@@ -52,9 +52,11 @@ class Memory:
     def learn(self, gpu: Gpu, offers: Iterable[Offer]) -> None:
         """Remember types of this product."""
         told = {o.type_id: Told(o.name, o.description) for o in offers if o.name}
-        known = self._load().setdefault(key(gpu), {})
+        book = self._load()
+        known = book.get(key(gpu), {})
         if any(known.get(type_id) != each for type_id, each in told.items()):
-            known.update(told)
+            # A new value, not a changed one: another lane may be reading the old.
+            self._value = {**book, key(gpu): {**known, **told}}
             try:
                 store.replace(self._path, msgspec.json.encode(self._value) + b"\n")
             except AliquotError:

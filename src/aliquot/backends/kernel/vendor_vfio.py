@@ -63,7 +63,7 @@ def parse(text: str, path: str) -> tuple[Offer, ...]:
             offers.append(Offer(int(word), 1, name))
         elif word.upper() != "ID" or not colon:
             raise Malformed(f"{path} has a line that is no type: {line.strip()[:60]!r}")
-    return tuple(sorted(offers))
+    return tuple(sorted(offers, key=lambda offer: offer.type_id))
 
 
 def devices(files: Files, function: str) -> tuple[str, ...]:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Protocol
+
+import msgspec
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel.pci import attribute
@@ -15,7 +17,7 @@ TYPES = "mdev_supported_types"
 CURRENT = "nvidia/current_vgpu_type"
 
 
-class Offer(NamedTuple):
+class Offer(msgspec.Struct, frozen=True):
     """A vGPU type that the driver knows at a function. ``name`` and ``description`` are empty where they were not
     asked; ``free`` is how many can be made of it there now.
     """
@@ -26,7 +28,7 @@ class Offer(NamedTuple):
     description: str = ""
 
 
-class Found(NamedTuple):
+class Found(msgspec.Struct, frozen=True):
     """A vGPU as the kernel shows it. ``uuid`` is empty where the world has none; ``devices`` are the files below /dev
     by which a virtual machine opens it; ``placement`` what the driver says, which counts in mixed-size mode only.
     """
