@@ -7,22 +7,19 @@ the next run plans afresh: intents are on disk before the act, and the plan is a
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import msgspec
 
 from aliquot.config.record import kept
-from aliquot.engine.lane import Run, reset
+from aliquot.engine.lane import Run
+from aliquot.engine.lanes import carry_out
 from aliquot.engine.ports import Record
 from aliquot.engine.resume import resume, tell_of_a_cut_off_run
-from aliquot.engine.telling import undone
+from aliquot.engine.undo import undo
 from aliquot.engine.world import Outcome, Report, World
 from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
-from aliquot.model.actions import Action, Reset, SetMode
+from aliquot.model.actions import Reset, SetMode
 from aliquot.model.inventory import Inventory
-from aliquot.model.plan import Drift, Plan, Policy
-from aliquot.planner.former import former
-from aliquot.planner.planning import plan as make
+from aliquot.model.plan import Drift, Plan
 from aliquot.planner.verify import verify
 
 
@@ -78,7 +75,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
     )
     world.journal.append(begin, durable=True)
     try:
-        error = _hooks(work, world) or _lanes(run, work)
+        error = _hooks(work, world) or carry_out(run, work)
     except KeyboardInterrupt:
         error = CutOffError("interrupted from the keyboard", next_step="ask for the same wish again")
     after = world.backend.read()
@@ -93,7 +90,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         _remember(plan, after, world, report)
         status = "reboot" if work.reboots else "done"
         return Outcome(status, after, calls=run.calls)
-    return _undo(run, before, after, plan, error)
+    return undo(run, before, after, plan, error)
 
 
 def _end(run: Run) -> None:
@@ -133,59 +130,3 @@ def _hooks(plan: Plan, world: World) -> AliquotError | None:
     except AliquotError as error:
         return error
     return None
-
-
-def _lanes(run: Run, plan: Plan) -> AliquotError | None:
-    """All lanes up to their reset, the resets together, then the rest. The first error in PCI order."""
-    split = {pci: _split(lane) for pci, lane in plan.lanes.items()}
-    error = _side_by_side(run, [first for first, _, _ in split.values()])
-    if error is not None:
-        return error
-    resets = [pci for pci, (_, needs, _) in split.items() if needs]
-    if resets:
-        pending = [g.pci for g in map(run.world.backend.read_gpu, resets) if g.mig.current != g.mig.pending]
-        errors = reset(run.world, run, pending) if pending else []
-        if errors:
-            return errors[0]
-    return _side_by_side(run, [rest for _, _, rest in split.values()])
-
-
-def _split(lane: Sequence[Action]) -> tuple[Sequence[Action], bool, Sequence[Action]]:
-    for n, action in enumerate(lane):
-        if isinstance(action, Reset):
-            return lane[:n], True, lane[n + 1 :]
-    return lane, False, ()
-
-
-def _side_by_side(run: Run, lanes: Sequence[Sequence[Action]]) -> AliquotError | None:
-    jobs = [lambda lane=lane: run.lane(lane) for lane in lanes if lane]
-    results: list[AliquotError | None] = run.world.workers.run(jobs, run.stop) if jobs else []
-    return next((r for r in results if r is not None), None)
-
-
-def _undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: AliquotError) -> Outcome:
-    """Lead every touched GPU back to its former placed geometry, each on its own: one lost GPU must not keep the
-    others from it.
-    """
-    world = run.world
-    back = Run(world, Policy(), run.run, run.report, undoing=True)
-    back.note(Record("undo", run.run, text=error.brief), durable=True)
-    sentences: list[str] = []
-    actions: list[Action] = []
-    for pci in plan.lanes:
-        way = make(after, former(before, [pci]), Policy())
-        if way.blockers:
-            sentences.append(f"GPU {pci}: not undone, {way.blockers[0].message}")
-        actions += way.actions
-    failure = _lanes(back, msgspec.structs.replace(plan, actions=tuple(actions))) if actions else None
-    now = world.backend.read()
-    goal = former(before, list(plan.lanes))
-    drift = verify(now, goal)
-    sentences += [undone(action) for action in actions if not failure]
-    if failure is not None:
-        sentences.append(f"undoing stopped: {failure.brief}")
-    if back.unrecorded or run.unrecorded:
-        sentences.append("the journal could not be written while undoing")
-    status = "partial" if drift else "undone"
-    back.note(Record("end", run.run, text=status), durable=True)
-    return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
