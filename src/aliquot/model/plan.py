@@ -6,7 +6,7 @@ from functools import cached_property
 
 import msgspec
 
-from aliquot.model.actions import Action, Create, Destroy, Reset
+from aliquot.model.actions import Action, Create, CreateVgpu, Destroy, DestroyVgpu, Reset
 from aliquot.model.desired import Desired
 from aliquot.model.inventory import API_VERSION, Holder
 
@@ -39,8 +39,8 @@ class Blocker(msgspec.Struct, frozen=True):
 
 class Plan(msgspec.Struct, frozen=True, dict=True):
     """The acts in order, one lane per GPU (``lanes``), with what they are for. An impossible wish has ``blockers``
-    and no actions. ``kept`` counts instances that no call reaches. ``reboots`` lists GPUs whose mode change can only
-    become active with a reboot.
+    and no actions. ``kept`` counts instances and vGPUs that no call reaches; ``destroyed`` and ``created`` count both
+    kinds, too. ``reboots`` lists GPUs whose mode change can only become active with a reboot.
     """
 
     node: str
@@ -92,8 +92,8 @@ def make_plan(
         changes=bool(actions),
         policy=policy,
         kept=kept,
-        destroyed=sum(isinstance(a, Destroy) for a in actions),
-        created=sum(isinstance(a, Create) for a in actions),
+        destroyed=sum(isinstance(a, Destroy | DestroyVgpu) for a in actions),
+        created=sum(isinstance(a, Create | CreateVgpu) for a in actions),
         resets=tuple(a.gpu for a in actions if isinstance(a, Reset)),
         reboots=reboots,
         notes=notes,

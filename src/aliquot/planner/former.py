@@ -4,18 +4,49 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from aliquot.model.desired import Desired, GpuWish, InstanceWish
-from aliquot.model.inventory import Gpu, Inventory
+import msgspec
+
+from aliquot.model.actions import CreateVgpu
+from aliquot.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
+from aliquot.model.inventory import Gpu, Inventory, Vgpu
+
+VFIO = "vfio-pci"
+"""The kernel driver through which a whole function is handed to a virtual machine."""
 
 
 def former(inventory: Inventory, pcis: Collection[str], name: str = "the former state") -> Desired:
-    """A wish that names every instance of some GPUs at its place, with its compute instances at theirs."""
-    gpus = tuple(_wish(gpu) for gpu in inventory.gpus if gpu.pci in pcis and gpu.mig.capable)
+    """A wish that names every instance of some GPUs at its place, with its compute instances at theirs, and every vGPU
+    on its function under its UUID.
+    """
+    gpus = tuple(_wish(g) for g in inventory.gpus if g.pci in pcis and (g.mig.capable or g.virtual is not None))
     return Desired(gpus=gpus, name=name)
 
 
-def _wish(gpu: Gpu) -> GpuWish:
-    instances = tuple(
+def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[CreateVgpu]) -> Desired:
+    """The former state, beside vGPUs that others have made since: they are not ours to destroy. ``made`` are the
+    creations of the change that is undone.
+    """
+    ours = [(a.function, a.type_id, a.uuid) for a in made]
+    ours += [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
+
+    def foreign(vgpu: Vgpu) -> bool:
+        here = vgpu.function, vgpu.type_id
+        return not any((f, t) == here and (not vgpu.uuid or u in ("", vgpu.uuid)) for f, t, u in ours)
+
+    wishes = []
+    for wish in goal.gpus:
+        there = next((g.vgpus for g in now.gpus if g.pci == wish.pci), ())
+        others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in there if foreign(v))
+        if others and wish.vgpus is not None:
+            beside = (*wish.vgpus, *others)
+            wish = msgspec.structs.replace(wish, vgpus=beside, functions=wish.functions or None)
+        wishes.append(wish)
+    return msgspec.structs.replace(goal, gpus=tuple(wishes))
+
+
+def instance_wishes(gpu: Gpu) -> tuple[InstanceWish, ...]:
+    """The GPU instances that exist, as wishes."""
+    return tuple(
         InstanceWish(
             profile_id=i.profile_id,
             name=i.profile,
@@ -25,4 +56,24 @@ def _wish(gpu: Gpu) -> GpuWish:
         )
         for i in gpu.instances
     )
-    return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instances, source="the journal")
+
+
+def _wish(gpu: Gpu) -> GpuWish:
+    source = "the journal"
+    if gpu.virtual is None:
+        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu), source=source)
+    virtual = gpu.virtual
+    if gpu.passthrough:
+        mig = virtual.was_mig if gpu.mig.capable else None
+        return GpuWish(pci=gpu.pci, mig=mig, instances=None, source=source, passthrough=True)
+    return GpuWish(
+        pci=gpu.pci,
+        mig=gpu.mig.enabled if gpu.mig.capable else None,
+        instances=instance_wishes(gpu),
+        source=source,
+        vgpus=tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
+        functions=virtual.enabled if virtual.total else None,
+        mixed=virtual.mixed if virtual.enabled else None,
+        passthrough=False,
+        bound=tuple(f.pci for f in virtual.functions if f.driver == VFIO) if virtual.enabled else None,
+    )

@@ -44,10 +44,10 @@ def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: 
     if instances is None and wants_mig == gpu.mig.enabled:
         cut = Lane(kept=len(gpu.instances))
     else:
-        cut = _cut(b, gpu, instances or (), wants_mig, asked, policy)
+        cut = change_instances(target.Search(b, gpu, instances or ()), instances or (), wants_mig, asked, policy)
     if cut.blockers:
         return cut
-    mode = _mode(family, gpu, wants_mig, asked, policy)
+    mode = change_mode(family, gpu, wants_mig, asked, policy)
     if mode.blockers:
         return mode
     destroys = tuple(a for a in cut.actions if isinstance(a, Destroy | DestroyCompute))
@@ -59,7 +59,7 @@ def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: 
     return Lane(destroys + mode.actions + creates, cut.kept, (), mode.reboot, mode.notes + cut.notes)
 
 
-def _mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -> Lane:
+def change_mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -> Lane:
     """Set MIG mode only where it differs, and reset only where the mode needs it.
 
     Ampere keeps the wish on the board and needs a reset (the driver does it inside the call on an idle GPU); Hopper
@@ -79,18 +79,30 @@ def _mode(family: Family, gpu: Gpu, enabled: bool, asked: str, policy: Policy) -
     if not family.mode.change_needs_gpu_reset:
         return Lane(tuple(actions))
     if not gpu.reset or not policy.reset:
-        why = "no reset is possible here" if policy.reset else "the reset is skipped on request"
-        note = f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot ({why})"
-        return Lane(tuple(actions), reboot=True, notes=(note,))
+        return Lane(tuple(actions), reboot=True, notes=(_until_reboot(gpu, want, policy),))
     actions.append(
         Reset(gpu=gpu.pci, reason=f"MIG mode {want} becomes active with a GPU reset on {family.architecture}")
     )
     return Lane(tuple(actions))
 
 
-def _cut(b: Board, gpu: Gpu, wishes: tuple[InstanceWish, ...], enabled: bool, asked: str, policy: Policy) -> Lane:
-    """Destroy what must go and create what is missing."""
-    search = target.Search(b, gpu, wishes)
+def _until_reboot(gpu: Gpu, want: str, policy: Policy) -> str:
+    """What a mode change waits for, and what to do then. A guest that has the whole GPU mostly cannot reset it: the
+    GPU is reset with the virtual machine.
+    """
+    if not policy.reset:
+        return f"GPU {gpu.pci}: MIG mode becomes {want} with the next reboot (the reset is skipped on request)"
+    return (
+        f"GPU {gpu.pci}: MIG mode becomes {want} when this virtual machine reboots (no reset is possible inside): "
+        "reboot the virtual machine, then ask for the same again"
+    )
+
+
+def change_instances(
+    search: target.Search, wishes: tuple[InstanceWish, ...], enabled: bool, asked: str, policy: Policy
+) -> Lane:
+    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it."""
+    b, gpu = search.board, search.gpu
     aim = search.aim()
     if aim is None:
         raise AssertionError(f"a feasible wish found no aim: {wishes}")

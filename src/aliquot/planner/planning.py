@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from aliquot.model.actions import Action
-from aliquot.model.desired import Desired
-from aliquot.model.inventory import Inventory
+from aliquot.model.desired import Desired, GpuWish
+from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.plan import Blocker, Plan, Policy, make_plan
-from aliquot.planner.lane import plan_gpu
+from aliquot.planner.concern import concerns_virtual_machines
+from aliquot.planner.lane import Lane, plan_gpu
 
 
 def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -> Plan:
@@ -26,8 +27,7 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
             text = f"there is no GPU at {wish.pci} on this node"
             blockers.append(Blocker(rule="NO_SUCH_GPU", message=text, gpu=wish.pci, next_step="aliquot show"))
             continue
-        family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
-        lane = plan_gpu(family, gpu, wish, desired.name, policy)
+        lane = _lane(inventory, gpu, wish, desired.name, policy)
         blockers += lane.blockers
         actions += lane.actions
         notes += lane.notes
@@ -53,3 +53,13 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
         reboots=tuple(reboots),
         notes=tuple(notes),
     )
+
+
+def _lane(inventory: Inventory, gpu: Gpu, wish: GpuWish, name: str, policy: Policy) -> Lane:
+    """The lane of one GPU. Where nothing is shared with virtual machines, their half of the planner is not loaded."""
+    if concerns_virtual_machines(gpu, wish):
+        from aliquot.planner.vgpu_lane import plan_shares
+
+        return plan_shares(inventory, gpu, wish, name, policy)
+    family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
+    return plan_gpu(family, gpu, wish, name, policy)

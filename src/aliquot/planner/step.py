@@ -11,33 +11,50 @@ from typing import assert_never
 
 import msgspec
 
-from aliquot.model.actions import Action, ComputePart, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.model.actions import (
+    Action,
+    ComputePart,
+    Create,
+    CreateCompute,
+    CreateVgpu,
+    Destroy,
+    DestroyCompute,
+    DestroyVgpu,
+    Reset,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
 from aliquot.model.catalog import Family, Profile
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.model.placement import Placement
-from aliquot.planner import rules
+from aliquot.planner import rules, vgpu_step
 from aliquot.planner.board import board
+from aliquot.planner.instance_ids import instance_id as instance_id
+from aliquot.planner.vgpu_step import StepRefused as StepRefused
 
 replace = msgspec.structs.replace
-
-
-class StepRefused(Exception):
-    """The action is not possible in this state; the text names the rule."""
 
 
 def step(inventory: Inventory, action: Action) -> Inventory:
     """The inventory after one action. Raises StepRefused where the rules forbid it."""
     gpu = inventory.gpu(action.gpu)
-    after = _act(inventory.family(gpu), gpu, action)
+    if gpu.passthrough and not isinstance(action, SetPassthrough):
+        raise StepRefused("PASSTHROUGH: the GPU is handed out")
+    if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
+        after = vgpu_step.act(inventory, gpu, action)
+    else:
+        after = _act(inventory.family(gpu), gpu, action)
     return replace(inventory, gpus=tuple(after if g.pci == gpu.pci else g for g in inventory.gpus))
 
 
-def _act(family: Family, gpu: Gpu, action: Action) -> Gpu:
+def _act(family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | CreateCompute | DestroyCompute) -> Gpu:
     match action:
         case SetMode():
             return _set_mode(family, gpu, action.mode)
         case Reset():
-            if gpu.holders or any(i.held for i in gpu.instances):
+            if gpu.holders or any(i.held for i in gpu.instances) or vgpu_step.functions(gpu):
                 raise StepRefused("IN_USE: a client is on the GPU")
             return replace(gpu, mig=replace(gpu.mig, current=gpu.mig.pending), instances=())
         case Create():
@@ -59,6 +76,8 @@ def _act(family: Family, gpu: Gpu, action: Action) -> Gpu:
 def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
     if mode == "disabled" and gpu.instances:
         raise StepRefused("IN_USE: instances exist")
+    if gpu.vgpus or (mode == "disabled" and vgpu_step.functions(gpu)):
+        raise StepRefused("IN_USE: virtual functions exist")
     current = gpu.mig.current if family.mode.change_needs_gpu_reset else mode
     return replace(gpu, mig=replace(gpu.mig, current=current, pending=mode))
 
@@ -125,15 +144,3 @@ def _instance(gpu: Gpu, instance_id: int) -> GpuInstance:
 
 def _with(gpu: Gpu, instance: GpuInstance) -> Gpu:
     return replace(gpu, instances=tuple(instance if i.id == instance.id else i for i in gpu.instances))
-
-
-def instance_id(family: Family, place: Placement, swapped: bool, taken: list[int]) -> int:
-    """The id that the driver gives to a place: 0 the whole GPU, 1-2 halves, 3-6 quarters, 7-14 eighths (open GPU
-    kernel modules 595). Where a family is not cut in halves, the lowest free number stands in.
-    """
-    units = family.memory_slices
-    parts = units // place.size
-    if parts & (parts - 1) or units % place.size:
-        return next(n for n in range(units + 1) if n not in taken)
-    start = (place.start + units // 2) % units if swapped and parts > 1 else place.start
-    return parts - 1 + start // place.size

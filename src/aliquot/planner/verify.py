@@ -9,6 +9,7 @@ from aliquot.model.desired import Desired, GpuWish, InstanceWish
 from aliquot.model.geometry import geometry, geometry_text
 from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.model.plan import Drift
+from aliquot.planner.concern import concerns_virtual_machines
 
 Shape = tuple[int, tuple[int, ...]]
 """A GPU instance by profile id and the profile ids of its compute instances."""
@@ -24,8 +25,18 @@ def verify(inventory: Inventory, desired: Desired) -> tuple[Drift, ...]:
         elif gpu.lost:
             out.append(Drift(wish.pci, "lost-gpu", f"GPU {wish.pci} has fallen off the bus"))
         else:
-            out += _gpu(gpu, wish, inventory.family(gpu) if gpu.family and gpu.mig.capable else None)
+            out += _shared(gpu, wish, inventory.family(gpu) if gpu.family and gpu.mig.capable else None)
     return tuple(out)
+
+
+def _shared(gpu: Gpu, wish: GpuWish, family: Family | None) -> list[Drift]:
+    """The differences on one GPU. Where nothing is shared with virtual machines, their half is not loaded."""
+    if not concerns_virtual_machines(gpu, wish):
+        return _gpu(gpu, wish, family)
+    from aliquot.planner import vgpu_verify
+
+    out = vgpu_verify.handed_out(gpu, wish)
+    return _gpu(gpu, wish, family) + vgpu_verify.shares(gpu, wish) if out is None else out
 
 
 def _gpu(gpu: Gpu, wish: GpuWish, family: Family | None) -> list[Drift]:

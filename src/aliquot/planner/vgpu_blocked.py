@@ -1,0 +1,128 @@
+"""Why a GPU cannot get the vGPUs, virtual functions or passthrough that were asked, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from itertools import product
+
+from aliquot.model.inventory import Gpu, Holder, Vgpu
+from aliquot.model.plan import Blocker
+from aliquot.planner.rules import Refusal
+from aliquot.planner.vgpu_names import plan_command, vgpus_text
+from aliquot.planner.vgpu_rooms import Types
+from aliquot.planner.vgpu_rules import names, text
+
+_FEW = 2000
+"""Combinations of counts that may all be tried for the nearest wish."""
+
+WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
+
+Feasible = Callable[[Types], bool]
+
+
+def nearest(types: Types, feasible: Feasible) -> Types:
+    """The largest part of some wanted vGPUs that is feasible, by number and then by size. Empty if nothing is."""
+    most = 1
+    for _, n in types:
+        most *= n + 1
+    if most <= _FEW:
+        ways = product(*(range(n, -1, -1) for _, n in types))
+        for counts in sorted(ways, key=lambda c: (-sum(c), tuple(-n for n in c))):
+            some = [(t, n) for (t, _), n in zip(types, counts, strict=True) if n]
+            if some and feasible(some):
+                return some
+        return []
+    best: Types = []
+    for order in (types, list(reversed(types))):
+        some = []
+        for each, n in order:
+            fits = next((k for k in range(n, 0, -1) if feasible([*some, (each, k)])), 0)
+            some += [(each, fits)] if fits else []
+        best = max(best, some, key=lambda found: sum(n for _, n in found))
+    return best
+
+
+def impossible(gpu: Gpu, types: Types, refusal: Refusal, near: Types, mixed: bool) -> Blocker:
+    """The blocker for vGPUs that no state of this GPU can ever hold together."""
+    counts = names(near)
+    return Blocker(
+        rule=refusal.rule,
+        message=f"{gpu.product} cannot hold {text(types)}: {refusal.message}",
+        gpu=gpu.pci,
+        suggestion=vgpus_text(counts) if near else None,
+        next_step=plan_command(gpu, counts, mixed) if near else f"aliquot vgpu types {gpu.pci}",
+    )
+
+
+def refused(gpu: Gpu, refusal: Refusal, next_step: str | None = None) -> Blocker:
+    """A blocker for a refusal that names its reason in full."""
+    step = next_step or f"aliquot vgpu types {gpu.pci}"
+    return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
+
+
+def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = (), mixed: bool = False) -> Blocker:
+    """The blocker for a wish that can only be met by destroying vGPUs that virtual machines have open."""
+    listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
+    count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
+    counts = names(near)
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci}: {what} while {count} ({listed})",
+        gpu=gpu.pci,
+        holders=tuple(h for v in vgpus for h in v.holders),
+        suggestion=vgpus_text(counts) if near else None,
+        next_step=plan_command(gpu, counts, mixed) if near else WAYS_OUT,
+    )
+
+
+def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], force: str) -> Blocker:
+    """Virtual functions that must go carry something."""
+    listed = ", ".join(functions)
+    return Blocker(
+        rule="FUNCTIONS_IN_USE",
+        message=f"GPU {gpu.pci}: {what} while its virtual functions are in use ({listed})",
+        gpu=gpu.pci,
+        holders=tuple(holders),
+        next_step=force,
+    )
+
+
+def no_driver(gpu: Gpu, why: str) -> Blocker:
+    message = f"GPU {gpu.pci} ({gpu.product}) cannot have vGPUs here: {why}"
+    step = "install NVIDIA's vGPU host driver, then: aliquot show"
+    return Blocker(rule="NO_VGPU_DRIVER", message=message, gpu=gpu.pci, next_step=step)
+
+
+def no_iommu(gpu: Gpu, what: str) -> Blocker:
+    message = f"GPU {gpu.pci}: {what} needs an IOMMU, and this machine has none switched on"
+    step = "switch VT-d or AMD-Vi on (firmware, and intel_iommu=on), reboot, then: aliquot passthrough list"
+    return Blocker(rule="NO_IOMMU", message=message, gpu=gpu.pci, next_step=step)
+
+
+def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
+    """Handing out a GPU hands out its IOMMU group: other devices in it would go along."""
+    group = gpu.virtual.iommu_group if gpu.virtual else None
+    listed = ", ".join(foreign)
+    return Blocker(
+        rule="IOMMU_GROUP",
+        message=f"GPU {gpu.pci} shares IOMMU group {group} with other devices: {listed}",
+        gpu=gpu.pci,
+        next_step="aliquot passthrough list",
+    )
+
+
+def handed_out(gpu: Gpu) -> Blocker:
+    """The GPU is a virtual machine's."""
+    return Blocker(
+        rule="PASSTHROUGH",
+        message=f"GPU {gpu.pci} ({gpu.product}) is handed out whole, and in use",
+        gpu=gpu.pci,
+        holders=gpu.holders,
+        next_step=WAYS_OUT,
+    )
+
+
+def outside(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
+    """Virtual functions that were named and are not there."""
+    message = f"GPU {gpu.pci}: {', '.join(functions)} {why}"
+    return Blocker(rule="NO_FUNCTION", message=message, gpu=gpu.pci, next_step=f"aliquot vgpu list {gpu.pci}")
