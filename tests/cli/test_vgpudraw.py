@@ -144,9 +144,9 @@ def test_a_plan_draws_what_stays_goes_and_comes() -> None:
         "   1  destroy  b  A2-4Q on 0000:07:00.5  not asked",
         "   2  create   c  A2-4C on 0000:07:00.6  asked",
         "",
-        "1 vGPU to destroy, 1 vGPU to create",
+        "0 kept, 1 to destroy, 1 to create",
     ]
-    assert planview.deeds(plan_of(found, gone, new)) == "destroyed 1 vGPU, created 1 vGPU"
+    assert planview.deeds(plan_of(found, gone, new)) == "kept 0, destroyed 1, created 1"
 
 
 def test_a_plan_of_modes_needs_no_picture() -> None:
@@ -160,7 +160,7 @@ def test_a_plan_of_modes_needs_no_picture() -> None:
         "16 virtual functions on  vGPUs are asked",
         "mixed-size mode on       asked",
     ]
-    assert lines[-1] == "virtual functions of GPU 0000:07:00.0 to set"
+    assert lines[-1] == "virtual functions of GPU 0000:07:00.0 to set, mixed-size mode of GPU 0000:07:00.0 to set"
 
 
 def test_a_plan_for_passthrough_says_so() -> None:

@@ -112,8 +112,6 @@ def document(outcome: Outcome, job: Job) -> dict[str, Any]:
         kept=plan.kept,
         destroyed=plan.destroyed if outcome.status in ("done", "reboot") else 0,
         created=plan.created if outcome.status in ("done", "reboot") else 0,
-        vgpus_destroyed=planview.vgpus(plan)[0] if outcome.status in ("done", "reboot") else 0,
-        vgpus_created=planview.vgpus(plan)[1] if outcome.status in ("done", "reboot") else 0,
         driver_calls=outcome.calls,
         verified=outcome.error is None and not outcome.drift,
         undone=outcome.sentences,

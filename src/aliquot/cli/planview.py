@@ -18,6 +18,11 @@ from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.plan import Blocker, Plan
 
 _VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
+_SETTINGS = (
+    (SetFunctions, "virtual functions"),
+    (SetMixedSize, "mixed-size mode"),
+    (SetPassthrough, "passthrough"),
+)
 _TINTS = {"destroy": colour.RED, "create": colour.GREEN}
 
 
@@ -117,9 +122,9 @@ def figures(plan: Plan) -> str:
     if not plan.changes:
         return f"nothing to do: {kept(plan)} as asked" if plan.kept else "nothing to do"
     parts = [f"{plan.kept} kept", f"{plan.destroyed} to destroy", f"{plan.created} to create"]
-    if _no_instances(plan):
+    if _only_settings(plan):
         parts = []
-    parts += _virtual_figures(plan)
+    parts += _settings(plan, "to set")
     modes = len({a.gpu for a in plan.actions if isinstance(a, SetMode)})
     parts += [f"MIG mode of {'1 GPU' if modes == 1 else f'{modes} GPUs'} to set"] if modes else []
     inner = sum(isinstance(a, CreateCompute | DestroyCompute) for a in plan.actions)
@@ -129,37 +134,25 @@ def figures(plan: Plan) -> str:
     return ", ".join(parts)
 
 
-def _virtual_figures(plan: Plan) -> list[str]:
-    """``4 vGPUs to create``, ``virtual functions of 1 GPU to set``."""
-    gone, made = vgpus(plan)
-    parts = [f"{n} {'vGPU' if n == 1 else 'vGPUs'} to {verb}" for n, verb in ((gone, "destroy"), (made, "create")) if n]
-    for kind, what in ((SetFunctions, "virtual functions"), (SetPassthrough, "passthrough")):
+def _settings(plan: Plan, verb: str) -> list[str]:
+    """``virtual functions of GPU 0000:41:00.0 to set``, and the like for passthrough and mixed-size mode."""
+    parts = []
+    for kind, what in _SETTINGS:
         gpus = tuple(dict.fromkeys(a.gpu for a in plan.actions if isinstance(a, kind)))
-        parts += [f"{what} of {_gpus(gpus)} to set"] if gpus else []
+        parts += [f"{what} of {_gpus(gpus)} {verb}"] if gpus else []
     return parts
 
 
-def vgpus(plan: Plan) -> tuple[int, int]:
-    """How many vGPUs a plan destroys and creates."""
-    gone = sum(isinstance(a, DestroyVgpu) for a in plan.actions)
-    return gone, sum(isinstance(a, CreateVgpu) for a in plan.actions)
-
-
 def deeds(plan: Plan) -> str:
-    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what virtual machines got and lost."""
-    gone, made = vgpus(plan)
-    parts = [] if _no_instances(plan) else [f"kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"]
-    parts += [f"destroyed {gone} {'vGPU' if gone == 1 else 'vGPUs'}"] if gone else []
-    parts += [f"created {made} {'vGPU' if made == 1 else 'vGPUs'}"] if made else []
-    for kind, what in ((SetFunctions, "virtual functions"), (SetPassthrough, "passthrough")):
-        parts += [f"{what} set"] if any(isinstance(a, kind) for a in plan.actions) else []
-    return ", ".join(parts) or "mixed-size mode set"
+    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what was set."""
+    counts = f"kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
+    return ", ".join([*([] if _only_settings(plan) else [counts]), *_settings(plan, "set")])
 
 
-def _no_instances(plan: Plan) -> bool:
-    """Whether a plan is about virtual machines only."""
+def _only_settings(plan: Plan) -> bool:
+    """Whether nothing is made or destroyed."""
     counted = plan.kept or plan.destroyed or plan.created
-    return not counted and any(isinstance(a, _VIRTUAL) for a in plan.actions)
+    return not counted and any(isinstance(a, kind) for a in plan.actions for kind, _ in _SETTINGS)
 
 
 def _gpus(pcis: tuple[str, ...]) -> str:
@@ -167,7 +160,10 @@ def _gpus(pcis: tuple[str, ...]) -> str:
 
 
 def kept(plan: Plan) -> str:
-    return "1 instance is" if plan.kept == 1 else f"{plan.kept} instances are"
+    """``3 instances are``, ``1 vGPU is``."""
+    what = {"instance": any(w.instances for w in plan.desired.gpus), "vGPU": any(w.vgpus for w in plan.desired.gpus)}
+    named = [name for name, asked in what.items() if asked] or ["instance"]
+    return f"1 {named[-1]} is" if plan.kept == 1 else f"{plan.kept} {' and '.join(f'{n}s' for n in named)} are"
 
 
 def blockers(plan: Plan, node: str = "") -> str:

@@ -11,10 +11,10 @@ from aliquot.engine.telling import undone
 from aliquot.engine.world import Outcome
 from aliquot.errors import AliquotError
 from aliquot.model.actions import Action, CreateVgpu
-from aliquot.model.desired import Desired, VgpuWish
-from aliquot.model.inventory import Gpu, Inventory
+from aliquot.model.desired import Desired
+from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan, Policy
-from aliquot.planner.former import former
+from aliquot.planner.former import former, sparing
 from aliquot.planner.planning import plan as make
 from aliquot.planner.verify import verify
 
@@ -47,23 +47,6 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
 
 
 def _goal(before: Inventory, after: Inventory, plan: Plan, pcis: tuple[str, ...]) -> Desired:
-    """What was, and beside it the vGPUs that somebody else made meanwhile: they are not ours to destroy."""
-    goal = former(before, pcis)
-    now = {gpu.pci: gpu for gpu in after.gpus}
-    wishes = []
-    for wish in goal.gpus:
-        found = strangers(before.gpu(wish.pci), now[wish.pci], plan) if wish.pci in now else ()
-        more = (*(wish.vgpus or ()), *found)
-        wishes.append(msgspec.structs.replace(wish, vgpus=more) if found else wish)
-    return msgspec.structs.replace(goal, gpus=tuple(wishes))
-
-
-def strangers(was: Gpu, now: Gpu, plan: Plan) -> tuple[VgpuWish, ...]:
-    """The vGPUs of a GPU that were not there before and that the plan does not make."""
-    known = {(v.function, v.uuid, v.type_id) for v in was.vgpus}
-    known |= {(a.function, a.uuid, a.type_id) for a in plan.lanes.get(now.pci, ()) if isinstance(a, CreateVgpu)}
-    return tuple(
-        VgpuWish(v.type_id, v.type, v.function, v.uuid)
-        for v in now.vgpus
-        if (v.function, v.uuid, v.type_id) not in known
-    )
+    """What was, and beside it what somebody else made meanwhile."""
+    made = [a for pci in pcis for a in plan.lanes[pci] if isinstance(a, CreateVgpu)]
+    return sparing(former(before, pcis), before, after, made)
