@@ -42,6 +42,12 @@ test: check   ## everything that must pass; skips what cannot start here and lis
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore tests/crash
 
+vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloaded (85 MB) and kept in the cache
+	@$(BIN)/python tests/vm/run.py prepare
+
+test-vm: vm-kernel   ## our code on a real kernel with real libvirt, in an emulated machine
+	@ALIQUOT_REQUIRE=vm $(BIN)/python -m pytest -n 0 -rs tests/vm
+
 bench: $(VENV)/.dev   ## figures for benchmarks/RESULTS.md
 	@$(BIN)/python benchmarks/run.py
 
@@ -51,4 +57,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 
-.PHONY: help setup demo demo-kubernetes sandbox check test test-fast bench catalog clean
+.PHONY: help setup demo demo-kubernetes sandbox check test test-fast vm-kernel test-vm bench catalog clean

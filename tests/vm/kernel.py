@@ -17,6 +17,7 @@ from pathlib import Path
 SOURCES = Path(__file__).resolve().parent / "module"
 SERIES = "6.1"
 """The module speaks the mdev and VFIO interfaces of this series (Debian 12)."""
+IMAGES = f"{SERIES}.*/boot/vmlinuz-*"
 KEPT = ("drivers/vfio", "drivers/virtio", "drivers/nvme", "fs/9p", "fs/netfs", "fs/fscache", "fs/overlayfs", "net/9p")
 """Of some 300 MB of modules: what the guest loads, with all that it needs."""
 SOFT = ("kernel/crypto/", "kernel/lib/")
@@ -46,15 +47,22 @@ def cache() -> Path:
 def ready(folder: Path) -> Kernel:
     """The newest kernel in the cache, its module built for the sources as they are. Raises Missing."""
     with _alone(folder):
-        releases = sorted(folder.glob(f"{SERIES}.*/boot/vmlinuz-*"), key=lambda path: path.stat().st_mtime)
+        releases = sorted(folder.glob(IMAGES), key=lambda path: path.stat().st_mtime)
         if not releases:
             raise Missing(f"no kernel for the guest in {folder}: make vm-kernel downloads one (85 MB)")
         return _kernel(releases[-1].parent.parent)
 
 
 def prepare(folder: Path) -> Kernel:
-    """Download and unpack the kernel that Debian has now, unless it is there. Raises Missing."""
-    release = _release()
+    """Download and unpack the kernel that Debian has now, unless it is there; where apt cannot say, one that is there
+    will do. Raises Missing.
+    """
+    try:
+        release = _release()
+    except Missing:
+        if any(folder.glob(IMAGES)):
+            return ready(folder)
+        raise
     with _alone(folder):
         home = folder / release
         if not home.is_dir():

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("machine", "functions", "mediated", "handing")
+MODULES = ("machine", "functions", "mediated", "handing", "vendor")
 """In this order: each starts where the one before left the machine."""
 
 

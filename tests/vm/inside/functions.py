@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from aliquot.backends.kernel import sriov
+from aliquot.backends.kernel import sriov, switching
 from aliquot.backends.kernel.tools import NoTools
 from aliquot.backends.workers import SystemClock
 from aliquot.errors import HardwareError
@@ -39,17 +39,17 @@ def our_switch_goes_by_way_of_none() -> None:
     """From two virtual functions to four, which the kernel refuses in one step; on the kernel's own nvme driver."""
     assert (sriov.total(FILES, PLAIN), sriov.count(FILES, PLAIN)) == (4, 0)
     for wanted in (2, 4):
-        sriov.switch(FILES, NoTools(), SystemClock(), PLAIN, wanted)
+        switching.switch(FILES, NoTools(), SystemClock(), PLAIN, wanted)
         links = sriov.links(FILES, PLAIN)
         assert [link.number for link in links] == list(range(wanted))
         assert tuple(link.pci for link in links) == sriov.predicted(FILES, PLAIN, wanted)
-    sriov.switch(FILES, NoTools(), SystemClock(), PLAIN, 0)
+    switching.switch(FILES, NoTools(), SystemClock(), PLAIN, 0)
     assert not sriov.links(FILES, PLAIN)
 
 
 @check()
 def our_error_says_what_the_kernel_meant() -> str:
-    error = fails(HardwareError, lambda: sriov.switch(FILES, NoTools(), SystemClock(), PLAIN, 9))
+    error = fails(HardwareError, lambda: switching.switch(FILES, NoTools(), SystemClock(), PLAIN, 9))
     assert "fewer virtual functions" in error.brief
     assert any("ERANGE" in line and PLAIN in line for line in error.details)
     return error.brief
