@@ -86,7 +86,7 @@ def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:
     """
     if not files.exists(f"{bus.DRIVERS}/{bus.VFIO}"):
         raise BlockedError(
-            "the driver vfio-pci is not loaded", next_step=f"modprobe vfio-pci, then: aliquot passthrough on {pci}"
+            "the driver vfio-pci is not loaded", next_step=f"modprobe vfio-pci, then: aliquot passthrough enable {pci}"
         )
     before = {each: bus.driver(files, each) for each in (pci, *others)}
     locked = before[pci] == "nvidia" and lock(files, clock, pci)
