@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
-from aliquot.cli import agent_commands, cdi_commands, migparted_commands, sim_commands
+from aliquot.cli import (
+    agent_commands,
+    cdi_commands,
+    migparted_commands,
+    passthrough_commands,
+    sim_commands,
+    vgpu_commands,
+)
 from aliquot.cli.options import (
     EVERYWHERE,
     GPU,
@@ -199,6 +206,8 @@ ROOT = Command(
         _CATALOG,
         agent_commands.AGENT,
         agent_commands.CONTROLLER,
+        vgpu_commands.VGPU,
+        passthrough_commands.PASSTHROUGH,
         cdi_commands.CDI,
         sim_commands.SIM,
         migparted_commands.MIG_PARTED,

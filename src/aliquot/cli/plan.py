@@ -20,8 +20,10 @@ def run(args: Args) -> int:
     return show(made, inventory, args)
 
 
-def show(plan: Plan, inventory: Inventory, args: Args) -> int:
-    """Prints a plan, or why there is none. Returns 0 nothing to do, 10 changes, 20 blocked."""
+def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = None) -> int:
+    """Prints a plan, or why there is none. ``command`` carries it out; made from the wish if not given. Returns 0
+    nothing to do, 10 changes, 20 blocked.
+    """
     from aliquot.cli import colour
 
     if args.output != "text":
@@ -34,7 +36,8 @@ def show(plan: Plan, inventory: Inventory, args: Args) -> int:
         return 20
     streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else planview.figures(plan))
     if plan.changes:
-        command = f"aliquot apply {args.out}" if getattr(args, "out", None) else wish.words(args, "apply")
+        if command is None:
+            command = f"aliquot apply {args.out}" if getattr(args, "out", None) else wish.words(args, "apply")
         if command:
             streams.note(f"next     {following.addressed(command, args.typed_node)}")
     return 10 if plan.changes else 0
