@@ -178,6 +178,12 @@ def test_what_cannot_be_restored_here() -> None:
     assert [(f.rule, "0000:10:00.4" in f.message) for f in back(cards, few).faults] == [("NO_FUNCTION", True)]
 
 
+def test_a_gpu_whose_uuid_is_not_known_is_found_by_its_address_and_another_there_is_not() -> None:
+    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
+    assert [len(w.vgpus or ()) for w in back(cards, changed(cards, 0, uuid="")).gpus] == [1]
+    assert [f.rule for f in back(cards, changed(cards, 0, uuid="GPU-another")).faults] == ["NO_SUCH_GPU"]
+
+
 def told(**fields: object) -> dict[str, object]:
     return {"PCI": "0000:10:00.0", **fields}
 

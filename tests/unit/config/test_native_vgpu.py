@@ -67,6 +67,11 @@ def test_several_share_a_gpu_instance_of_one_size() -> None:
     assert len(wish.vgpus or ()) == 26
 
 
+def test_a_gpu_instance_that_is_not_full_counts_whole() -> None:
+    assert counts(only("gpus: all, vgpu: {DC-1-2Q: 13}", node(PRO))) == {"1g.24gb+gfx": 2}
+    assert counts(only("gpus: all, vgpu: {DC-1-2Q: 1, DC-1-3Q: 1}", node(PRO))) == {"1g.24gb+gfx": 2}
+
+
 def test_none_and_mixed() -> None:
     for text in ("vgpu: none", "vgpu: {}"):
         wish = only(f"gpus: all, {text}", node("A2"))
@@ -131,6 +136,7 @@ def test_a_lost_gpu() -> None:
     cards = msgspec.structs.replace(cards, gpus=(cards.gpus[0], gone))
     assert blocked("gpus: {index: 1}, vgpu: {A2-4Q: 1}", cards).rule == "GPU_LOST"
     assert blocked("gpus: {index: 1}, passthrough: true", cards).rule == "GPU_LOST"
+    assert blocked("gpus: {index: 1}, vgpu: none", cards).rule == "GPU_LOST"
     wanted = wish_for(native("gpus: all, passthrough: true"), cards)
     assert (len(wanted.gpus), wanted.faults) == (1, ())
     assert wanted.notes[0].endswith("fell off the bus and is left alone")

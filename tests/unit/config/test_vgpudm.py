@@ -60,6 +60,8 @@ def test_one_filter_for_two_boards() -> None:
     wanted = wish_for(dm(*both), node("A16", "A2"))
     assert wanted.faults == ()
     assert [(w.vgpus or ())[0].type for w in wanted.gpus] == ["NVIDIA A16-8Q", "NVIDIA A2-8Q"]
+    mixed_up = both[0].replace("A16-8Q: 2", "A16-8Q: 1, L40S-8Q: 1")
+    assert {f.rule for f in wish_for(dm(mixed_up, both[1]), node("A2")).faults} == {"WRONG_CARD"}
     alone = wish_for(dm(both[0]), node("A2"))
     assert [f.rule for f in alone.faults] == ["WRONG_CARD"]
     assert "NVIDIA A16 has it" in alone.faults[0].message
