@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any
 
-from aliquot.cli import colour, draw, node, output, sharing, vgpuview
+from aliquot.cli import colour, draw, node, output, sharing, vgpudraw, vgpuview
 from aliquot.cli.parse import Args
 from aliquot.model.desired import GpuWish
 from aliquot.model.inventory import Gpu, Inventory
+
+if TYPE_CHECKING:
+    from aliquot.planner.types import TypeAnswer
 
 
 def run(args: Args) -> int:
@@ -31,27 +34,56 @@ def _disable(args: Args) -> int:
 
 
 def _types(args: Args) -> int:
+    from aliquot.planner.types import types
+
     inventory = node.inventory(args)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
-    tables = [(g, found) for g in gpus if (found := inventory.vgpu_table(g)) is not None]
-    document = output.made(
-        "VgpuTypes",
-        node=inventory.node,
-        gpus=[{"pci": g.pci, "product": g.product, "source": t.source, "types": t.types} for g, t in tables],
-    )
-    head = ("type", "id", "MiB", "max", "per VM")
-    blocks = [
-        [
-            draw.title(g),
-            *draw.table(
-                [head, *((t.short, str(t.id or "?"), str(t.fb_mib), str(t.max), str(t.per_vm)) for t in found.types)]
-            ),
-        ]
-        for g, found in tables
-    ]
+    found = [(gpu, types(inventory, gpu)) for gpu in gpus]
+    document = output.made("VgpuTypes", node=inventory.node, gpus=[_typed(inventory, g, t) for g, t in found])
+    blocks = [[_title(gpu, answers), *_answers(answers)] for gpu, answers in found if answers]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     output.emit(document, args.output, text or f"no GPU of {inventory.node} has vGPU types that are known")
     return 0
+
+
+def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dict[str, Any]:
+    table = inventory.vgpu_table(gpu)
+    return {
+        "pci": gpu.pci,
+        "uuid": gpu.uuid,
+        "product": gpu.product,
+        "source": table.source if table else None,
+        "types": [{**output.document(a), "creatable": a.creatable} for a in answers],
+    }
+
+
+def _title(gpu: Gpu, answers: Sequence[TypeAnswer]) -> str:
+    shared = vgpuview.fact(gpu)
+    count = sum(a.creatable for a in answers)
+    return f"{draw.title(gpu)}   {count} of {len(answers)} types creatable now" + (f"   {shared}" if shared else "")
+
+
+def _answers(answers: Sequence[TypeAnswer]) -> list[str]:
+    backed = any(a.profile for a in answers)
+    head = ("type", "id", "GiB", "max", "now", "per VM", "needs" if backed else "", "")
+    rows = [
+        (
+            vgpudraw.short(a.name),
+            "?" if a.id is None else str(a.id),
+            _gib(a.size_mib),
+            str(a.max),
+            str(a.now) if a.now else "-",
+            str(a.per_vm),
+            a.profile,
+            "; ".join(filter(None, (a.why, a.differs))),
+        )
+        for a in answers
+    ]
+    return draw.table([head, *rows])
+
+
+def _gib(mib: int) -> str:
+    return str(mib // 1024) if mib % 1024 == 0 else f"{mib / 1024:g}"
 
 
 def _list(args: Args) -> int:
