@@ -1,0 +1,155 @@
+"""Which vGPU types can be made on a GPU now, how many of each, and why the others cannot."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.model.inventory import Gpu, Inventory, Virtual
+from aliquot.model.vgpu import VgpuTable, VgpuType
+from aliquot.planner.former import VFIO
+from aliquot.planner.vgpu_carriers import on_the_gpu_itself, usable
+from aliquot.planner.vgpu_rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
+from aliquot.planner.vgpu_search import inside
+
+
+class TypeAnswer(msgspec.Struct, frozen=True):
+    """One type on one GPU. ``now`` is how many more can be made without changing anything else; ``why`` says in one
+    sentence why none can, by ``rule``. ``differs`` is what the driver says otherwise, empty if it agrees (or has no
+    list).
+    """
+
+    name: str
+    id: int | None
+    series: str
+    kind: str
+    size_mib: int
+    max: int
+    per_vm: int
+    now: int
+    profile: str = ""
+    rule: str = ""
+    why: str = ""
+    differs: str = ""
+
+    @property
+    def creatable(self) -> bool:
+        return self.now > 0
+
+
+def types(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
+    """An answer for every type of the GPU's table, in its order; empty for a GPU without one."""
+    table = inventory.vgpu_table(gpu)
+    if table is None:
+        return ()
+    look = _Look(inventory, gpu, table)
+    return tuple(look.answer(each) for each in table.types)
+
+
+class _Look:
+    """One GPU as it is now."""
+
+    def __init__(self, inventory: Inventory, gpu: Gpu, table: VgpuTable) -> None:
+        self.inventory, self.gpu, self.table = inventory, gpu, table
+        self.virtual = gpu.virtual or Virtual()
+        carrying = set() if on_the_gpu_itself(gpu) else {v.function for v in gpu.vgpus}
+        away = frozenset(f.pci for f in self.virtual.functions if f.driver == VFIO)
+        self.free = [pci for _, pci in usable(gpu, away) if pci not in carrying] if self._on() else []
+        self.profiles: dict[str, int] = {}
+        self.room, self.state = self._room()
+
+    def _on(self) -> bool:
+        return self.virtual.enabled or on_the_gpu_itself(self.gpu)
+
+    def _room(self) -> tuple[Room, object]:
+        gpu, table = self.gpu, self.table
+        spots = [v.placement for v in gpu.vgpus]
+        room: Room = MixedRoom(table) if self.virtual.mixed else EqualRoom()
+        if gpu.mig.enabled:
+            family = self.inventory.family(gpu)
+            where = inside(gpu, table, family)
+            spots = [where.get(n) for n in range(len(gpu.vgpus))]
+            self.profiles = {name: p.id for name, p in family.by_name.items()}
+            room = MigRoom(table, [(i.id, i.profile_id) for i in gpu.instances], self.profiles)
+        known = [(table.by_id.get(v.type_id), s) for v, s in zip(gpu.vgpus, spots, strict=True)]
+        return room, room.start([Seat(each, spot) for each, spot in known if each is not None])
+
+    def answer(self, each: VgpuType) -> TypeAnswer:
+        rule, why = self._never(each)
+        now = 0
+        if not why:
+            now = self._count(each)
+            rule, why = ("", "") if now else self._full(each)
+        return TypeAnswer(
+            name=each.name,
+            id=each.id,
+            series=each.series,
+            kind=each.kind,
+            size_mib=each.fb_mib,
+            max=each.max,
+            per_vm=each.per_vm,
+            now=now,
+            profile=each.profile,
+            rule=rule,
+            why=why,
+            differs=self._differs(each, now),
+        )
+
+    def _never(self, each: VgpuType) -> tuple[str, str]:
+        """What stands in the way of every vGPU of this type, as the GPU is."""
+        host = self.inventory.host
+        if each.id is None:
+            return "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"
+        if self.gpu.lost:
+            return "GPU_LOST", "the GPU has fallen off the bus"
+        if self.gpu.passthrough:
+            return "PASSTHROUGH", "the GPU is handed out whole"
+        if self.gpu.virtual is None or (host is not None and host.vgpu_manager is False):
+            return "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"
+        if each.mig_backed and not self.gpu.mig.enabled:
+            return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {each.profile}"
+        if not each.mig_backed and self.gpu.mig.enabled:
+            return "MIG_TYPE", "MIG mode is on: it needs the GPU undivided"
+        if not self._on():
+            return "NO_FUNCTION", "virtual functions are off"
+        return "", ""
+
+    def _count(self, each: VgpuType) -> int:
+        state, count = self.state, 0
+        while count < len(self.free):
+            found = self.room.put(state, each)
+            if found is None:
+                break
+            state, count = found[0], count + 1
+        return count
+
+    def _full(self, each: VgpuType) -> tuple[str, str]:
+        """Why not one more of it fits."""
+        present = [self.table.by_id[v.type_id] for v in self.gpu.vgpus if v.type_id in self.table.by_id]
+        if not self.free:
+            return "NO_FUNCTION", "every virtual function carries a vGPU or is handed out"
+        if each.mig_backed:
+            wanted = profile_of(each, self.profiles)
+            there = [i for i in self.gpu.instances if i.profile_id == wanted]
+            what = (
+                f"every GPU instance {each.profile} is taken" if there else f"there is no GPU instance {each.profile}"
+            )
+            return "NO_INSTANCE", what
+        if self.virtual.mixed:
+            return "MIXED_SIZE", f"none of its {len(each.mixed)} places is free"
+        other = next((t for t in present if t.fb_mib != each.fb_mib), None)
+        if other is not None:
+            return "EQUAL_SIZE", f"the GPU has vGPUs of {other.size_gib} GiB ({other.name}), and one size only"
+        return "MAX_VGPUS", f"{len(present)} vGPUs are made, {each.max} are the most of {each.short} on one GPU"
+
+    def _differs(self, each: VgpuType, now: int) -> str:
+        """The driver's own list of creatable types against the rules. In mixed-size mode that list leaves types out
+        which the driver takes nevertheless (it counts by the equal-size maximum), so it is not compared.
+        """
+        listed = self.virtual.creatable
+        if listed is None or each.id is None or self.virtual.mixed or not self.free:
+            return ""
+        if each.id in listed and not now:
+            return "the driver lists it as creatable"
+        if each.id not in listed and now:
+            return "the driver does not list it as creatable"
+        return ""
