@@ -20,11 +20,14 @@ Found = list[tuple[TypeWish, VgpuType]]
 
 
 class TypeProblem(msgspec.Struct, frozen=True):
-    """Why a wish for a type cannot be met on a card: ``rule``, and the rest of a sentence that begins with the GPU."""
+    """Why a wish for a type cannot be met on a card: ``rule``, a sentence that goes on with the GPU, and the options of
+    a command that would help.
+    """
 
     rule: str
     wish: TypeWish
     sentence: str = ""
+    options: str = ""
 
 
 def types(table: VgpuTable, wishes: Sequence[TypeWish]) -> tuple[Found, list[TypeProblem]]:
@@ -56,11 +59,11 @@ def clash(table: VgpuTable, found: Found, mixed: bool | None) -> TypeProblem | N
     if len(sizes) > 1 and not mixed and not found[0][1].mig_backed:
         last = next(wish for wish, each in found if each.fb_mib != found[0][1].fb_mib)
         names = " and ".join(each.short for _, each in found)
-        way = "write 'mixed-size: true' beside 'vgpu' (--mixed-size when typed)"
-        if not (table.mixed_size and table.sriov):
-            way = "this card has none"
-        what = f"{names} are of different sizes, which needs mixed-size mode: {way}"
-        return TypeProblem("EQUAL_SIZE", last, f"{what}; for")
+        possible = table.mixed_size and table.sriov
+        way = "write 'mixed-size: true' beside 'vgpu', or --mixed-size" if possible else "this card has none"
+        what = f"{names} are of different sizes, which needs mixed-size mode ({way}), on"
+        wanted = ",".join(f"{each.short}:{wish.count}" for wish, each in found)
+        return TypeProblem("EQUAL_SIZE", last, what, f"--vgpu {wanted} --mixed-size" if possible else "")
     return None
 
 

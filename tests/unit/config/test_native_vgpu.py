@@ -147,7 +147,7 @@ BLOCKED = [
     ("vgpu: {NVIDIA L40S-4Q: 1}", "T4", "WRONG_CARD", "NVIDIA L40S has it (here: T4-1B, "),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}", "A2", "EQUAL_SIZE", "A2-4Q and A2-8Q are of different sizes"),
     ("vgpu: {A2-4Q: 1, A2-8Q: 1}, mixed-size: false", "A2", "EQUAL_SIZE", "mixed-size: true"),
-    ("vgpu: {T4-4Q: 1, T4-8Q: 1}", "T4", "EQUAL_SIZE", "mixed-size mode: this card has none; for GPU 0"),
+    ("vgpu: {T4-4Q: 1, T4-8Q: 1}", "T4", "EQUAL_SIZE", "mixed-size mode (this card has none), on GPU 0"),
     ("vgpu: {A100X-1-5C: 1, A100X-4C: 1}", "A100-SXM4-40GB", "MIG_TYPE", "one needs MIG mode"),
     ("vgpu: {RTX5880-Ada-1B: 1}", "RTX 5880 Ada Generation", "TYPE_WITHOUT_ID", "NVIDIA RTX5880-Ada-1B is not known"),
 ]
@@ -156,7 +156,9 @@ BLOCKED = [
 @pytest.mark.parametrize(("share", "name", "rule", "words"), BLOCKED)
 def test_blocked(share: str, name: str, rule: str, words: str) -> None:
     fault = blocked(f"gpus: all, {share}", node(name))
-    assert (fault.rule, fault.pci, fault.next_step) == (rule, "0000:10:00.0", "aliquot vgpu types 0")
+    mixed = "aliquot plan --gpu 0 --vgpu A2-4Q:1,A2-8Q:1 --mixed-size"
+    assert (fault.rule, fault.pci) == (rule, "0000:10:00.0")
+    assert fault.next_step == (mixed if "A2-8Q" in share else "aliquot vgpu types 0")
     assert fault.message.startswith("f:4:")
     assert words in fault.message
 
