@@ -20,14 +20,14 @@ Found = list[tuple[TypeWish, VgpuType]]
 
 
 class TypeProblem(msgspec.Struct, frozen=True):
-    """Why a wish for a type cannot be met on a card: ``rule``, a sentence that goes on with the GPU, and the options of
-    a command that would help.
+    """Why a wish for a type cannot be met on a card: ``rule``, a sentence that goes on with the GPU, and the types to
+    ask for in mixed-size mode where that would help.
     """
 
     rule: str
     wish: TypeWish
     sentence: str = ""
-    options: str = ""
+    mixed: str = ""
 
 
 def types(table: VgpuTable, wishes: Sequence[TypeWish]) -> tuple[Found, list[TypeProblem]]:
@@ -63,7 +63,7 @@ def clash(table: VgpuTable, found: Found, mixed: bool | None) -> TypeProblem | N
         way = "write 'mixed-size: true' beside 'vgpu', or --mixed-size" if possible else "this card has none"
         what = f"{names} are of different sizes, which needs mixed-size mode ({way}), on"
         wanted = ",".join(f"{each.short}:{wish.count}" for wish, each in found)
-        return TypeProblem("EQUAL_SIZE", last, what, f"--vgpu {wanted} --mixed-size" if possible else "")
+        return TypeProblem("EQUAL_SIZE", last, what, wanted if possible else "")
     return None
 
 

@@ -97,8 +97,8 @@ def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu])
 def _problem(report: Report, problem: TypeProblem, table: VgpuTable, gpus: Sequence[Gpu]) -> None:
     wish = problem.wish
     next_step = f"aliquot vgpu types {gpus[0].index}"
-    if problem.options:
-        next_step = f"aliquot plan --gpu {gpus[0].index} {problem.options}"
+    if problem.mixed:
+        next_step = f"aliquot plan --gpu {gpus[0].index} --vgpu {problem.mixed} --mixed-size"
     if problem.rule == "TWICE":
         report.wrong.add(wish, f"{wish.name!r} names a vGPU type that this entry has already")
     elif problem.rule != "WRONG_CARD":

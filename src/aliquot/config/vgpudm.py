@@ -25,7 +25,7 @@ _KEYS = ("devices", "device-filter", "vgpu-devices")
 
 def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
     """Raises ConfigError with every fault."""
-    reading = _VgpuDeviceManager(source, compat)
+    reading = _VgpuFile(source, compat)
     if not compat:
         reading.duplicates(document)
     configs = reading.top(document)
@@ -39,7 +39,7 @@ def card(name: str) -> str:
     return found[1] if found else ""
 
 
-class _VgpuDeviceManager(DeviceReading):
+class _VgpuFile(DeviceReading):
     def top(self, document: Document) -> dict[str, tuple[Entry, ...]]:
         return {name: self.config(name, node) for name, node in self.named(document.root, "vgpu-configs").items()}
 
