@@ -21,7 +21,7 @@ from io import FileIO
 
 import msgspec
 
-from aliquot.backends.sim import template
+from aliquot.backends.sim import template, tools
 from aliquot.backends.sim.node import Gone, SimNode, World
 from aliquot.backends.sim.service import Link
 from aliquot.backends.sim.state import NodeState
@@ -72,15 +72,25 @@ class Host:
         log_path = os.path.join(directory, "calls.jsonl")
         seq = log_end(log_path)
         self._log = FileIO(log_path, "a")  # closed with the last call that may still write to it
-        world = World(time.monotonic, time.sleep, self._kill, store.save, self._append)
+        self._store = store
+        self._sriov: bool | None = None
+        world = World(time.monotonic, time.sleep, self._kill, self._save, self._append)
         self.node = SimNode(state, world, seq)
         self._connections: set[socket.socket] = set()
-        store.save(state)
+        self._save(state)
         self.listener = bind(directory, "nvml.sock")
         # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
         os.chmod(directory, 0o755)
         os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
         threading.Thread(target=self._accept, daemon=True).start()
+
+    def _save(self, state: NodeState) -> None:
+        """To disk; and the driver's programs are those of its present kind."""
+        self._store.save(state)
+        sriov = any(gpu.host for gpu in state.gpus)
+        if sriov != self._sriov:
+            self._sriov = sriov
+            tools.provide(self.directory, sriov=sriov)
 
     def _append(self, line: str) -> None:
         self._log.write(line.encode())
