@@ -65,7 +65,7 @@ def carry(
         if shared or former.function in free:
             if former.uuid in uuids:
                 continue
-            free.discard(former.function)
+            free -= set() if shared else {former.function}
             where[n] = former.function, made[n][0].wish.uuid or former.uuid
             uuids.add(former.uuid)
     numbers = [(n, pci) for n, pci in open_ones if pci in free and stable_uuid(gpu, n) not in uuids]
