@@ -14,7 +14,8 @@ from aliquot.backends.gate import Gate
 from aliquot.backends.kernel.kernel import Kernel
 from aliquot.backends.node import NodeBackend
 from aliquot.backends.sim.backend import SimBackend
-from aliquot.backends.sim.kernel.tree import Tree, TwinFiles
+from aliquot.backends.sim.kernel.hand import tree_of
+from aliquot.backends.sim.kernel.tree import TwinFiles
 from aliquot.config.adhoc import adhoc
 from aliquot.engine.apply import apply
 from aliquot.engine.world import Outcome, World
@@ -47,8 +48,10 @@ class InMemory(SimBackend):
     @contextmanager
     def suspend(self) -> Iterator[None]:
         self.memory.link.answer("bye")
-        yield
-        self.memory.link = self.memory.open(100)
+        try:
+            yield
+        finally:
+            self.memory.link = self.memory.open(100)
 
     def reset(self, pci: str) -> None:
         self.memory.link.answer(f"DeviceReset {self._number(pci)} -1 -1")
@@ -73,6 +76,19 @@ class InMemoryTools:
         return msgspec.convert(told["rc"], int), "\n".join(lines)
 
 
+class MemoryClock:
+    """The clock of the node: what the simulated kernel does late, it does while somebody sleeps."""
+
+    def __init__(self, memory: Memory) -> None:
+        self._memory = memory
+
+    def now(self) -> float:
+        return self._memory.now
+
+    def sleep(self, seconds: float) -> None:
+        self._memory.now += seconds
+
+
 class Node:
     """A simulated node and what is done to it. ``backend`` is the driver's side alone, ``whole`` the kernel's as well;
     acts of that need ``directory``, for the owner map.
@@ -80,8 +96,8 @@ class Node:
 
     def __init__(self, template: str, driver: str | None = None, directory: str = "/nonexistent") -> None:
         self.backend = InMemory(template, driver)
-        self.clock = CountingClock()
-        self.files = TwinFiles(Tree(self.backend.memory.node))
+        self.clock = MemoryClock(self.backend.memory)
+        self.files = TwinFiles(tree_of(self.backend.memory.node))
         tools = InMemoryTools(self.backend.memory)
         kernel = Kernel(self.files, tools, directory, self.boot, clock=self.clock)
         self.whole = NodeBackend(self.backend, kernel)

@@ -1,0 +1,197 @@
+"""The kernel's side of the Backend contract: one suite over every world of vGPUs and every way to a kernel's files."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
+from aliquot.model.inventory import Holder
+from contract.virtual_bench import KINDS, Start, bench, carrier, end, gpu, make, ready, types, uuid
+
+__all__ = ["bench"]
+
+WORLDS = {
+    "tesla-t4:mdev": ("mdev", "T4-4Q", 0, 4),
+    "a2:mdev": ("sriov-mdev", "A2-4Q", 16, 4),
+    "l40s:vfio": ("vendor-vfio", "L40S-16Q", 32, 3),
+    "a100-sxm4-40gb:mdev": ("sriov-mdev", "A100X-10C", 16, 4),
+    "rtx-pro-6000-blackwell-server-edition:vfio": ("vendor-vfio", "DC-32Q", 48, 3),
+}
+"""By template: the world, a type, how many virtual functions, how many vGPUs of that type."""
+
+every = pytest.mark.parametrize("template", WORLDS)
+pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+@every
+def test_what_a_gpu_shows(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    world, _, total, _ = WORLDS[template]
+    before = gpu(node)
+    assert before.virtual is not None
+    assert (before.virtual.total, before.virtual.functions, before.virtual.driver) == (total, (), "nvidia")
+    assert before.virtual.world == ("" if total else "mdev"), "a world shows once virtual functions are on"
+    assert before.virtual.group_members == (before.pci,)
+    host = node.backend.read().host
+    assert host is not None
+    assert (host.iommu, host.vfio, host.vgpu_manager) == (True, True, True)
+    on = ready(node)
+    assert on.virtual is not None
+    assert on.virtual.world == world
+    assert tuple(f.pci for f in on.virtual.functions) == before.virtual.addresses, "where they were expected"
+    assert [f.number for f in on.virtual.functions] == list(range(total))
+    assert {f.driver for f in on.virtual.functions} <= {"nvidia"}
+    assert len({f.iommu_group for f in on.virtual.functions}) == total
+    assert set(on.virtual.creatable or ()) <= set(types(node).by_id)
+    assert node.backend.read_gpu(on.pci) == on
+    assert node.backend.read().notes == ()
+
+
+@every
+def test_make_show_and_end(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    _, short, _, most = WORLDS[template]
+    start = ready(node)
+    made = [make(node, start, short, number) for number in range(most)]
+    full = gpu(node)
+    assert sorted(v.uuid for v in full.vgpus) == [uuid(n) for n in range(most)]
+    assert {v.type for v in full.vgpus} == {types(node).by_name[short].name}, "a full GPU does not hide names"
+    assert len({v.claim for v in full.vgpus}) == most
+    assert not any(v.held for v in full.vgpus)
+    assert full.virtual is not None
+    assert types(node).by_name[short].id not in (full.virtual.creatable or ())
+    for vgpu in made:
+        end(node, start, vgpu)
+    assert gpu(node) == start
+
+
+@every
+def test_a_function_that_is_taken(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    short = WORLDS[template][1]
+    found = ready(node)
+    there = make(node, found, short)
+    before = gpu(node)
+    with pytest.raises(InUseError) as caught:
+        node.backend.create_vgpu(found.pci, there.function, there.type_id, there.uuid)
+    assert caught.value.next_step
+    assert gpu(node) == before
+
+
+@every
+def test_a_late_release_cannot_hit_the_next_owner(bench: Start, template: str, kind: str) -> None:
+    """The next one may be of the same type and UUID on the same function: only the claim tells them apart."""
+    node = bench(template, kind)
+    short = WORLDS[template][1]
+    found = ready(node)
+    first = make(node, found, short)
+    end(node, found, first)
+    with pytest.raises(HardwareError, match="not there any more"):
+        end(node, found, first)
+    second = make(node, found, short)
+    assert second.claim != first.claim
+    with pytest.raises(InUseError, match="another vGPU"):
+        end(node, found, first)
+    assert gpu(node).vgpus == (second,)
+    end(node, found, second)
+    assert gpu(node).vgpus == ()
+
+
+@every
+def test_what_a_machine_has_open_stays(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    found = ready(node)
+    vgpu = make(node, found, WORLDS[template][1])
+    device = vgpu.uuid if (found.virtual and found.virtual.world != "vendor-vfio") else vgpu.function
+    pid = node.control("vm-start", name="web", devices=[device])["pid"]
+    assert gpu(node).vgpus[0].holders == (Holder("vm", str(pid), "web"),)
+    with pytest.raises(InUseError, match="web"):
+        end(node, found, vgpu)
+    if found.virtual and found.virtual.total:
+        with pytest.raises(InUseError, match="in use"):
+            node.backend.set_functions(found.pci, 0)
+    assert gpu(node).vgpus[0].claim == vgpu.claim
+    assert not [c for c in node.calls() if c.get("value") == "0" or "remove" in str(c.get("path"))], "never written"
+    node.control("vm-stop", name="web")
+    end(node, found, vgpu)
+
+
+@every
+def test_what_was_made_by_hand_is_adopted_and_not_owned(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    world, short, _, _ = WORLDS[template]
+    found = ready(node)
+    kind_of = types(node).by_name[short]
+    function = carrier(found, 3)
+    folder = f"/sys/bus/pci/devices/{function}"
+    if world == "vendor-vfio":
+        node.files.write(f"{folder}/nvidia/current_vgpu_type", str(kind_of.id))
+    else:
+        node.files.write(f"{folder}/mdev_supported_types/{kind_of.mdev}/create", uuid(7))
+    (foreign,) = gpu(node).vgpus
+    assert (foreign.claim, foreign.type_id, foreign.function) == ("", kind_of.id, function)
+    assert foreign.uuid == (uuid(7) if world != "vendor-vfio" else foreign.uuid)
+    ours = make(node, found, short, 5)
+    assert ours.claim
+    assert foreign in gpu(node).vgpus, "the same before and after it was adopted"
+    with pytest.raises(InUseError, match="another vGPU"):
+        node.backend.destroy_vgpu(found.pci, function, foreign.type_id, foreign.uuid, ours.claim)
+    end(node, found, foreign)
+    assert gpu(node).vgpus == (ours,)
+
+
+@every
+def test_a_reboot_takes_everything_but_the_memory(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    _, short, total, _ = WORLDS[template]
+    found = ready(node)
+    made = [make(node, found, short, number) for number in (0, 2)]
+    node.control("reboot")
+    after = gpu(node)
+    assert after.virtual is not None
+    assert (after.vgpus, len(after.virtual.functions)) == ((), 0)
+    remembered = [(v.function, v.type_id, v.type, v.uuid, v.claim) for v in after.virtual.remembered]
+    assert remembered == [(v.function, v.type_id, v.type, v.uuid, "") for v in made], "claims end with the boot"
+    again = ready(node)
+    back = make(node, again, short, 2)
+    assert (back.function, back.uuid) == (made[1].function, made[1].uuid)
+    assert back.claim != made[1].claim
+    left = gpu(node).virtual
+    assert left is not None
+    assert [v.uuid for v in left.remembered] == [made[0].uuid]
+    assert total == len(left.functions)
+
+
+@pytest.mark.parametrize("template", ["a2:mdev", "a2:vfio"])
+def test_a_move_between_worlds(bench: Start, template: str, kind: str) -> None:
+    node = bench(template, kind)
+    there = {"a2:mdev": "sriov-mdev", "a2:vfio": "vendor-vfio"}
+    other = next(t for t in there if t != template)
+    found = ready(node)
+    was = make(node, found, "A2-4Q", 1)
+    node.control("reboot", kernel=other.partition(":")[2])
+    after = ready(node)
+    assert after.virtual is not None
+    assert after.virtual.world == there[other]
+    assert [v.uuid for v in after.virtual.remembered] == [was.uuid]
+    now = make(node, after, "A2-4Q", 1)
+    assert (now.function, now.type, now.uuid) == (was.function, was.type, was.uuid)
+    assert now.claim != was.claim
+    end(node, after, now)
+    assert gpu(node).vgpus == ()
+
+
+def test_without_a_vgpu_driver(bench: Start, kind: str) -> None:
+    node = bench("a2", kind)
+    found = gpu(node)
+    assert found.virtual is not None
+    assert (found.virtual.world, found.virtual.creatable) == ("", None)
+    host = node.backend.read().host
+    assert host is not None
+    assert host.vgpu_manager is False
+    with pytest.raises(BlockedError):
+        node.backend.create_vgpu(found.pci, found.virtual.addresses[0], 746, uuid(0))
+    with pytest.raises(AliquotError) as caught:
+        node.backend.set_functions(found.pci, 16)
+    assert caught.value.next_step
+    assert gpu(node) == found
