@@ -36,7 +36,8 @@ def export(inventory: Inventory, label: str = "current") -> Document:
     by_type: dict[str, set[int]] = {}
     for gpu in inventory.gpus:
         by_type.setdefault(device_type(gpu), set()).add(gpu.index)
-    entries = [_entry(enabled, devices, gpus, by_type, len(records)) for enabled, devices, gpus in records]
+    several = len(records) > 1 or any(gpu.passthrough for gpu in inventory.gpus)
+    entries = [_entry(enabled, devices, gpus, by_type, several) for enabled, devices, gpus in records]
     return {"version": "v1", "mig-configs": {label: entries}}
 
 
@@ -63,12 +64,12 @@ def _devices(gpu: Gpu) -> Counter[str]:
 
 
 def _entry(
-    enabled: bool, devices: Counter[str], gpus: list[Gpu], by_type: dict[str, set[int]], entries: int
+    enabled: bool, devices: Counter[str], gpus: list[Gpu], by_type: dict[str, set[int]], several: bool
 ) -> Document:
     types = sorted({device_type(gpu) for gpu in gpus})
     indexes = sorted(gpu.index for gpu in gpus)
     entry: Document = {}
-    if len(by_type) > 1 and entries > 1:
+    if len(by_type) > 1 and several:
         entry["device-filter"] = types[0] if len(types) == 1 else types
     entry["devices"] = "all" if set(indexes) == set().union(*(by_type[t] for t in types)) else indexes
     entry["mig-enabled"] = enabled
