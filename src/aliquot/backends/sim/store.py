@@ -35,6 +35,22 @@ class Store:
         os.pwrite(self._files[self._step % len(self._files)].fileno(), line, 0)
 
 
+def step(directory: str) -> int:
+    """How often a node's state was saved, to be asked often and by others; -1 where it is gone."""
+    newest = -1
+    for name in NAMES:
+        try:
+            handle = os.open(os.path.join(directory, name), os.O_RDONLY | os.O_CLOEXEC)
+        except OSError:
+            continue  # never written, or the node was stopped
+        try:
+            word = os.pread(handle, 24, 0).partition(b" ")[0]
+        finally:
+            os.close(handle)
+        newest = max(newest, int(word) if word.isdigit() else -1)
+    return newest
+
+
 def _read(file: FileIO) -> tuple[int, NodeState | None] | None:
     """The step and the state of one file, None if it was never or only half written."""
     line = os.pread(file.fileno(), 1 << 24, 0).partition(b"\n")[0]
