@@ -61,7 +61,13 @@ def test_mig_with_functions_on_stays_mig() -> None:
 def test_mig_parted_sees_no_gpu_in_passthrough() -> None:
     cards = changed(hosting(node("A100-SXM4-40GB", "A100-SXM4-40GB", "A30")), 1, passthrough=True)
     document: Any = export(cards)
-    assert document["mig-configs"]["current"] == [{"devices": [0, 2], "mig-enabled": False, "mig-devices": {}}]
+    assert document["mig-configs"]["current"] == [
+        {"device-filter": ["0x20B010DE", "0x20B710DE"], "devices": [0, 2], "mig-enabled": False, "mig-devices": {}}
+    ]
+    document = export(changed(hosting(node("A30", "H100 80GB HBM3")), 1, passthrough=True))
+    assert document["mig-configs"]["current"] == [
+        {"device-filter": "0x20B710DE", "devices": "all", "mig-enabled": False, "mig-devices": {}}
+    ]
 
 
 def test_generated_names() -> None:
