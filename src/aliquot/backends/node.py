@@ -6,6 +6,8 @@ from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Generic, Protocol, TypeVar
 
+import msgspec
+
 from aliquot.backends.kernel.kernel import Kernel
 from aliquot.engine.ports import Gpus
 from aliquot.errors import AliquotError, HardwareError
@@ -36,11 +38,14 @@ class NodeBackend(Generic[D]):
     def __init__(self, nvml: D, kernel: Kernel) -> None:
         self.nvml = nvml
         self.kernel = kernel
+        self._numbers: dict[str, int] = {}
 
     # -- reading
 
     def read(self) -> Inventory:
-        return self.kernel.read(self.nvml.read(), self._mixed)
+        found = self.kernel.read(self.nvml.read(), self._mixed)
+        self._numbers = {gpu.pci: gpu.index for gpu in found.gpus}
+        return found
 
     def read_gpu(self, pci: str) -> Gpu:
         try:
@@ -49,8 +54,12 @@ class NodeBackend(Generic[D]):
             away = self._away(pci)
             if away is None:
                 raise
-            return away
-        return self.kernel.read_gpu(gpu, self._mixed)
+            return self._numbered(away)
+        return self._numbered(self.kernel.read_gpu(gpu, self._mixed))
+
+    def _numbered(self, gpu: Gpu) -> Gpu:
+        """NVML's index counts the GPUs that it sees; the node's, while one is handed out, all of them."""
+        return msgspec.structs.replace(gpu, index=self._numbers.get(gpu.pci, gpu.index))
 
     def facts(self) -> Facts:
         return self.nvml.facts()

@@ -219,7 +219,9 @@ class Kernel:
         used += [f"{f.pci} is given to {VFIO}" for f in functions if f.driver == VFIO]
         if used:
             raise InUseError(
-                f"virtual functions of {gpu.pci} are in use", details=tuple(used), next_step=f"aliquot show {gpu.pci}"
+                f"virtual functions of {gpu.pci} are in use: {used[0]}{' and others' if used[1:] else ''}",
+                details=tuple(used),
+                next_step=f"aliquot show {gpu.pci}",
             )
 
     def _lists_types(self, function: str) -> bool:

@@ -15,7 +15,7 @@ from aliquot.backends.kernel.owners import Book, Handed, Owners
 from aliquot.backends.kernel.vendor_vfio import devices
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, BlockedError, InUseError
-from aliquot.model import catalog
+from aliquot.model import catalog, vgpu
 from aliquot.model.inventory import Gpu, Mig, Virtual
 
 Suspend = Callable[[], AbstractContextManager[None]]
@@ -45,14 +45,13 @@ def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
     identity = bus.identity(files, pci)
     device, subsystem = identity.pci_device, identity.subsystem
     family = catalog.family_of_device(device, subsystem)
-    known = next((d.name for d in catalog.devices() if d.pci_device.lower() == device.lower()), f"NVIDIA GPU {device}")
     group, most = bus.group(files, pci), sriov.total(files, pci)
     addresses = sriov.predicted(files, pci, most)
     bare = Gpu(
         pci=pci,
         uuid=record.uuid,
         index=-1,
-        product=record.product or known,
+        product=record.product or _product(device, subsystem),
         pci_device=device,
         subsystem=subsystem,
         family=family,
@@ -70,6 +69,15 @@ def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
         was_mig=record.mig,
     )
     return msgspec.structs.replace(bare, virtual=virtual)
+
+
+def _product(device: str, subsystem: str) -> str:
+    """A name for a GPU that somebody else handed out: by its board where one id serves several."""
+    types = vgpu.table(device, subsystem)
+    if types is not None:
+        return types.name
+    names = [d.name for d in catalog.devices() if d.pci_device.lower() == device.lower()]
+    return names[0] if names else f"NVIDIA GPU {device}"
 
 
 def hand_out(files: Files, owners: Owners, clock: Clock, gpu: Gpu, function: str, boot: str, suspend: Suspend) -> None:
