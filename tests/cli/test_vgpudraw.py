@@ -9,7 +9,7 @@ from aliquot.cli import draw, planview, vgpudraw, vgpuview
 from aliquot.model import vgpu
 from aliquot.model.actions import Action, CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.model.desired import Desired
-from aliquot.model.inventory import Holder, Inventory, Vgpu, Virtual, VirtualFunction
+from aliquot.model.inventory import Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
 from aliquot.model.plan import Plan, Policy, make_plan
 from aliquot.model.vgpu import VgpuTable
 from factory import inventory
@@ -119,8 +119,11 @@ def test_rows_name_the_virtual_machine_and_what_a_reboot_took() -> None:
     ],
 )
 def test_a_gpu_says_what_it_is_to_virtual_machines(virtual: dict[str, object], handed: bool, words: str) -> None:
-    gpu = replace(node("a2", **virtual).gpus[0], passthrough=handed)
-    assert vgpuview.fact(gpu) == words
+    found = node("a2", **virtual)
+    gpu = replace(found.gpus[0], passthrough=handed)
+    assert vgpuview.fact(gpu, found) == words
+    able = vgpuview.fact(gpu, replace(found, host=VirtualHost(vgpu_manager=True)))
+    assert able == (words or ("vGPU host, VFs off" if "total" in virtual else ""))
 
 
 def plan_of(found: Inventory, *actions: Action) -> Plan:

@@ -120,24 +120,41 @@ def _check(args: Args) -> int:
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         gpu, function = device(inventory, args.device)
+        pci = function.pci if function else gpu.pci
+        already = function.driver == VFIO if function else gpu.passthrough
         members = _members(connection, function.iommu_group if function else _virtual(gpu).iommu_group)
+        refusal = None if already else _refusal(connection, pci)
     made = plan(inventory, Desired((_wish(inventory, args.device, True),), name="passthrough check"))
-    already = function.driver == VFIO if function else gpu.passthrough
+    possible = not made.blocked and refusal is None
     document = output.made(
         "PassthroughCheck",
         node=inventory.node,
-        device=function.pci if function else gpu.pci,
-        possible=not made.blocked,
+        device=pci,
+        possible=possible,
         already=already,
         host=inventory.host,
-        members=members,
+        members=[{"pci": address, "driver": driver} for address, driver in members],
         holders=function.holders if function else gpu.holders,
         blockers=made.blockers,
+        error=refusal.document() if refusal else None,
     )
-    output.emit(document, args.output, _checked(inventory, gpu, function, members, already, made.blocked))
+    output.emit(document, args.output, _checked(inventory, gpu, function, members, already, possible))
     if made.blocked and args.output == "text":
         streams.note(planview.blockers(made, args.typed_node))
+    elif refusal is not None:
+        raise refusal
     return 20 if made.blocked else 0
+
+
+def _refusal(connection: Connection, pci: str) -> BlockedError | None:
+    """What the kernel has against it: no IOMMU, or foreign devices in the same group."""
+    from aliquot.backends.kernel.handing import companions
+
+    try:
+        companions(connection.files, pci)
+    except BlockedError as error:
+        return error
+    return None
 
 
 def _members(connection: Connection, group: int | None) -> tuple[tuple[str, str], ...]:
@@ -156,7 +173,7 @@ def _checked(
     function: VirtualFunction | None,
     members: tuple[tuple[str, str], ...],
     already: bool,
-    blocked: bool,
+    possible: bool,
 ) -> str:
     what = f"virtual function {function.number} of GPU {gpu.pci}" if function else draw.product(gpu)
     group = function.iommu_group if function else _virtual(gpu).iommu_group
@@ -165,5 +182,5 @@ def _checked(
     lines.append(f"  IOMMU group {group}" if group is not None else "  no IOMMU group")
     lines += draw.table([("", pci, driver or "no driver") for pci, driver in members], "    ")
     lines.append(f"  {vgpuview.state(holders)}")
-    verdict = "it is handed out already" if already else "it can be handed out" if not blocked else "not possible now"
+    verdict = "it is handed out already" if already else "it can be handed out" if possible else "not possible now"
     return "\n".join([*lines, f"verdict: {verdict}"])

@@ -36,7 +36,7 @@ def _verdict(inventory: Inventory, verdicts: tuple[str, ...]) -> str:
     capable = sum(g.mig.capable for g in inventory.gpus)
     if verdicts:
         return f"look at the {'warning' if len(verdicts) == 1 else f'{len(verdicts)} warnings'} first"
-    hosts = sum(bool(g.virtual and g.virtual.world) for g in inventory.gpus)
+    hosts = sum(vgpuview.hosts(g, inventory) for g in inventory.gpus)
     if not capable and hosts:
         return f"ready: {'the GPU' if hosts == 1 else f'{hosts} GPUs'} can be shared with virtual machines"
     if not capable:
@@ -79,7 +79,7 @@ def _facts(gpu: Gpu, inventory: Inventory) -> list[str]:
         family = inventory.family(gpu)
         minimum = f", needs driver {family.driver_min} or later" if family.driver_min else ""
         facts.append(f"family {family.name}{minimum}")
-    shared = vgpuview.fact(gpu)
+    shared = vgpuview.fact(gpu, inventory)
     return facts + ([shared] if shared else [])
 
 

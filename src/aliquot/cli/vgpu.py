@@ -40,7 +40,7 @@ def _types(args: Args) -> int:
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     found = [(gpu, types(inventory, gpu)) for gpu in gpus]
     document = output.made("VgpuTypes", node=inventory.node, gpus=[_typed(inventory, g, t) for g, t in found])
-    blocks = [[_title(gpu, answers), *_answers(answers)] for gpu, answers in found if answers]
+    blocks = [[_title(gpu, inventory, answers), *_answers(answers)] for gpu, answers in found if answers]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     output.emit(document, args.output, text or f"no GPU of {inventory.node} has vGPU types that are known")
     return 0
@@ -57,8 +57,8 @@ def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dic
     }
 
 
-def _title(gpu: Gpu, answers: Sequence[TypeAnswer]) -> str:
-    shared = vgpuview.fact(gpu)
+def _title(gpu: Gpu, inventory: Inventory, answers: Sequence[TypeAnswer]) -> str:
+    shared = vgpuview.fact(gpu, inventory)
     count = sum(a.creatable for a in answers)
     return f"{draw.title(gpu)}   {count} of {len(answers)} types creatable now" + (f"   {shared}" if shared else "")
 
@@ -111,7 +111,7 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
 
 
 def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> str:
-    shown = [g for g in gpus if g.vgpus or vgpuview.fact(g) or vgpuview.rows(g)]
+    shown = [g for g in gpus if g.vgpus or vgpuview.fact(g, inventory) or vgpuview.rows(g)]
     if not shown:
         return f"no GPU of {inventory.node} is shared with virtual machines"
     column = draw.width([line for g in shown for line in (draw.title(g), vgpuview.now(g, inventory))])
@@ -119,6 +119,6 @@ def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> str:
 
 
 def _gpu(gpu: Gpu, inventory: Inventory, column: int) -> list[str]:
-    facts = [vgpuview.fact(gpu)] if vgpuview.fact(gpu) else []
+    facts = list(filter(None, [vgpuview.fact(gpu, inventory)]))
     lines = [*vgpuview.picture(gpu, inventory, column, colour.wanted()), *(f"  {f}" for f in facts)]
     return lines + (draw.table(vgpuview.rows(gpu)) or ["  no vGPU"])

@@ -14,19 +14,26 @@ _WORLDS = {
 }
 
 
-def fact(gpu: Gpu) -> str:
+def fact(gpu: Gpu, inventory: Inventory) -> str:
     """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
     virtual = gpu.virtual
     if gpu.passthrough:
         group = f", IOMMU group {virtual.iommu_group}" if virtual and virtual.iommu_group is not None else ""
         return f"passed through to virtual machines (vfio-pci{group})"
-    if virtual is None or not (virtual.world or virtual.functions):
+    if virtual is None or not (hosts(gpu, inventory) or virtual.functions):
         return ""
-    parts = ["vGPU host" if virtual.world else "SR-IOV"]
+    parts = ["vGPU host" if hosts(gpu, inventory) else "SR-IOV"]
     parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
     parts += [f"world {virtual.world}"] if virtual.world else []
     parts += ["mixed-size mode"] if virtual.mixed else []
     return ", ".join(parts)
+
+
+def hosts(gpu: Gpu, inventory: Inventory) -> bool:
+    """Whether vGPUs can be made of it: the vGPU driver is at work on it, or will be once virtual functions are on."""
+    virtual = gpu.virtual
+    able = inventory.host is not None and bool(inventory.host.vgpu_manager)
+    return virtual is not None and (bool(virtual.world) or (able and virtual.total > 0))
 
 
 def world(name: str) -> str:
