@@ -10,10 +10,13 @@ Write = Callable[[str], None]
 
 
 class Writing(NamedTuple):
-    """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none."""
+    """What a written text does. ``gpu`` is the position of the GPU that it is about, -1 for none. A ``quiet`` one
+    changes what files say, but not which there are.
+    """
 
     gpu: int
     act: Write
+    quiet: bool = False
 
 
 class File:

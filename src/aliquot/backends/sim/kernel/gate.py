@@ -18,13 +18,14 @@ _ERRNOS = {codes.IN_USE: errno.EBUSY, codes.GPU_IS_LOST: errno.ENODEV, codes.NO_
 
 class KernelWrite(NamedTuple):
     """A write: its name in the call log (``SysfsWrite``, ``SriovManage``), the position of the GPU it is about (WHOLE
-    for none), the file and what was written.
+    for none), the file and what was written; ``quiet`` as in ``Writing``.
     """
 
     call: str
     gpu: int
     path: str
     value: str
+    quiet: bool = False
 
 
 def carry_out(node: SimNode, session: Session, write: KernelWrite, act: Callable[[], None]) -> None:
@@ -43,7 +44,8 @@ def carry_out(node: SimNode, session: Session, write: KernelWrite, act: Callable
         else:
             if not session.hand and write.gpu != WHOLE and node.faults.loses(write.gpu):
                 node.lose(node.gpus[write.gpu])
-        node.changed()
+        if not write.quiet:
+            node.changed()
         node.save()
         _record(node, session, write, refusal)
         if doomed == "after":

@@ -106,7 +106,7 @@ def vendor(node: SimNode, gpu: SimGpu, function: FunctionState, address: str) ->
         return found.params if found else ""
 
     def writing(act: vgpus.FunctionAct) -> Writing:
-        return Writing(index, lambda value: act(node, gpu, function, value))
+        return Writing(index, lambda value: act(node, gpu, function, value), quiet=True)
 
     def set_params(value: str) -> None:
         vgpus.set_params(node, vgpus.on(gpu, address), value)
@@ -117,7 +117,7 @@ def vendor(node: SimNode, gpu: SimGpu, function: FunctionState, address: str) ->
             "current_vgpu_type": File(lambda: f"{current()}\n", writing(vgpus.set_type)),
             "gpu_instance_id": File(lambda: f"{vgpus.instance_id(gpu, function)}\n", writing(vgpus.move_instance)),
             "placement_id": File(lambda: f"{vgpus.placement_id(gpu, function)}\n", writing(vgpus.move_place)),
-            "vgpu_params": File(lambda: f"{params()}\n", Writing(index, set_params)),
+            "vgpu_params": File(lambda: f"{params()}\n", Writing(index, set_params, quiet=True)),
             "warm_update": text("0\n"),
         }
     )

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+
 from aliquot.backends.sim import place
 from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.state import FunctionState, GpuState, NodeState
@@ -15,7 +17,12 @@ _FIRST_FUNCTION = 4
 
 def table(gpu: GpuState) -> VgpuTable | None:
     """The types of this board, None where nothing is known of it."""
-    return vgpu.table(gpu.pci_device, gpu.subsystem)
+    return _table(gpu.pci_device, gpu.subsystem)
+
+
+@cache
+def _table(pci_device: str, subsystem: str) -> VgpuTable | None:
+    return vgpu.table(pci_device, subsystem)
 
 
 def total_functions(gpu: GpuState) -> int:
@@ -36,9 +43,14 @@ def offset(gpu: GpuState) -> int:
 
 def function_address(gpu: GpuState, number: int) -> str:
     """The address of a virtual function: its routing id is the physical function's, the offset and the number."""
-    domain, bus, rest = gpu.pci.split(":")
+    return _behind(gpu.pci, offset(gpu) + number)
+
+
+@cache
+def _behind(address: str, distance: int) -> str:
+    domain, bus, rest = address.split(":")
     device, _, function = rest.partition(".")
-    routing = (int(bus, 16) << 8 | int(device, 16) << 3 | int(function)) + offset(gpu) + number
+    routing = (int(bus, 16) << 8 | int(device, 16) << 3 | int(function)) + distance
     return f"{domain}:{routing >> 8:02x}:{routing >> 3 & 31:02x}.{routing & 7}"
 
 

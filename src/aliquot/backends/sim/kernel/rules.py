@@ -6,8 +6,11 @@ of A2, A40 and L40S. Codes are those of the resource manager, as its log lines c
 
 from __future__ import annotations
 
+from functools import cache
+
 from aliquot.backends.sim.kernel import pci
 from aliquot.backends.sim.state import WHOLE, GpuState, InstanceState, VgpuState
+from aliquot.model import vgpu
 from aliquot.model.vgpu import VgpuType
 
 INSUFFICIENT_RESOURCES = 0x1A
@@ -46,16 +49,21 @@ def world(gpu: GpuState) -> str:
 
 def types(gpu: GpuState) -> tuple[VgpuType, ...]:
     """The types that the driver knows for this board, by id. A type that no public source numbers is not there."""
-    table = pci.table(gpu)
+    return tuple(_known(gpu.pci_device, gpu.subsystem, gpu.compute).values())
+
+
+@cache
+def _known(pci_device: str, subsystem: str, compute: bool) -> dict[int, VgpuType]:
+    table = vgpu.table(pci_device, subsystem)
     if table is None:
-        return ()
-    hidden = not gpu.compute and table.name in _NO_COMPUTE_TYPES
-    known = [t for t in table.types if t.id is not None and not (hidden and t.series == "C")]
-    return tuple(sorted(known, key=lambda t: t.id or 0))
+        return {}
+    hidden = not compute and table.name in _NO_COMPUTE_TYPES
+    known = [(t.id, t) for t in table.types if t.id is not None and not (hidden and t.series == "C")]
+    return dict(sorted(known, key=lambda pair: pair[0]))
 
 
 def type_by_id(gpu: GpuState, type_id: int) -> VgpuType | None:
-    return next((t for t in types(gpu) if t.id == type_id), None)
+    return _known(gpu.pci_device, gpu.subsystem, gpu.compute).get(type_id)
 
 
 def _size(gpu: GpuState, vgpu: VgpuState) -> int:

@@ -46,9 +46,9 @@ class Tree:
             raise refuse(errno.EISDIR)
         if not isinstance(entry, File) or entry.write is None:
             raise refuse(errno.EACCES)
-        number, act = entry.write
+        number, act, quiet = entry.write
         gpu = number if number >= 0 else self._about(value)
-        gate.carry_out(self.node, session, KernelWrite("SysfsWrite", gpu, real, value), lambda: act(value))
+        gate.carry_out(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: act(value))
 
     def _about(self, value: str) -> int:
         """The GPU that a driver's file is told of, -1 if it is none."""
