@@ -7,12 +7,6 @@ from collections.abc import Sequence
 from aliquot.cli import draw, vgpudraw
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
 
-_WORLDS = {
-    "mdev": "mediated devices of the GPU",
-    "sriov-mdev": "mediated devices of virtual functions",
-    "vendor-vfio": "vendor-specific VFIO",
-}
-
 
 def fact(gpu: Gpu, inventory: Inventory) -> str:
     """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
@@ -34,11 +28,6 @@ def hosts(gpu: Gpu, inventory: Inventory) -> bool:
     virtual = gpu.virtual
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
     return virtual is not None and (bool(virtual.world) or (able and virtual.total > 0))
-
-
-def world(name: str) -> str:
-    """A kernel world in words."""
-    return _WORLDS.get(name, "no vGPU driver is at work")
 
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
