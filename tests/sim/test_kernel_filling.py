@@ -72,7 +72,7 @@ def test_some_of_one_size_and_then_another(product: str) -> None:
     board = Filling(product, BOARDS[product], mixed=True)
     sizes = board.one_of_each_size()
     for first in sizes:
-        for count in {1, first["max_mixed"] // 4 + 1}:
+        for count in {1, 3, first["max_mixed"] // 4 + 1}:
             for second in sizes:
                 board.clear()
                 for _ in range(count):

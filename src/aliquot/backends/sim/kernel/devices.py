@@ -147,9 +147,10 @@ def unbind(node: SimNode, driver: str, text: str) -> None:
     device = find(node, text)
     if not device.state.driver or device.state.driver != driver:
         raise refuse(errno.ENODEV)
-    if vms.open_on(node, device.address):
-        raise refuse(errno.EBUSY)
     gpu = device.gpu.state
+    own = [device.address, *(v.uuid for v in gpu.vgpus if v.function == device.address)]
+    if any(vms.open_on(node, name) for name in own):
+        raise refuse(errno.EBUSY)
     if device.physical and driver == NVIDIA:
         if in_use(node, device.gpu) or gpu.functions:
             raise refuse(errno.EBUSY)
