@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.backends.kernel.kernel import Kernel
 from aliquot.engine.ports import Gpus
-from aliquot.errors import AliquotError, HardwareError
+from aliquot.errors import AliquotError
 from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ class NodeBackend(Generic[D]):
     def read_gpu(self, pci: str) -> Gpu:
         try:
             gpu = self.nvml.read_gpu(pci)
-        except HardwareError:
+        except AliquotError:
             away = self._away(pci)
             if away is None:
                 raise
