@@ -23,7 +23,7 @@ class World(NamedTuple):
 
 MDEV = World("mdevs of the GPU", "tesla-t4:mdev", "T4-4Q*2", "{T4-4Q: 1, T4-4C: 3}")
 SRIOV = World("mdevs of virtual functions", "a2:mdev", "A2-4Q*2", "{A2-4Q: 1, A2-4C: 3}")
-VENDOR = World("vendor-specific VFIO", "l40s:vfio", "L40S-8Q*2", "{L40S-8Q: 1, L40S-8C: 4}")
+VENDOR = World("vendor-specific VFIO", "l40s:vfio", "L40S-8Q*2", "{L40S-8Q: 1, L40S-8A: 4}")
 OFF = World("virtual functions off", "a2:mdev", "", "{A2-2Q: 5}", held=False)
 BACKED = World("MIG-backed", "h100-80gb-hbm3:vfio", "", "{H100XM-1-10C: 3}", held=False)
 ALL = (MDEV, SRIOV, VENDOR, OFF, BACKED)
