@@ -16,13 +16,13 @@ def host(files: Files, tools: Tools) -> VirtualHost:
     return VirtualHost(
         iommu=bool(names(files, GROUPS)),
         vfio=_module(files, "vfio_pci") or files.exists(f"{DRIVERS}/{VFIO}"),
-        vgpu_manager=vgpu_manager(files),
+        vgpu_manager=vgpu_driver(files),
         sriov_manage=tools.sriov_manage,
         kernel=optional(files, "/proc/sys/kernel/osrelease") or "",
     )
 
 
-def vgpu_manager(files: Files) -> bool | None:
+def vgpu_driver(files: Files) -> bool | None:
     """Whether NVIDIA's vGPU host driver is at work; None where no NVIDIA driver is loaded at all."""
     if _module(files, _MANAGER):
         return True

@@ -17,7 +17,7 @@ import msgspec
 from aliquot.backends.files import Files
 from aliquot.backends.kernel import worlds
 from aliquot.backends.kernel.holders import Holders, Unasked
-from aliquot.backends.kernel.host import host, vgpu_manager
+from aliquot.backends.kernel.host import host, vgpu_driver
 from aliquot.backends.kernel.look import Scene, Seen, look
 from aliquot.backends.kernel.owners import Owners
 from aliquot.backends.kernel.pci import DEVICES, VFIO, attribute
@@ -166,7 +166,7 @@ class Kernel:
                     switching.switch(self.files, self.tools, self._clock, gpu.pci, count)
                 self._vgpus.forget(gpu)
             if count:
-                manager = vgpu_manager(self.files) is True
+                manager = vgpu_driver(self.files) is True
                 ready = self._lists_types if manager else lambda function: True
                 switching.wait(self.files, self._clock, gpu.pci, count, ready, self._say)
 
