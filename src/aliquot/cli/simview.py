@@ -67,9 +67,10 @@ def _facts(fault: dict[str, Any]) -> str:
 
 def calls(found: list[dict[str, Any]]) -> str:
     """The call log as a table, oldest first."""
-    rows: list[tuple[str, ...]] = [("seq", "call", "gpu", "instance", "code")]
+    rows: list[tuple[str, ...]] = [("seq", "call", "gpu", "instance", "code", "file")]
     for call in found:
-        rows.append(tuple(_cell(call.get(key)) for key in ("seq", "call", "gpu", "instance", "rc")))
+        cells = tuple(_cell(call.get(key)) for key in ("seq", "call", "gpu", "instance", "rc"))
+        rows.append((*cells, f"{call['path']} = {str(call['value']).strip()}" if "path" in call else ""))
     return "\n".join(draw.table(rows, indent=""))
 
 

@@ -8,12 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from aliquot.backends.sim import codes
 from aliquot.backends.sim.kernel.devices import refuse
 from aliquot.backends.sim.node import Session, SimNode
 from aliquot.backends.sim.state import WHOLE
-
-_ERRNOS = {codes.IN_USE: errno.EBUSY, codes.GPU_IS_LOST: errno.ENODEV, codes.NO_PERMISSION: errno.EACCES}
 
 
 class KernelWrite(NamedTuple):

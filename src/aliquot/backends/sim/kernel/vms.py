@@ -11,10 +11,6 @@ def open_on(node: SimNode, device: str) -> VmState | None:
     return next((vm for vm in node.state.vms if device in vm.devices), None)
 
 
-def by_pid(node: SimNode, pid: int) -> VmState | None:
-    return next((vm for vm in node.state.vms if vm.pid == pid), None)
-
-
 def command_line(vm: VmState) -> str:
     """As libvirt starts QEMU; words end with a zero byte."""
     words = (
