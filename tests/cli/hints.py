@@ -13,7 +13,7 @@ from aliquot.cli import parse
 from aliquot.cli.commands import ROOT
 from aliquot.errors import UsageError
 
-_COMMAND = re.compile(r"\baliquot (?:[^,;(>`]|\((?=[^)]*\)))+")
+_COMMAND = re.compile(r"\baliquot (?:'[^']*'|[^,;(>`']|\((?=[^)]*\)))+")
 
 
 def commands(sentence: str) -> list[str]:

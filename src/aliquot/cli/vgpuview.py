@@ -27,7 +27,7 @@ def hosts(gpu: Gpu, inventory: Inventory) -> bool:
     """Whether vGPUs can be made of it: the vGPU driver is at work on it, or will be once virtual functions are on."""
     virtual = gpu.virtual
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
-    return virtual is not None and (bool(virtual.world) or (able and virtual.total > 0))
+    return virtual is not None and not gpu.passthrough and (bool(virtual.world) or (able and virtual.total > 0))
 
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
