@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from aliquot.backends.sim import codes
-from aliquot.backends.sim.calls import Args, DeviceCall
+from aliquot.backends.sim.calls import Args, DeviceCall, numbers
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.gpu import SimGpu
-from aliquot.backends.sim.kernel import rules
+from aliquot.backends.sim.kernel import pci, rules
 from aliquot.backends.sim.mig_calls import WriteCall
 from aliquot.backends.sim.node import Call, Session, SimNode
 
@@ -38,5 +38,25 @@ def _set_mode(node: SimNode, session: Session, a: Args) -> str:
     return ""
 
 
-VGPU_READS: dict[str, DeviceCall] = {"DeviceGetVgpuHeterogeneousMode": _mode}
+def _supported(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    """The ids of the types of this board. NOT_SUPPORTED without the vGPU host driver."""
+    if not rules.world(gpu.state):
+        raise Refused(codes.NOT_SUPPORTED)
+    return numbers(*(t.id or 0 for t in rules.types(gpu.state)))
+
+
+def _creatable(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
+    """The ids of the types of which one more can be made now, on whatever function."""
+    if not rules.world(gpu.state):
+        raise Refused(codes.NOT_SUPPORTED)
+    there = [pci.function_address(gpu.state, f.number) for f in gpu.state.functions] or [gpu.state.pci]
+    found = {t.id or 0 for address in there for t in rules.creatable(gpu.state, address)}
+    return numbers(*sorted(found))
+
+
+VGPU_READS: dict[str, DeviceCall] = {
+    "DeviceGetVgpuHeterogeneousMode": _mode,
+    "DeviceGetSupportedVgpus": _supported,
+    "DeviceGetCreatableVgpus": _creatable,
+}
 VGPU_WRITES: dict[str, WriteCall] = {"DeviceSetVgpuHeterogeneousMode": _set_mode}

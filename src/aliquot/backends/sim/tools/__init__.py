@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-PROGRAMS = {"sriov_manage": "usr/lib/nvidia/sriov-manage"}
+PROGRAMS = {"nvidia_smi": "usr/bin/nvidia-smi", "sriov_manage": "usr/lib/nvidia/sriov-manage"}
 """Module of this package to the program's path below the driver's root."""
 
 

@@ -1,0 +1,81 @@
+"""``nvidia-smi -q``: the parts that tell how a GPU is shared. Others are left out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from aliquot.backends.sim.tools.smi.driver import Device
+from aliquot.backends.sim.tools.smi.vgpus import hosts
+
+_MIB = 1 << 20
+
+
+def _fact(depth: int, name: str, value: object) -> str:
+    return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"
+
+
+def log(devices: Sequence[Device]) -> list[str]:
+    driver = devices[0].driver
+    host = hosts(driver.devices)
+    lines = [
+        "",
+        "==============NVSMI LOG==============",
+        "",
+        _fact(0, "Timestamp", time.strftime("%a %b %e %H:%M:%S %Y")),
+        _fact(0, "Driver Version", driver.version),
+        _fact(0, "CUDA Version", "Not Found" if host else driver.cuda),
+    ]
+    if host:
+        able = "Supported" if any(d.told["mixed"] is not None for d in host) else "Not Supported"
+        lines += ["vGPU Driver Capability", _fact(2, "Heterogenous Multi-vGPU", able)]
+    lines += ["", _fact(0, "Attached GPUs", len(driver.devices))]
+    for device in devices:
+        lines += [f"GPU {device.bus_id}", *_gpu(device), ""]
+    return lines
+
+
+def _gpu(device: Device) -> list[str]:
+    told = device.told
+    mode = {k: str(told["mig"][k]).capitalize() if device.capable else "N/A" for k in ("current", "pending")}
+    total, reserved, free, used = device.ask("DeviceGetMemoryInfo")
+    domain, bus, place = device.bus_id.split(":")
+    return [
+        _fact(1, "Product Name", told["product"]),
+        _fact(1, "Product Architecture", str(told["architecture"]).capitalize()),
+        _fact(1, "Persistence Mode", "Enabled" if device.number("DeviceGetPersistenceMode") else "Disabled"),
+        "    MIG Mode",
+        _fact(2, "Current", mode["current"]),
+        _fact(2, "Pending", mode["pending"]),
+        _fact(1, "Serial Number", device.text("DeviceGetSerial")),
+        _fact(1, "GPU UUID", told["uuid"]),
+        _fact(1, "Minor Number", told["minor"]),
+        "    GPU Virtualization Mode",
+        *_virtualization(device),
+        "    PCI",
+        _fact(2, "Bus", f"0x{bus}"),
+        _fact(2, "Device", f"0x{place.partition('.')[0]}"),
+        _fact(2, "Domain", f"0x{domain[4:]}"),
+        _fact(2, "Device Id", "0x" + str(told["pci_device"]).removeprefix("0x").upper()),
+        _fact(2, "Bus Id", device.bus_id),
+        _fact(2, "Sub System Id", "0x" + str(told["subsystem"]).removeprefix("0x").upper()),
+        "    FB Memory Usage",
+        _fact(2, "Total", f"{total // _MIB} MiB"),
+        _fact(2, "Reserved", f"{reserved // _MIB} MiB"),
+        _fact(2, "Used", f"{used // _MIB} MiB"),
+        _fact(2, "Free", f"{free // _MIB} MiB"),
+    ]
+
+
+def _virtualization(device: Device) -> list[str]:
+    told = device.told
+    mixed = "N/A" if told["mixed"] is None else "Enabled" if told["mixed"] else "Disabled"
+    if told["world"]:
+        mode, kind = "Host VGPU", "Non SR-IOV" if told["world"] == "mdev" else "SR-IOV"
+    else:
+        mode, kind = "Pass-Through" if told["guest"] else "None", "N/A"
+    return [
+        _fact(2, "Virtualization Mode", mode),
+        _fact(2, "Host VGPU Mode", kind),
+        _fact(2, "vGPU Heterogeneous Mode", mixed),
+    ]
