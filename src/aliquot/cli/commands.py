@@ -5,6 +5,7 @@ from __future__ import annotations
 from aliquot.cli import (
     agent_commands,
     cdi_commands,
+    libvirt_commands,
     migparted_commands,
     passthrough_commands,
     sim_commands,
@@ -208,6 +209,7 @@ ROOT = Command(
         agent_commands.CONTROLLER,
         vgpu_commands.VGPU,
         passthrough_commands.PASSTHROUGH,
+        libvirt_commands.LIBVIRT,
         cdi_commands.CDI,
         sim_commands.SIM,
         migparted_commands.MIG_PARTED,

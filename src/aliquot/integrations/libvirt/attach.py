@@ -5,6 +5,7 @@ before anything is touched.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from shlex import quote
 
 import msgspec
 
@@ -149,6 +150,8 @@ def _there(domain: Domain, here: Sequence[Known], word: str) -> Known:
 
 
 def _refuse(code: str, message: str, vm: str = "") -> BlockedError:
-    error = BlockedError(message, next_step=f"aliquot libvirt check {vm}" if vm else "aliquot libvirt attach --help")
+    error = BlockedError(
+        message, next_step=f"aliquot libvirt check {quote(vm)}" if vm else "aliquot libvirt attach --help"
+    )
     error.code = code
     return error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from shlex import quote
 
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError
@@ -43,7 +44,7 @@ def _undo(libvirt: Libvirt, change: Change, done: list[Hostdev], error: BaseExce
             told.append(f"{hostdev.shown} stays attached: {second.brief}")
     if isinstance(error, AliquotError):
         error.details = (*error.details, *told)
-        error.next_step = error.next_step or f"aliquot libvirt check {change.vm}"
+        error.next_step = error.next_step or f"aliquot libvirt check {quote(change.vm)}"
 
 
 def detach(libvirt: Libvirt, change: Change, clock: Clock, say: Say = lambda _: None) -> None:
@@ -80,7 +81,7 @@ def _prove(libvirt: Libvirt, change: Change, *, there: bool) -> None:
         if there
         else f"the guest of VM {change.vm} has not let go",
         details=tuple(wrong),
-        next_step=f"aliquot libvirt check {change.vm}",
+        next_step=f"aliquot libvirt check {quote(change.vm)}",
     )
     error.code = "NOT_DONE"
     raise error

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from shlex import quote
+
 import msgspec
 
 from aliquot.integrations.libvirt import rules
@@ -58,7 +60,7 @@ def _together(inventory: Inventory, domain: Domain, every: list[Known], around: 
             Blocker(
                 "DISPLAY",
                 "a vGPU has display='on', and the VM has no <graphics>: libvirt refuses to start it",
-                next_step=f"virsh edit {domain.name}",
+                next_step=f"virsh edit {quote(domain.name)}",
             )
         )
     return found

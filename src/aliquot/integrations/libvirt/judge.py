@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from shlex import quote
 
 import msgspec
 
@@ -99,7 +100,7 @@ def _vgpu(domain: Domain, known: Known, gpu: Gpu) -> list[Blocker]:
                 "WORLD",
                 f"this kernel has no mdevs: the vGPU is the PCI function {known.vgpu.function} now",
                 gpu.pci,
-                next_step=f"{again} (aliquot libvirt attach {domain.name} {known.vgpu.function})",
+                next_step=f"{again} (aliquot libvirt attach {quote(domain.name)} {known.vgpu.function})",
             )
         ]
     return []
@@ -229,7 +230,7 @@ def _also(domain: Domain, known: Known, around: Around) -> list[str]:
 
 def detach_command(domain: Domain, key: str) -> str:
     """The command that takes a device from a machine."""
-    return f"aliquot libvirt detach {domain.name} {key}"
+    return f"aliquot libvirt detach {quote(domain.name)} {key}"
 
 
 def keys(hostdevs: Iterable[Hostdev]) -> set[str]:

@@ -72,10 +72,12 @@ def by_pci(gpu: Gpu) -> bool:
 
 
 def names(known: Known) -> frozenset[str]:
-    """Everything that another machine's XML could call the same device."""
+    """Everything that another machine's XML could call the same device, in another kernel world too. The function of
+    mdevs on the GPU itself is the whole GPU, and no name of theirs.
+    """
     found = {known.hostdev.key}
     if known.vgpu is not None and known.gpu is not None:
-        found |= {known.vgpu.function} if by_pci(known.gpu) else {known.vgpu.uuid}
+        found |= {known.vgpu.uuid, known.vgpu.function} - {known.gpu.pci, ""}
     return frozenset(found)
 
 

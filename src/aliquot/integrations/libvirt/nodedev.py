@@ -145,3 +145,11 @@ def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
     name = define(libvirt, mdev, say)
     libvirt.autostart_mdev(name)
     say(f"{mdev.uuid} starts by itself when {mdev.function} appears")
+
+
+def undefine(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+    """Has libvirt forget an mdev's definition. The mdev itself stays as it is."""
+    if not mdev.persistent:
+        return
+    libvirt.undefine_mdev(mdev.node)
+    say(f"libvirt has no definition of {mdev.uuid} any more")

@@ -102,15 +102,22 @@ def _too_few(inventory: Inventory, name: str, count: int, gpus: tuple[str, ...],
 
 
 def _more(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) -> str:
-    """The command that plans the missing vGPUs beside those that there are, on the first GPU that has the type."""
+    """The command that plans the missing vGPUs beside those that there are, on the first GPU that could hold so many;
+    where none could, the one that shows why.
+    """
+    shows = ""
     for gpu in inventory.gpus:
         table = inventory.vgpu_table(gpu)
         if table is None or (gpus and gpu.pci not in gpus):
             continue
         chosen = next((t for t in table.types if name.lower() in (t.name.lower(), t.short.lower())), None)
-        if chosen is not None:
-            return plan_command(gpu, _counts(gpu, chosen.name, missing))
-    return ""
+        if chosen is None:
+            continue
+        counts = _counts(gpu, chosen.name, missing)
+        if counts[chosen.name] <= chosen.max:
+            return plan_command(gpu, counts)
+        shows = shows or f"aliquot vgpu types {gpu.pci}"
+    return shows
 
 
 def _counts(gpu: Gpu, name: str, more: int) -> dict[str, int]:

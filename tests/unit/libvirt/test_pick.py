@@ -1,0 +1,137 @@
+"""Which devices a machine gets: free ones, or those that were named."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aliquot.errors import BlockedError, ConfigError
+from aliquot.integrations.libvirt.known import know, names, users
+from aliquot.integrations.libvirt.pick import Ask, pick
+from aliquot.integrations.libvirt.values import MDEV, PCI
+from aliquot.model.inventory import GpuInstance, Holder, VirtualFunction
+
+from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
+
+NODE = node(A2, L40S, T4)
+WHOLE = card("NVIDIA L4", 0x41, "", functions=0, index=3)
+
+
+def test_free_ones_come_in_the_order_of_gpus_and_functions() -> None:
+    first, second = pick(NODE, Ask((("NVIDIA A2-4Q", 2),)), {})
+    assert [(k.hostdev.kind, k.hostdev.uuid) for k in (first, second)] == [(MDEV, v.uuid) for v in A2.vgpus[:2]]
+    (other,) = pick(NODE, Ask((("l40s-8q", 1),)), {})
+    assert (other.hostdev.kind, other.hostdev.address, other.hostdev.managed) == (PCI, "0000:26:00.4", False)
+    both = pick(NODE, Ask((("A2-4A", 1), ("T4-4Q", 2))), {})
+    assert [k.hostdev.uuid for k in both] == [A2.vgpus[2].uuid, *(v.uuid for v in T4.vgpus)]
+
+
+def test_held_ones_and_those_of_other_machines_are_not_free() -> None:
+    running = held(A2, 0, Holder("vm", "4711", "win10"))
+    (found,) = pick(node(running), Ask((("A2-4Q", 1),)), {})
+    assert found.hostdev.uuid == A2.vgpus[1].uuid
+    busy = users((vm("off", mdev(A2, 1)),))
+    with pytest.raises(BlockedError) as caught:
+        pick(node(running), Ask((("A2-4Q", 2),)), busy)
+    assert caught.value.code == "NO_VGPU"
+    assert caught.value.brief == "2 x A2-4Q asked, 0 free of 2"
+    assert caught.value.details == (
+        "NVIDIA A2-4Q on 0000:08:00.4: vm 4711 (win10) has it",
+        "NVIDIA A2-4Q on 0000:08:00.5: vm off has it",
+    )
+
+
+def test_the_next_command_plans_what_is_missing_beside_what_there_is() -> None:
+    with pytest.raises(BlockedError) as caught:
+        pick(NODE, Ask((("A2-4Q", 3),)), {})
+    assert caught.value.next_step == 'aliquot plan --gpu 0000:08:00.0 --vgpu "NVIDIA A2-4Q*3,NVIDIA A2-4A"'
+    with pytest.raises(BlockedError) as caught:
+        pick(NODE, Ask((("A2-4Q", 9),)), {})
+    assert caught.value.next_step == "aliquot vgpu types 0000:08:00.0"
+    with pytest.raises(BlockedError) as caught:
+        pick(NODE, Ask((("A16-4Q", 1),)), {})
+    assert (caught.value.brief, caught.value.next_step) == (
+        "1 x A16-4Q asked, 0 free: there is none",
+        "aliquot vgpu list",
+    )
+
+
+def test_a_gpu_may_be_asked() -> None:
+    twin = card("NVIDIA A2", 0x09, "sriov-mdev", "A2-4Q", index=1)
+    (found,) = pick(node(A2, twin), Ask((("A2-4Q", 1),), gpus=(twin.pci,)), {})
+    assert found.gpu == twin
+    with pytest.raises(BlockedError, match="0 free: there is none"):
+        pick(node(A2, twin), Ask((("A2-4A", 1),), gpus=(twin.pci,)), {})
+
+
+def test_a_type_of_no_table() -> None:
+    with pytest.raises(ConfigError) as caught:
+        pick(NODE, Ask((("A2-9Q", 1),)), {})
+    assert (caught.value.code, caught.value.exit_code) == ("UNKNOWN_TYPE", 2)
+
+
+def test_devices_by_name() -> None:
+    ask = Ask(devices=(A2.vgpus[1].uuid.upper(), "0000:08:00.4", L40S.vgpus[1].uuid, "0000:26:00.4"))
+    found = pick(NODE, ask, {})
+    assert [k.hostdev.key for k in found] == [A2.vgpus[1].uuid, A2.vgpus[0].uuid, "0000:26:00.5", "0000:26:00.4"]
+    with pytest.raises(ConfigError, match="named twice"):
+        pick(NODE, Ask(devices=("0000:08:00.4", A2.vgpus[0].uuid)), {})
+    # A type beside it takes another one.
+    by_name_and_type = pick(NODE, Ask((("A2-4Q", 1),), devices=("0000:08:00.4",)), {})
+    assert [k.hostdev.uuid for k in by_name_and_type] == [v.uuid for v in A2.vgpus[:2]]
+
+
+@pytest.mark.parametrize(
+    ("word", "code", "next_step"),
+    [
+        ("0000:08:00.7", "NO_VGPU", "aliquot vgpu types 0000:08:00.0"),
+        ("0000:99:00.0", "NO_VGPU", "aliquot vgpu list"),
+        ("c73f1fa6-489e-4834-9476-d70dabd98c40", "NO_VGPU", "aliquot vgpu list"),
+        ("0000:08:00.0", "FUNCTIONS_IN_USE", "aliquot vgpu disable 0000:08:00.0"),
+        ("0000:26:00.5", "HELD", "aliquot vgpu list"),
+    ],
+)
+def test_devices_that_cannot_be_had(word: str, code: str, next_step: str) -> None:
+    busy = users((vm("other", pci("0000:26:00.5")),))
+    with pytest.raises(BlockedError) as caught:
+        pick(NODE, Ask(devices=(word,)), busy)
+    assert (caught.value.code, caught.value.next_step) == (code, next_step)
+
+
+def test_functions_that_are_switched_off() -> None:
+    off = changed(A2, functions=())
+    with pytest.raises(BlockedError) as caught:
+        pick(node(msgspec.structs.replace(off, vgpus=())), Ask(devices=("0000:08:00.4",)), {})
+    assert (caught.value.code, caught.value.next_step) == ("NO_FUNCTION", "aliquot vgpu enable 0000:08:00.0")
+
+
+def test_a_function_that_vfio_pci_has_is_handed_over_as_it_is() -> None:
+    assert L40S.virtual is not None
+    bound = tuple(
+        VirtualFunction(f.pci, f.number, "vfio-pci" if f.number == 2 else f.driver) for f in L40S.virtual.functions
+    )
+    (found,) = pick(node(changed(L40S, functions=bound)), Ask(devices=("0000:26:00.6",)), {})
+    assert (found.hostdev.address, found.hostdev.managed, found.vgpu) == ("0000:26:00.6", False, None)
+
+
+def test_a_whole_gpu_is_managed_unless_it_is_bound_already() -> None:
+    (free,) = pick(node(WHOLE), Ask(devices=(WHOLE.pci,)), {})
+    assert (free.hostdev.managed, free.whole) == (True, True)
+    bound = msgspec.structs.replace(WHOLE, passthrough=True)
+    (ours,) = pick(node(bound), Ask(devices=(WHOLE.pci,)), {})
+    assert ours.hostdev.managed is False
+    working = msgspec.structs.replace(WHOLE, holders=(Holder("process", "99", "python"),))
+    with pytest.raises(BlockedError, match=r"process 99 \(python\) has PCI device 0000:41:00\.0"):
+        pick(node(working), Ask(devices=(WHOLE.pci,)), {})
+    divided = msgspec.structs.replace(WHOLE, instances=(GpuInstance(1, "1g.5gb", 19, "0:1"),))
+    with pytest.raises(BlockedError) as caught:
+        pick(node(divided), Ask(devices=(WHOLE.pci,)), {})
+    assert caught.value.next_step == "aliquot plan --gpu 0000:41:00.0 --mig disabled"
+
+
+def test_a_vgpu_that_changed_worlds_is_known_by_both_names() -> None:
+    """After a kernel upgrade the machine still names the mdev: nobody else may get its function."""
+    old = mdev(L40S, 0)
+    assert names(know(NODE, old)) == {L40S.vgpus[0].uuid, "0000:26:00.4"}
+    (found,) = pick(NODE, Ask((("L40S-8Q", 1),)), users((vm("old", old),)))
+    assert found.hostdev.address == "0000:26:00.5"
