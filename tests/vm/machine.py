@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from aliquot.backends.sim import library
 from vm import initramfs
 from vm.kernel import Kernel
 
@@ -22,6 +23,10 @@ BOOT = 120.0
 WHOLE = 480.0
 """Seconds for everything."""
 
+KERNEL_LINE = (
+    "console=ttyS0 loglevel=5 panic=-1 intel_iommu=on iommu=pt mitigations=off nokaslr audit=0 tsc=reliable "
+    "aliquot.guest=1"
+)
 DEVICES = (
     "intel-iommu,intremap=on,aw-bits=48",
     # 0000:01:00.0: an SR-IOV function with 16 VFs, to be dressed as an A2
@@ -56,10 +61,7 @@ def command(kernel: Kernel, archive: Path, console: Path) -> list[str]:
     words = ["qemu-system-x86_64", "-nodefaults", "-no-user-config", "-display", "none", "-no-reboot"]
     words += ["-accel", "tcg,thread=multi", "-machine", "q35,kernel-irqchip=split", "-cpu", "max", "-smp", "2"]
     words += ["-m", "2560", "-kernel", str(kernel.image), "-initrd", str(archive)]
-    words += [
-        "-append",
-        "console=ttyS0 loglevel=5 panic=-1 intel_iommu=on iommu=pt mitigations=off nokaslr audit=0 aliquot.guest=1",
-    ]
+    words += ["-append", KERNEL_LINE]
     words += ["-serial", f"file:{console}", "-serial", "stdio"]
     words += ["-fsdev", "local,id=host,path=/,security_model=none,readonly=on,multidevs=remap"]
     for device in (*DEVICES, "virtio-9p-pci,fsdev=host,mount_tag=host,addr=3.0"):
@@ -98,7 +100,7 @@ def busybox() -> str:
 def run(kernel: Kernel, scratch: Path, hear: Callable[[Event], None]) -> None:
     """Boot, let the guest say everything, and end it. Raises Silent when it never came up."""
     plan = {"python": sys.executable, "tests": str(HERE.parent), "modules": str(kernel.modules)}
-    plan |= {"release": kernel.release, "module": str(kernel.module)}
+    plan |= {"release": kernel.release, "module": str(kernel.module), "libraries": _libraries(scratch)}
     archive, console = scratch / "initramfs", scratch / "console"
     archive.write_bytes(initramfs.build(Path(busybox()), kernel.modules, HERE / "init.sh", json.dumps(plan)))
     began = time.monotonic()
@@ -108,6 +110,14 @@ def run(kernel: Kernel, scratch: Path, hear: Callable[[Event], None]) -> None:
         heard += 1
     if not heard:
         raise Silent(f"the guest said nothing; its console ends with:\n{tail(console)}")
+
+
+def _libraries(scratch: Path) -> str:
+    """Where the simulator's library is kept, compiled here: in the guest that would take a minute."""
+    (scratch / "node").mkdir()
+    place = os.environ.setdefault("ALIQUOT_CACHE_DIR", str(scratch))
+    library.provide(str(scratch), "node")
+    return place
 
 
 def _events(words: list[str]) -> Iterator[Event]:

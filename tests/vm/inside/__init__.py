@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("machine", "functions", "mediated", "handing", "vendor")
+MODULES = ("machine", "functions", "mediated", "handing", "hypervisor", "vendor", "program")
 """In this order: each starts where the one before left the machine."""
 
 

@@ -6,11 +6,13 @@ import fcntl
 import os
 import struct
 
+from aliquot.backends.kernel import handing
+from aliquot.backends.workers import SystemClock
 from aliquot.errors import BlockedError, InUseError
 from vm.inside.cards import bare, gpu, kernel, make, read
 from vm.inside.cards import destroy as end
 from vm.inside.checks import check, fails
-from vm.inside.machine import A2, FILES, GROUPED, STRANGER, T4, device, driver
+from vm.inside.machine import A2, FILES, GROUPED, PLAIN, STRANGER, T4, device, driver
 
 GET_STATUS, VIABLE = 0x3B67, 1  # VFIO_GROUP_GET_STATUS, VFIO_GROUP_FLAGS_VIABLE (linux/vfio.h)
 
@@ -54,6 +56,18 @@ def a_whole_gpu_goes_and_comes_back() -> str:
     assert FILES.exists(device(T4, "mdev_supported_types"))
     assert not gpu(T4).passthrough
     return f"IOMMU group {os.path.basename(os.readlink(device(T4, 'iommu_group')))}"
+
+
+@check()
+def a_driver_of_the_kernels_own() -> None:
+    """The kernel's nvme driver loses its device and gets it back: the same code, and no stand-in in it."""
+    handing.give(FILES, SystemClock(), PLAIN, ())
+    assert driver(PLAIN) == "vfio-pci"
+    assert viable(PLAIN)
+    assert not FILES.exists(device(PLAIN, "nvme"))
+    handing.take_back(FILES, PLAIN, {PLAIN: "nvme"})
+    assert driver(PLAIN) == "nvme"
+    assert FILES.names(device(PLAIN, "nvme"))
 
 
 @check()

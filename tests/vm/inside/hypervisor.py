@@ -87,7 +87,7 @@ def the_daemons_start() -> str:
     sh("virsh", "capabilities", patience=120)
     with opened() as libvirt:
         assert libvirt.domains() == ()
-        return f"libvirt through {libvirt.through}, {sh('virsh', 'version').splitlines()[-1]}"
+        return f"libvirt {sh('virsh', '--version').strip()} through {libvirt.through}"
 
 
 @check()
@@ -137,7 +137,7 @@ def a_machine_runs_with_an_mdev() -> str:
     (found,) = now.holders
     assert (found.kind, found.name, found.id) == ("vm", "web", holder("web"))
     with opened() as libvirt:
-        assert holders(libvirt, read(), FILES)[made.uuid] == found
+        assert holders(libvirt, read(), FILES.read)[made.uuid] == found
         report = checking.check(read(), domain(libvirt, "web"), Around((), libvirt.mdevs()))
     assert not report.every, report.every
     command = Path(f"/proc/{found.id}/cmdline").read_text()

@@ -10,6 +10,7 @@ from contextlib import contextmanager
 
 from aliquot.errors import HardwareError, InUseError
 from aliquot.planner.vgpu_names import stable_uuid
+from vm.inside import hypervisor
 from vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from vm.inside.checks import check, fails, refused, until
 from vm.inside.machine import A2, FILES, T4, device, driver, sh, stand_in
@@ -89,3 +90,27 @@ def a_machine_runs_with_a_vendor_function() -> str:
     destroy(A2, gpu(A2).vgpus[0])
     assert FILES.read(device(made.function, CURRENT)) == "0"
     return f"IOMMU group {os.path.basename(os.readlink(device(made.function, 'iommu_group')))}"
+
+
+@check(100)
+def libvirt_leaves_its_driver_alone() -> str:
+    """managed='no', as we write it. libvirt from 10.0 on takes a function that a VFIO driver of its own has; before, it
+    wants vfio-pci, where such a function cannot go. Either way the vGPU is as it was.
+    """
+    made = make(A2, 6, 746)
+    hypervisor.define("vendored")
+    (hostdev,) = hypervisor.give("vendored", "NVIDIA A2-4Q").devices
+    assert (hostdev.address, hostdev.managed) == (made.function, False)
+    version = sh("virsh", "--version").strip()
+    if int(version.split(".")[0]) < 10:
+        said = str(fails(AssertionError, lambda: hypervisor.start("vendored")))
+        assert "must be manually detached" in said
+    else:
+        hypervisor.start("vendored")
+        assert gpu(A2).vgpus[0].held
+        sh("virsh", "destroy", "vendored")
+    sh("virsh", "undefine", "vendored")
+    assert driver(made.function) == "nvidia"
+    assert FILES.read(device(made.function, CURRENT)) == "746"
+    destroy(A2, made)
+    return f"libvirt {version}"
