@@ -175,7 +175,10 @@ def arguments(found: Found) -> Args:
 
     Raises UsageError. ``--help`` prints and raises SystemExit(0) as argparse does.
     """
-    args = parser(found.command, found.prog).parse_args(found.rest)
+    made = parser(found.command, found.prog)
+    # Plain argparse takes no words of a list after an option in between: "attach VM --live DEVICE".
+    many = any(option.kind == "many" for option in found.command.options)
+    args = made.parse_intermixed_args(found.rest) if many else made.parse_args(found.rest)
     args.verb = found.path[-1]
     args.prog = found.prog
     args.typed_node = following.typed_node(found.rest)

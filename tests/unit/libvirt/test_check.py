@@ -146,8 +146,7 @@ def test_a_process_that_has_it_open() -> None:
 
 def test_a_name_with_a_blank_stays_one_word() -> None:
     (problem, *_) = judge(vm("my vm", pci("0000:26:00.4", managed=True))).every
-    assert problem.next_step is not None
-    assert problem.next_step.startswith("aliquot libvirt detach 'my vm' 0000:26:00.4")
+    assert problem.next_step == "aliquot libvirt detach 'my vm' 0000:26:00.4"
 
 
 def test_a_host_that_cannot() -> None:

@@ -74,36 +74,26 @@ def _where(domain: Domain, known: Known) -> str:
 
 def _vgpu(domain: Domain, known: Known, gpu: Gpu) -> list[Blocker]:
     hostdev = known.hostdev
-    again = f"{detach_command(domain, hostdev.key)}, then attach it again"
+    wrong = ""
     if hostdev.kind == PCI and not by_pci(gpu):
-        return [
-            Blocker(
-                "WORLD",
-                f"the vGPU of {hostdev.address} is an mdev on this host: the VM must name its UUID",
-                gpu.pci,
-                next_step=again,
-            )
-        ]
+        wrong = f"the vGPU of {hostdev.address} is an mdev on this host: the VM must name its UUID"
+    elif hostdev.kind == MDEV and by_pci(gpu) and known.vgpu is not None:
+        wrong = f"this kernel has no mdevs: the vGPU is the PCI function {known.vgpu.function} now"
+    if wrong:
+        return [_again("WORLD", wrong, domain, known, gpu)]
     if hostdev.kind == PCI and hostdev.managed:
-        return [
-            Blocker(
-                "MANAGED",
-                f"{hostdev.address} carries a vGPU and has managed='yes': libvirt would bind it to vfio-pci, which the "
-                "driver refuses (EINVAL)",
-                gpu.pci,
-                next_step=again,
-            )
-        ]
-    if hostdev.kind == MDEV and by_pci(gpu) and known.vgpu is not None:
-        return [
-            Blocker(
-                "WORLD",
-                f"this kernel has no mdevs: the vGPU is the PCI function {known.vgpu.function} now",
-                gpu.pci,
-                next_step=f"{again} (aliquot libvirt attach {quote(domain.name)} {known.vgpu.function})",
-            )
-        ]
+        wrong = (
+            f"{hostdev.address} carries a vGPU and has managed='yes': libvirt would bind it to vfio-pci, which the "
+            "driver refuses (EINVAL)"
+        )
+        return [_again("MANAGED", wrong, domain, known, gpu)]
     return []
+
+
+def _again(rule: str, wrong: str, domain: Domain, known: Known, gpu: Gpu) -> Blocker:
+    """A device that only has to be attached anew."""
+    message = f"{wrong}; detach it, and attach {known.vgpu.function if known.vgpu else 'it'} again"
+    return Blocker(rule, message, gpu.pci, next_step=detach_command(domain, known.hostdev.key))
 
 
 def _whole(domain: Domain, known: Known, gpu: Gpu, around: Around) -> list[Blocker]:
