@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from aliquot.backends.paths import state_dir
@@ -26,6 +27,9 @@ def run(args: Args) -> int:
         "fault": _fault,
         "reboot": _reboot,
         "lib": _lib,
+        "tools": _tools,
+        "mount": _mount,
+        "umount": _umount,
         "vm": _vm,
         "read": _read,
         "write": _write,
@@ -191,3 +195,26 @@ def _check(args: Args, verb: str, code: int) -> None:
 def _lib(args: Args) -> int:
     path = control.library(state_dir(), _name(args))
     return _say(args, path, path=path)
+
+
+def _tools(args: Args) -> int:
+    name = _name(args)
+    control.ensure(state_dir())  # it writes the programs
+    path = os.path.join(control.folder(state_dir(), name), "driver/usr/bin")
+    return _say(args, path, path=path)
+
+
+def _mount(args: Args) -> int:
+    from aliquot.backends.sim import mounting
+
+    name = _name(args)
+    pid = mounting.mount(state_dir(), name, args.folder)
+    said = f"{name} is mounted on {args.folder}: its /sys, /proc and /dev are below"
+    return _say(args, said, node=name, folder=os.path.abspath(args.folder), pid=pid)
+
+
+def _umount(args: Args) -> int:
+    from aliquot.backends.sim import mounting
+
+    name = mounting.unmount(args.folder)
+    return _say(args, f"{name} is no longer mounted on {args.folder}", node=name, folder=os.path.abspath(args.folder))

@@ -7,6 +7,7 @@ from aliquot.cli.options import EVERYWHERE, NODE, OUTPUT, Command, Option
 _GPU = Option("gpu", help="a GPU by index, PCI address or UUID", metavar="GPU", complete="gpus", required=True)
 _WHERE = Option("instance", help="a GPU instance: its id, or 7/1 for a compute instance", metavar="INSTANCE")
 _INSTANCE = Option("instance", help=_WHERE.help, metavar="INSTANCE", required=True)
+_FOLDER = Option("folder", help="an empty folder", metavar="FOLDER", required=True)
 _PATH = Option("path", help="below /sys, /proc or /dev", metavar="PATH", required=True)
 
 SIM = Command(
@@ -180,6 +181,29 @@ SIM = Command(
             "sim",
             options=EVERYWHERE,
             examples=("LD_LIBRARY_PATH=$(dirname $(aliquot sim lib)) nvitop -1",),
+        ),
+        Command(
+            "tools",
+            "the folder of the node's nvidia-smi, for PATH; a vGPU host has ../lib/nvidia/sriov-manage beside it",
+            "sim",
+            options=EVERYWHERE,
+            examples=("PATH=$(aliquot sim tools):$PATH nvidia-smi mig -lgip",),
+        ),
+        Command(
+            "mount",
+            "mount the node's /sys, /proc and /dev below a folder, for programs that know nothing of a simulator",
+            "sim",
+            options=(_FOLDER, *EVERYWHERE),
+            text="It ends with the node, or with umount. Needs FUSE: pip install 'aliquot[mount]' and apt-get install "
+            "fuse3.",
+            examples=("aliquot sim mount /mnt/lab",),
+        ),
+        Command(
+            "umount",
+            "take such a mount away",
+            "sim",
+            options=(_FOLDER, OUTPUT),
+            examples=("aliquot sim umount /mnt/lab",),
         ),
     ),
     options=(NODE,),
