@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.sim import control, mounting
+from aliquot.backends.sim import control, mount_source, mounting
 from aliquot.backends.sim.client import Node
 from aliquot.backends.sim.files import SimFiles
 from aliquot.errors import BlockedError, UsageError
@@ -222,6 +222,33 @@ def _runs(pid: int) -> bool:
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except FileNotFoundError:
         return False
+
+
+def test_what_a_look_found_ends_with_the_nodes_next_change(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mount_source, "_APPEAR_S", 1000.0)
+    node = Node(state_dir, control.start(state_dir, "a2:mdev"))
+    source = mount_source.NodeSource(state_dir, node.name)
+    folder = f"/{DEVICES}/0000:01:00.0"
+    real = SimFiles(node).real(folder)
+    assert "virtfn0" not in source.names(real)
+    node.sriov_manage("-e", "ALL")
+    assert "virtfn0" in source.names(real), "someone else changed it, in the next instant"
+    assert source.link(f"{real}/virtfn0") == "../0000:01:00.4"
+    node.sriov_manage("-d", "ALL")
+    with pytest.raises(FileNotFoundError):
+        source.link(f"{real}/virtfn0")
+
+
+def test_what_appears_by_itself_is_seen(state_dir: str) -> None:
+    node = Node(state_dir, control.start(state_dir, "a2:mdev"))
+    source = mount_source.NodeSource(state_dir, node.name)
+    node.fault("vf-delay", gpu=0, seconds=1.0)
+    node.sriov_manage("-e", "ALL")
+    real = SimFiles(node).real(f"/{DEVICES}/0000:01:00.0")
+    first = sum(n.startswith("virtfn") for n in source.names(real))
+    assert first < 16
+    time.sleep(1.2)
+    assert sum(n.startswith("virtfn") for n in source.names(real)) == 16, "nobody wrote anything meanwhile"
 
 
 def test_a_killed_server_is_started_again_and_a_write_is_not_sent_twice(machine: Machine) -> None:
