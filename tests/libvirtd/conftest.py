@@ -16,14 +16,17 @@ from aliquot.integrations.libvirt.port import Libvirt
 from . import daemon
 from .domains import domain
 
+CACHE = Path(tempfile.gettempdir()) / f"aliquot-libvirt-{os.getuid()}"
+"""What libvirtd learns of QEMU, which takes it 10 s and more: kept from one run to the next, shared by workers."""
+
 
 @pytest.fixture(scope="session")
 def uri() -> Iterator[str]:
-    """A libvirtd that nobody else uses. What it learns of QEMU, which takes it long, is kept for the next run."""
+    """A libvirtd that nobody else uses."""
     reason = daemon.missing()
     if reason:
         pytest.skip(reason)
-    with daemon.running(Path(tempfile.gettempdir()) / f"aliquot-libvirt-{os.getuid()}") as address:
+    with daemon.running(CACHE) as address:
         yield address
 
 

@@ -57,6 +57,12 @@ _ROWS = (
         "install mdevctl and restart libvirt, or let the boot service make them: aliquot restore --boot",
     ),
     _Row(
+        "NOT_DEFINED",
+        r"cannot set autostart for transient device",
+        "libvirt has no definition of it",
+        "aliquot libvirt nodedev list",
+    ),
+    _Row(
         "MDEV",
         r"Unable to (?:create|start|define|destroy|undefine|set autostart).*mediated device",
         "mdevctl refused",

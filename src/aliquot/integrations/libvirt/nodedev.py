@@ -4,7 +4,9 @@ appears, so that a host with nothing but libvirt has its vGPUs again after a reb
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -17,6 +19,13 @@ from aliquot.integrations.libvirt.values import NodeDevice
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
 
 Say = Callable[[str], None]
+
+SEEN_S = 20.0
+"""How long libvirt may take to see a function that is new (it learns of it by an event), and the definition of a device
+that is there already (it watches mdevctl's folder, and takes the device for one without until then; libvirt 9.0).
+"""
+
+T = TypeVar("T")
 
 
 class Mdev(msgspec.Struct, frozen=True):
@@ -112,9 +121,22 @@ def define(libvirt: Libvirt, mdev: Mdev, say: Say) -> str:
     """Gives an mdev a definition, unless it has one. libvirt's name for it."""
     if mdev.persistent:
         return mdev.node
-    name = libvirt.define_mdev(nodexml.build(mdev.function, mdev.type, mdev.uuid))
+    text = nodexml.build(mdev.function, mdev.type, mdev.uuid)
+    name = _patiently(lambda: libvirt.define_mdev(text), "NO_PARENT")
     say(f"defined {mdev.uuid}, {mdev.type_name} on {mdev.function}")
     return name or mdev.node
+
+
+def _patiently(call: Callable[[], T], code: str) -> T:
+    """Asks again while libvirt has not seen yet what it needs, up to ``SEEN_S``."""
+    deadline = time.monotonic() + SEEN_S
+    while True:
+        try:
+            return call()
+        except LibvirtError as refused:
+            if refused.code != code or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
 
 
 def start(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
@@ -143,7 +165,7 @@ def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
         error.code = "MIG_TYPE"
         raise error
     name = define(libvirt, mdev, say)
-    libvirt.autostart_mdev(name)
+    _patiently(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED")
     say(f"{mdev.uuid} starts by itself when {mdev.function} appears")
 
 
