@@ -11,7 +11,7 @@ import pytest
 
 from aliquot.backends.sim import control
 from aliquot.backends.sim.kernel.tree import Tree, TwinFiles
-from sim.captures import CAPTURED
+from sim.captures import CAPTURED, answer
 from sim.smi import Smi
 
 UUID = "7cc63b62-c1e7-4f43-b12a-9ed3a7fe64f0"
@@ -131,7 +131,10 @@ def test_the_programs_run_against_their_node(programs: str) -> None:
     assert (enabled.returncode, enabled.stdout) == (0, "Enabling VFs on 0000:01:00.0\n")
     empty = run(smi, "mig", "-lgi")
     assert (empty.returncode, empty.stdout) == (6, "No GPU instances found: Not Found\n"), "enabling wipes instances"
+    again = run(manage, "-e", "0000:01:00.0", "-r", "1")
+    assert (again.returncode, again.stdout) == (0, "Enabling VFs on 0000:01:00.0\n")
     assert run(manage, "-x", "0000:01:00.0").returncode == 1
+    assert run(manage, "-h").stdout == answer("a40-sriov-mdev.txt", "/usr/lib/nvidia/sriov-manage -h")
 
 
 def test_the_lock_is_not_to_be_had_while_a_machine_runs(state_dir: str, programs: str) -> None:
@@ -145,7 +148,10 @@ def test_the_lock_is_not_to_be_had_while_a_machine_runs(state_dir: str, programs
 
 
 def test_a_node_that_is_gone(state_dir: str, programs: str) -> None:
-    script = Path(f"{programs}/usr/bin/nvidia-smi").read_text()
+    smi = Path(f"{programs}/usr/bin/nvidia-smi").read_text()
+    manage = Path(f"{programs}/usr/lib/nvidia/sriov-manage").read_text()
     control.stop(state_dir)
-    done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, cwd="/")
-    assert (done.returncode, "couldn't communicate" in done.stdout) == (9, True)
+    done = subprocess.run(["sh", "-c", smi], capture_output=True, text=True, cwd="/")
+    assert (done.returncode, "couldn't communicate" in done.stdout, done.stderr) == (9, True, "")
+    done = subprocess.run(["sh", "-c", manage, "sh", "-e", "ALL"], capture_output=True, text=True, cwd="/")
+    assert (done.returncode, "no simulated node" in done.stderr, "Traceback" in done.stderr) == (1, True, False)

@@ -13,11 +13,12 @@ from typing import Any
 
 import msgspec
 
-from aliquot.backends.sim import codes
+from aliquot.backends.sim import codes, control
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.tools.smi import acts, lists, overview, query, report, vgpus
 from aliquot.backends.sim.tools.smi.arguments import MIG, TOP, VGPU, Wrong, chosen, numbers, parse
 from aliquot.backends.sim.tools.smi.driver import Device, Driver, words
+from aliquot.errors import AliquotError
 
 Send = Callable[[str], str]
 Say = Callable[[str], None]
@@ -160,21 +161,24 @@ def _machines(send: Send) -> list[dict[str, Any]]:
 
 def main(words_: list[str]) -> int:
     """``words_``: the node's folder, then what nvidia-smi was called with."""
-    from aliquot.backends.sim import control
-
     directory, *rest = words_
-    state_dir = os.path.dirname(os.path.dirname(directory))
-    if not os.path.isdir(directory):
+    try:
+        if os.path.isdir(directory):  # else nobody shall start a server for it
+            control.ensure(os.path.dirname(os.path.dirname(directory)))
+        lines = control.connect(directory, "nvml.sock")
+    except (OSError, AliquotError):
         print(
-            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. The simulated node is gone."
+            "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. Make sure that the latest "
+            f"NVIDIA driver is installed and running: no simulated node answers in {directory}."
         )
         return codes.DRIVER_NOT_LOADED
-    control.ensure(state_dir)
-    lines = control.connect(directory, "nvml.sock")
     try:
         return run(rest, lines.ask, print, f"{os.getpid()}-smi")
     except BrokenPipeError:
         return 1  # whoever read our words has left
+    except ConnectionError:
+        print("Unknown Error")  # the node went away meanwhile
+        return codes.UNKNOWN % 256
     finally:
         lines.close()
 
