@@ -65,7 +65,8 @@ def _wish(gpu: Gpu) -> GpuWish:
     virtual = gpu.virtual
     if gpu.passthrough:
         mig = virtual.was_mig if gpu.mig.capable else None
-        return GpuWish(pci=gpu.pci, mig=mig, instances=None, source=source, passthrough=True)
+        off = False if virtual.total else None
+        return GpuWish(gpu.pci, mig, instances=None, source=source, vgpus=(), functions=off, passthrough=True)
     return GpuWish(
         pci=gpu.pci,
         mig=gpu.mig.enabled if gpu.mig.capable else None,

@@ -22,8 +22,8 @@ from aliquot.planner.former import VFIO
 from aliquot.planner.instance_ids import instance_id
 from aliquot.planner.vgpu_carriers import Carried
 from aliquot.planner.vgpu_goal import Goal, Task, fits_empty, mixed_now
+from aliquot.planner.vgpu_partners import Here
 from aliquot.planner.vgpu_rooms import Types
-from aliquot.planner.vgpu_target import Here
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -60,6 +60,8 @@ class Way(msgspec.Struct, frozen=True):
         have = sum(v.type_id == vgpu.type_id for v in self.task.gpu.vgpus)
         if self.task.wish.passthrough:
             why = "the GPU is handed out"
+        elif vgpu.function in self.goal.bound:
+            why = f"its virtual function is handed out, {self.task.asked}"
         elif not wanted and self.task.wish.vgpus is not None:
             why = f"not {self.task.asked}"
         elif self.mode:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from itertools import product
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
 
 from aliquot.model.inventory import Gpu, Holder, Vgpu
 from aliquot.model.plan import Blocker
@@ -12,8 +12,8 @@ from aliquot.planner.vgpu_names import plan_command, vgpus_text
 from aliquot.planner.vgpu_rooms import Types
 from aliquot.planner.vgpu_rules import names, text
 
-_FEW = 2000
-"""Combinations of counts that may all be tried for the nearest wish."""
+_TRIES = 24
+"""How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
 
 WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
 
@@ -21,25 +21,46 @@ Feasible = Callable[[Types], bool]
 
 
 def nearest(types: Types, feasible: Feasible) -> Types:
-    """The largest part of some wanted vGPUs that is feasible, by number and then by size. Empty if nothing is."""
-    most = 1
-    for _, n in types:
-        most *= n + 1
-    if most <= _FEW:
-        ways = product(*(range(n, -1, -1) for _, n in types))
-        for counts in sorted(ways, key=lambda c: (-sum(c), tuple(-n for n in c))):
-            some = [(t, n) for (t, _), n in zip(types, counts, strict=True) if n]
-            if some and feasible(some):
-                return some
-        return []
+    """A large part of some wanted vGPUs that is feasible: the largest by number, then by size, where that is found
+    within some tries. Empty if nothing is.
+    """
+    for counts in islice(_by_size([n for _, n in types]), _TRIES):
+        some = [(t, n) for (t, _), n in zip(types, counts, strict=True) if n]
+        if some and feasible(some):
+            return some
     best: Types = []
-    for order in (types, list(reversed(types))):
+    for ordered in (types, list(reversed(types))):
         some = []
-        for each, n in order:
-            fits = next((k for k in range(n, 0, -1) if feasible([*some, (each, k)])), 0)
-            some += [(each, fits)] if fits else []
+        for each, n in ordered:
+            fits = _most(n, lambda k, so_far=some, each=each: feasible([*so_far, (each, k)]))  # type: ignore[misc]
+            some = [*some, (each, fits)] if fits else some
         best = max(best, some, key=lambda found: sum(n for _, n in found))
     return best
+
+
+def _by_size(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every vector of counts below ``most``, by falling sum; the first ones give up the last types."""
+
+    def without(n: int, gone: int) -> Iterator[tuple[int, ...]]:
+        if n == len(most):
+            if not gone:
+                yield ()
+            return
+        for lost in range(max(0, gone - sum(most[n + 1 :])), min(gone, most[n]) + 1):
+            for tail in without(n + 1, gone - lost):
+                yield (most[n] - lost, *tail)
+
+    for gone in range(sum(most)):
+        yield from without(0, gone)
+
+
+def _most(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number that fits, where every smaller one does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
 
 
 def impossible(gpu: Gpu, types: Types, refusal: Refusal, near: Types, mixed: bool) -> Blocker:

@@ -16,9 +16,10 @@ from aliquot.planner.board import Board, board
 from aliquot.planner.former import VFIO
 from aliquot.planner.rules import Refusal, refusals
 from aliquot.planner.vgpu_carriers import on_the_gpu_itself, usable
+from aliquot.planner.vgpu_partners import Item
 from aliquot.planner.vgpu_rooms import EqualRoom, MixedRoom, Room, Types, profile_of
 from aliquot.planner.vgpu_search import VgpuSearch
-from aliquot.planner.vgpu_target import Item, order
+from aliquot.planner.vgpu_target import aim as end_state
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -183,7 +184,7 @@ def fits_empty(t: Task, types: Types, *, mixed: bool) -> bool:
     if any(each.mig_backed for each, _ in types):
         return _layout_exists(t, types)
     chosen = room(t, mixed)
-    return order(chosen, chosen.start(()), _anywhere(types)) is not None
+    return end_state(chosen, _anywhere(types), ()) is not None
 
 
 def _anywhere(types: Types) -> list[Item]:
@@ -243,9 +244,9 @@ def _no_room(t: Task, aim: Goal) -> Refusal | None:
     if aim.mig:
         return _no_instance(t)
     chosen = room(t, aim.mixed)
-    if order(chosen, chosen.start(()), t.items) is not None:
+    if end_state(chosen, t.items, ()) is not None:
         return None
-    if order(chosen, chosen.start(()), _anywhere(t.types)) is not None:
+    if end_state(chosen, _anywhere(t.types), ()) is not None:
         why = "the driver takes the first free place of a size, which never comes to the places that were asked"
         return Refusal("MIXED_SIZE", why)
     return Refusal("MIXED_SIZE", "each size has a place, but in no order do all of them get one")

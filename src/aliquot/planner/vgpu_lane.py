@@ -12,16 +12,17 @@ import msgspec
 
 from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, SetPassthrough
 from aliquot.model.desired import GpuWish
-from aliquot.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 from aliquot.model.plan import Blocker, Policy
 from aliquot.planner import blocked, lane, target, vgpu_acts, vgpu_blocked, vgpu_handing
 from aliquot.planner.lane import Lane
 from aliquot.planner.rules import Refusal
 from aliquot.planner.vgpu_carriers import carry
 from aliquot.planner.vgpu_goal import Goal, Task, at_goal, goal, impossible, mixed_now, room, task, whole_wish
+from aliquot.planner.vgpu_partners import Aim, Here
 from aliquot.planner.vgpu_rooms import MigRoom
 from aliquot.planner.vgpu_search import VgpuSearch, bare, here
-from aliquot.planner.vgpu_target import Aim, Here, aim
+from aliquot.planner.vgpu_target import aim
 
 replace = msgspec.structs.replace
 
@@ -99,9 +100,11 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     for blocker in (impossible(t, aimed), vgpu_handing.not_here(t, aimed, change.on), _in_use(t, change)):
         if blocker is not None:
             return Lane(blockers=(blocker,))
-    instances, vgpus = _instances(t, aimed, change)
+    evicted = [v for v in t.gpu.vgpus if v.function in aimed.bound]
+    instances, vgpus = _instances(without(t, evicted), aimed, change)
     if instances.blockers or vgpus is None:
         return Lane(blockers=instances.blockers)
+    vgpus = Aim(vgpus.kept, (*vgpus.doomed, *(Here(v, None) for v in evicted)), vgpus.made)
     held = [h.vgpu for h in vgpus.doomed if h.vgpu.held]
     if held and t.policy.held == "refuse":
         return Lane(blockers=(_held(t, aimed, held),))
@@ -120,13 +123,28 @@ def _shares(t: Task, aimed: Goal) -> Lane:
         what = "no instance can be created" if new else "virtual functions cannot be switched"
         return Lane(blockers=(blocked.busy(t.gpu, what),))
     spoken = vgpu_acts.Way(t, aimed, change.off, change.on, change.mode)
-    before: list[Action] = [*spoken.destroyed(vgpus.doomed), *gone, *spoken.unbound(), *spoken.functions_off()]
+    before: list[Action] = [*spoken.destroyed(vgpus.doomed), *gone, *spoken.unbound()]
+    before += [*spoken.mixed_size(change.mixed and not aimed.mixed), *spoken.functions_off()]
     if mode.reboot:
         return Lane((*before, *mode.actions), 0, (), True, mode.notes)
-    after = [*spoken.functions_on(), *spoken.mixed_size(change.mixed), *new]
+    after = [*spoken.functions_on(), *spoken.mixed_size(change.mixed and aimed.mixed), *new]
     after += [*spoken.created(carried, spoken.places(new)), *spoken.bound()]
     count = instances.kept + len(kept)
     return Lane((*before, *mode.actions, *after), count, (), False, mode.notes + instances.notes)
+
+
+def without(t: Task, evicted: Sequence[Vgpu]) -> Task:
+    """The task as if some vGPUs were not there: their functions are to be handed out."""
+    if not evicted:
+        return t
+    names = {v.function for v in evicted}
+
+    def instance(each: GpuInstance) -> GpuInstance:
+        rest = tuple(h for h in each.holders if h.kind != "vgpu" or h.id not in names)
+        return replace(each, holders=rest, held=bool(rest) or (each.held and not each.holders))
+
+    vgpus = tuple(v for v in t.gpu.vgpus if v.function not in names)
+    return replace(t, gpu=replace(t.gpu, vgpus=vgpus, instances=tuple(instance(i) for i in t.gpu.instances)))
 
 
 def _instances(t: Task, aimed: Goal, change: Changes) -> tuple[Lane, Aim | None]:
