@@ -104,7 +104,7 @@ def vgpu_type(row: dict[str, Any]) -> dict[str, Any]:
 
 
 def description(row: dict[str, Any]) -> dict[str, Any]:
-    """Heads, frame rate limit and resolution of the mdev description; where no source has them, those captured on A2."""
+    """Heads, frame rate limit and resolution of the mdev description; where no source has them, those seen on A2."""
     heads, frl, res = {
         "A": (1, 60, "1280x1024"),
         "B": (4, 45, "5120x2880"),
@@ -136,7 +136,19 @@ def vgpu_files() -> dict[str, bytes]:
         made = vgpu_table(yaml.safe_load(path.read_text()))
         out[f"vgpu/{path.stem}.json"] = encode(made)
         index.append({"file": path.stem, **{k: made[k] for k in ("name", "pci_device", "subsystem", "prefix")}})
-    return out | {"vgpu/index.json": encode(index)}
+    return out | {"vgpu/index.json": encode(index + _siblings(index))}
+
+
+def _siblings(index: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Further PCI ids of boards that have another's vGPU types (A30X has A30's), by the prefix of their type names."""
+    by_prefix = {row["prefix"]: row for row in index}
+    listed = {row["pci_device"] for row in index}
+    devices = yaml.safe_load((ROOT / "catalog/pci-ids.yaml").read_text())["devices"]
+    return [
+        {**by_prefix[row["vgpu_type_prefix"]], "name": row["name"], "pci_device": row["pci_device"], "subsystem": ""}
+        for row in devices
+        if row["pci_device"] not in listed and row["vgpu_type_prefix"] in by_prefix
+    ]
 
 
 def encode(value: Any) -> bytes:

@@ -84,9 +84,10 @@ class SetMixedSize(_Action, frozen=True, tag="set-mixed-size"):
 
 
 class CreateVgpu(_Action, frozen=True, tag="create-vgpu"):
-    """Make one vGPU on a function that has none (or on the GPU itself, where vGPUs are mdevs of it). ``uuid`` is stable:
-    the same wish gives the same after a reboot. ``placement`` is the place that the driver will give it in mixed-size
-    mode, ``instance`` the placement ``start:size`` of the GPU instance that it will take; both follow from the order.
+    """Make one vGPU on a function that has none (or on the GPU itself, where vGPUs are mdevs of it). ``uuid`` is
+    stable: the same wish gives the same after a reboot. ``placement`` is the place that the driver will give it in
+    mixed-size mode, ``instance`` the placement ``start:size`` of the GPU instance that it will take; both follow from
+    the order.
     """
 
     function: str

@@ -37,8 +37,8 @@ class GpuWish(msgspec.Struct, frozen=True):
 
     ``vgpus`` None leaves vGPUs alone as far as the rest of the wish allows; empty means none. ``functions`` None leaves
     the virtual functions as they are, unless vGPUs are asked; ``mixed`` is mixed-size mode, None for "as it is".
-    ``passthrough`` True hands the whole GPU out, False takes it back, None takes it back only where the rest of the wish
-    needs the GPU. ``bound`` are the virtual functions that vfio-pci should have, None leaves them as they are.
+    ``passthrough`` True hands the whole GPU out, False takes it back, None takes it back only where the rest of the
+    wish needs the GPU. ``bound`` are the virtual functions that vfio-pci should have, None leaves them as they are.
     """
 
     pci: str

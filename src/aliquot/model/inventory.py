@@ -212,8 +212,8 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of identity, driver, modes, instances, virtual functions and vGPUs. Holders come and go and are left out: they are read
-        again before each destroy.
+        """A digest of identity, driver, modes, instances, virtual functions and vGPUs. Holders come and go and
+        are left out: they are read again before each destroy.
         """
         import hashlib
 

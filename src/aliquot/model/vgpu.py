@@ -18,8 +18,8 @@ MIG_BACKED = "mig-backed"
 class VgpuType(msgspec.Struct, frozen=True, dict=True):
     """One vGPU type. ``id`` is the number in ``nvidia-<id>`` (mdev) and in ``creatable_vgpu_types`` (vendor VFIO), None
     where no public source gives it: such a type can be named, but never made or offered. ``fb_mib`` is the profile size
-    in MiB, which counts for the equal-size rule and for packing; ``max`` the most on one GPU of one size; ``per_vm`` the
-    most in one virtual machine that the driver allows. ``mixed`` are its placement ids in mixed-size mode (GiB).
+    in MiB, which counts for the equal-size rule and for packing; ``max`` the most on one GPU of one size; ``per_vm``
+    the most in one virtual machine that the driver allows. ``mixed`` are its placement ids in mixed-size mode (GiB).
 
     A MIG-backed type needs a GPU instance of ``profile_id`` (the number that nvidia-smi shows) and shares it with at
     most ``per_instance`` of its size (more than one on RTX PRO Blackwell only).
@@ -116,6 +116,7 @@ def _table(file: str) -> VgpuTable:
     return msgspec.json.decode(catalog._read(f"vgpu/{file}"), type=VgpuTable)
 
 
+@cache
 def table(pci_device: str, subsystem: str = "") -> VgpuTable | None:
     """The types of a GPU by its PCI id (``0x25B610DE``); the subsystem decides where one id serves several boards
     (A2 and A16, Quadro RTX 6000 and 8000). None for a GPU that is in no table.
@@ -125,9 +126,12 @@ def table(pci_device: str, subsystem: str = "") -> VgpuTable | None:
     if not exact and len(found) > 1:
         exact = [r for r in found if not r.subsystem]
     chosen = exact or found
-    return _table(chosen[0].file) if len(chosen) == 1 else None
+    if len(chosen) != 1:
+        return None
+    row = chosen[0]
+    return msgspec.structs.replace(_table(row.file), pci_device=row.pci_device, subsystem=row.subsystem)
 
 
 def tables() -> tuple[VgpuTable, ...]:
     """Every product's table, in the order of the index."""
-    return tuple(_table(r.file) for r in rows())
+    return tuple(_table(file) for file in dict.fromkeys(r.file for r in rows()))
