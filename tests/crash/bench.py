@@ -28,8 +28,11 @@ PATIENCE_S = 60.0
 
 FIRST = 2
 """An apply's fsyncs before the first intent: the journal's entry in its folder, and the begin record. One for each
-driver call follows, then one for the end record.
+driver call follows, then LAST.
 """
+
+LAST = 3
+"""The fsyncs after the last call: the end record, and the record of wishes with its entry in the folder."""
 
 Geometry = list[tuple[Any, ...]]
 

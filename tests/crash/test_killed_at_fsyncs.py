@@ -7,9 +7,10 @@ import os
 import pytest
 
 from aliquot.backends.journal import ROTATE_AT, encode, read
+from aliquot.backends.wishes import FileWishes
 from aliquot.engine.ports import Record
 from crash import cases
-from crash.bench import FIRST, KILLED, Bench, Case, Machine, Trip
+from crash.bench import FIRST, KILLED, LAST, Bench, Case, Machine, Trip
 
 
 def _every(when: str) -> list[object]:
@@ -21,7 +22,7 @@ def _every(when: str) -> list[object]:
 
 @pytest.mark.parametrize(("case", "when"), [*_every("before"), *_every("after")])
 def test_killed_at_every_fsync_and_run_again(bench: Bench, case: Case, when: str) -> None:
-    for nth in range(1, FIRST + case.calls + 2):
+    for nth in range(1, FIRST + case.calls + LAST + 1):
         machine = bench.machine(case)
         found = machine.apply(Trip(nth, when))
         if case not in cases.ONE_LANE and found.code == 0:
@@ -32,11 +33,17 @@ def test_killed_at_every_fsync_and_run_again(bench: Bench, case: Case, when: str
         if case in cases.ONE_LANE:
             assert machine.fsyncs() == nth - 1 + (when == "after")
             # What is on disk says which calls may have been made: no call comes before its record.
-            assert len(machine.writes()) == max(0, nth - FIRST - 1)
+            assert len(machine.writes()) == min(max(0, nth - FIRST - 1), case.calls)
         machine.assert_finishes()
+        assert _recorded(machine), "the next boot would not know what was asked"
     machine = bench.machine(case)
-    assert machine.apply(Trip(FIRST + case.calls + 2, when)).code == 0
+    assert machine.apply(Trip(FIRST + case.calls + LAST + 1, when)).code == 0
     machine.assert_finished()
+
+
+def _recorded(machine: Machine) -> set[str]:
+    """The GPUs that have a wish for the next boot."""
+    return {kept.wish.pci for kept in FileWishes(machine.folder).load()}
 
 
 @pytest.mark.parametrize("when", ["before", "after"])
