@@ -37,7 +37,7 @@ def report(found: Report, node: str) -> str:
     """The whole judgement of one VM, device by device."""
     lines = [f"{found.vm}   {'running' if found.running else 'shut off'}   {_devices(len(found.rows))}"]
     for row in found.rows:
-        lines += ["", *_row(row, node)]
+        lines += ["", *_row(row, found.running, node)]
     if found.problems:
         lines.append("")
     lines += [line for problem in found.problems for line in _problem(problem, node, "")]
@@ -51,8 +51,9 @@ def _devices(count: int) -> str:
     return "no device" if not count else "1 device" if count == 1 else f"{count} devices"
 
 
-def _row(row: Row, node: str) -> list[str]:
-    where = "" if row.where == "both" else f"   only in the {row.where}" if row.where == "definition" else "   only now"
+def _row(row: Row, running: bool, node: str) -> list[str]:
+    where = {"definition": "   from its next start on", "running": "   only until it is shut down"}.get(row.where, "")
+    where = where if running else ""
     lines = [f"{row.device}   {row.what}{where}"]
     if not row.problems:
         lines.append("  fine")
@@ -62,6 +63,8 @@ def _row(row: Row, node: str) -> list[str]:
 
 def _problem(problem: Blocker, node: str, indent: str) -> list[str]:
     lines = [f"{indent}problem[{problem.rule}]: {problem.message}"]
+    if problem.suggestion:
+        lines.append(f"{indent}  wish     {following.addressed(problem.suggestion, node)}")
     if problem.next_step:
         lines.append(f"{indent}  next     {following.addressed(problem.next_step, node)}")
     return lines

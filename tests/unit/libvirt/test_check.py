@@ -90,11 +90,12 @@ def test_what_the_driver_takes_and_nvidia_does_not_support() -> None:
 
 
 def test_an_mdev_that_a_reboot_took() -> None:
-    rebooted = changed(msgspec.structs.replace(A2, vgpus=()), functions=(), remembered=A2.vgpus[:1])
+    rebooted = changed(msgspec.structs.replace(A2, vgpus=()), functions=(), remembered=A2.vgpus[:2])
     (problem,) = judge(vm("win11", mdev(A2, 0)), node(rebooted)).every
     assert problem.rule == "NO_MDEV"
     assert "it was NVIDIA A2-4Q on 0000:08:00.4" in problem.message
-    assert problem.next_step == ('aliquot restore --boot or aliquot plan --gpu 0000:08:00.0 --vgpu "NVIDIA A2-4Q"')
+    assert problem.next_step == "aliquot restore --boot"
+    assert problem.suggestion == 'aliquot plan --gpu 0000:08:00.0 --vgpu "NVIDIA A2-4Q*2"'
     gone = changed(msgspec.structs.replace(L40S, vgpus=()), functions=(), remembered=L40S.vgpus[:1])
     (problem,) = judge(vm("l", pci("0000:26:00.4")), node(gone)).every
     assert (problem.rule, problem.next_step) == ("NO_FUNCTION", "aliquot restore --boot")

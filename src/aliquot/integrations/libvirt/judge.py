@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from shlex import quote
 
@@ -163,11 +164,10 @@ def _absent(inventory: Inventory, known: Known, around: Around) -> tuple[str, li
         message += f": it is the UUID that a vGPU on {function} of GPU {gpu.index} gets"
         return "nothing", [Blocker("NO_MDEV", message, gpu.pci, next_step=f"aliquot vgpu types {gpu.pci}")], []
     message += f" since the last reboot: it was {remembered.type} on {function}"
-    counts: dict[str, int] = {}
-    for each in (*gpu.vgpus, remembered):
-        counts[each.type] = counts.get(each.type, 0) + 1
-    step = f"aliquot restore --boot or {plan_command(gpu, counts)}"
-    return "nothing", [Blocker("NO_MDEV", message, gpu.pci, next_step=step)], []
+    there = {v.uuid for v in gpu.vgpus}
+    gone = [v for v in gpu.virtual.remembered if v.uuid not in there] if gpu.virtual else []
+    wish = plan_command(gpu, Counter(v.type for v in (*gpu.vgpus, *gone)))
+    return "nothing", [Blocker("NO_MDEV", message, gpu.pci, suggestion=wish, next_step="aliquot restore --boot")], []
 
 
 def _start(uuid: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 
 import msgspec
@@ -120,12 +121,8 @@ def _more(inventory: Inventory, name: str, missing: int, gpus: tuple[str, ...]) 
     return shows
 
 
-def _counts(gpu: Gpu, name: str, more: int) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for vgpu in gpu.vgpus:
-        counts[vgpu.type] = counts.get(vgpu.type, 0) + 1
-    counts[name] = counts.get(name, 0) + more
-    return counts
+def _counts(gpu: Gpu, name: str, more: int) -> Counter[str]:
+    return Counter(v.type for v in gpu.vgpus) + Counter({name: more})
 
 
 def named(inventory: Inventory, word: str, busy: Busy) -> Known:
