@@ -27,14 +27,20 @@ class Writes(RuleBasedStateMachine):
     def node_starts(self, template: str) -> None:
         self.node = Kernel(template)
         self.made = 0
+        self.node.manage()
+        for number in range(3):
+            self.create(number, 0)
 
     def addresses(self) -> list[str]:
         """Every function but the root ports, which do not change."""
         return [a for a in self.node.files.names(PCI) if not a.startswith("0000:00:")]
 
     def pick(self, number: int) -> str:
-        found = self.addresses()
-        return found[number % len(found)] if number % 3 else found[number % min(len(found), 4)]
+        """A GPU, what lies beside it, a function with a vGPU or one of the first."""
+        gpus = [g.state for g in self.node.node.gpus]
+        found = [g.pci for g in gpus] + [v.function for g in gpus for v in g.vgpus]
+        found += [a for a in self.addresses() if a.endswith((".1", ".4"))][:3]
+        return found[number % len(found)]
 
     @rule(
         number=NUMBER, driver=st.sampled_from(("nvidia", "vfio-pci", "igb")), verb=st.sampled_from(("bind", "unbind"))
@@ -67,7 +73,9 @@ class Writes(RuleBasedStateMachine):
 
     @rule(number=NUMBER, kind=NUMBER)
     def create(self, number: int, kind: int) -> None:
-        address = self.pick(number)
+        gpus = [g.state for g in self.node.node.gpus]
+        functions = [a for a in self.addresses() if not a.endswith(".0") or a in [g.pci for g in gpus]]
+        address = functions[number % min(len(functions), 8)]
         types = f"{PCI}/{address}/mdev_supported_types"
         self.made += 1
         if self.node.files.exists(types):
@@ -89,6 +97,23 @@ class Writes(RuleBasedStateMachine):
         choice = vgpus + self.addresses()
         device = choice[number % len(choice)] if number % 2 or not vgpus else vgpus[number % len(vgpus)]
         self.node.control("vm-start", name=f"vm{number}", devices=[device])
+
+    @rule(number=NUMBER)
+    def pull_away(self, number: int) -> None:
+        """Whatever somebody writes below a running machine is refused."""
+        opened = [d for vm in self.node.node.state.vms for d in vm.devices]
+        if not opened:
+            return
+        device = opened[number % len(opened)]
+        carriers = {v.uuid: v.function for g in self.node.node.gpus for v in g.state.vgpus if v.uuid}
+        function = carriers.get(device, device)
+        driver = self.node.files.real(f"{PCI}/{function}/driver")
+        assert self.node.write(f"{driver}/unbind", function) == errno.EBUSY
+        if any(v.function == function for g in self.node.node.gpus for v in g.state.vgpus):
+            held = [v for v in self.node.files.names(f"{PCI}/{function}") if v == device]
+            remove = f"{held[0]}/remove" if held else "nvidia/current_vgpu_type"
+            if device in carriers or self.node.files.exists(f"{PCI}/{function}/nvidia"):
+                assert self.node.write(f"{PCI}/{function}/{remove}", "1" if held else "0") == errno.EBUSY
 
     @rule()
     def machines_stop(self) -> None:

@@ -73,6 +73,15 @@ def of_gpu(gpu: SimGpu, now: float) -> Iterator[Device]:
             yield Device(gpu, pci.function_address(gpu.state, function.number), function)
 
 
+def lies_on(gpu: SimGpu, address: str, now: float) -> bool:
+    """Whether there is a function of that address on the board of a GPU."""
+    state = gpu.state
+    if address == state.pci or (state.neighbour is not None and address == pci.neighbour_address(state)):
+        return True
+    number = pci.function_number(state, address)
+    return number is not None and number < len(state.functions) and now >= state.functions[number].visible
+
+
 def everything(node: SimNode) -> Iterator[Device]:
     now = node.world.now()
     for gpu in node.gpus:

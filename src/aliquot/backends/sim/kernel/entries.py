@@ -49,12 +49,15 @@ class Link:
 
 
 class Dir:
-    """A folder. ``make`` gives its entries, once: a change of the node makes a new tree."""
+    """A folder. ``make`` gives its entries, once: a change of the node makes a new tree. ``find`` gives one of them
+    where it is cheaper to have than all.
+    """
 
-    __slots__ = ("_entries", "_make")
+    __slots__ = ("_entries", "_find", "_make")
 
-    def __init__(self, make: Callable[[], dict[str, Entry]]) -> None:
+    def __init__(self, make: Callable[[], dict[str, Entry]], find: Callable[[str], Entry | None] | None = None) -> None:
         self._make = make
+        self._find = find
         self._entries: dict[str, Entry] | None = None
 
     @property
@@ -62,6 +65,11 @@ class Dir:
         if self._entries is None:
             self._entries = self._make()
         return self._entries
+
+    def get(self, name: str) -> Entry | None:
+        if self._entries is None and self._find is not None:
+            return self._find(name)
+        return self.entries.get(name)
 
 
 Entry = Dir | File | Link

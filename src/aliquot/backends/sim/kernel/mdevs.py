@@ -47,8 +47,8 @@ def _type(node: SimNode, gpu: SimGpu, function: str, kind: VgpuType) -> Dir:
         own = [v.uuid for v in gpu.state.vgpus if (v.function, v.type_id) == (function, number)]
         return {uuid: up(3, uuid) for uuid in own}
 
-    return folder(
-        {
+    return Dir(
+        lambda: {
             "name": text(f"{kind.name}\n"),
             "description": text(description(kind) + "\n"),
             "device_api": text("vfio-pci\n"),

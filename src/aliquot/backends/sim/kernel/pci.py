@@ -46,6 +46,16 @@ def function_address(gpu: GpuState, number: int) -> str:
     return _behind(gpu.pci, offset(gpu) + number)
 
 
+def function_number(gpu: GpuState, address: str) -> int | None:
+    """The number of the virtual function at an address, None if this GPU has none there."""
+    return _numbers(gpu.pci, offset(gpu), total_functions(gpu)).get(address)
+
+
+@cache
+def _numbers(address: str, first: int, total: int) -> dict[str, int]:
+    return {_behind(address, first + number): number for number in range(total)}
+
+
 @cache
 def _behind(address: str, distance: int) -> str:
     domain, bus, rest = address.split(":")

@@ -114,7 +114,7 @@ class Tree:
             here = entries[-1]
             if not isinstance(here, Dir):
                 raise refuse(errno.ENOTDIR)
-            found = here.entries.get(word)
+            found = here.get(word)
             if found is None:
                 raise refuse(errno.ENOENT)
             if isinstance(found, Link) and (todo or last):
@@ -177,10 +177,19 @@ def _pci_bus(node: SimNode) -> Dir:
             found[device.address] = up(3, pci.device_folder(device.gpu.state, device.address))
         return dict(sorted(found.items()))
 
+    def one(address: str) -> Entry | None:
+        now = node.world.now()
+        for gpu in node.gpus:
+            if devices.lies_on(gpu, address, now):
+                return up(3, pci.device_folder(gpu.state, address))
+            if pci.port_address(gpu.state) == address:
+                return up(3, pci.port_folder(gpu.state))
+        return None
+
     probe = File(write=Writing(-1, lambda value: devices.probe_again(node, value)))
     return folder(
         {
-            "devices": Dir(listed),
+            "devices": Dir(listed, one),
             "drivers": nodes.drivers(node),
             "drivers_probe": probe,
             "drivers_autoprobe": text("1\n"),
