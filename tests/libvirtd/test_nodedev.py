@@ -23,6 +23,8 @@ from . import conftest
 from .bed import Bed
 from .domains import domain
 
+pytestmark = pytest.mark.slow
+
 Say = Callable[..., dict[str, Any]]
 
 

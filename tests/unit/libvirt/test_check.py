@@ -44,6 +44,9 @@ def test_a_running_machine_has_its_own_vgpus_open() -> None:
     inventory = node(held(A2, 0, Holder("vm", "4711", "win11")))
     device = mdev(A2, 0, **RAMFB)
     assert rules(judge(vm("win11", device, live=(device,)), inventory)) == []
+    # Its process is itself, whatever that is called.
+    nameless = node(held(A2, 0, Holder("process", "4711", "qemu-system-x86")))
+    assert rules(judge(vm("win11", device, live=(device,)), nameless)) == []
     report = judge(vm("win11", live=(device,)), inventory)
     assert report.rows[0].where == "running"
     assert "different devices" in report.notes[0]
