@@ -6,7 +6,7 @@ import pytest
 
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
 from aliquot.model.inventory import Holder
-from contract.virtual_bench import KINDS, Start, bench, carrier, end, gpu, make, ready, types, uuid
+from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
 
 __all__ = ["bench"]
 
@@ -21,6 +21,15 @@ WORLDS = {
 
 every = pytest.mark.parametrize("template", WORLDS)
 pytestmark = pytest.mark.parametrize("kind", KINDS)
+
+
+def by_hand(node: Bench, function: str, world: str, mdev: str, name: str) -> None:
+    """Make a vGPU as a script would."""
+    folder = f"/sys/bus/pci/devices/{function}"
+    if world == "vendor-vfio":
+        node.files.write(f"{folder}/nvidia/current_vgpu_type", mdev.removeprefix("nvidia-"))
+    else:
+        node.files.write(f"{folder}/mdev_supported_types/{mdev}/create", name)
 
 
 @every
@@ -58,6 +67,7 @@ def test_make_show_and_end(bench: Start, template: str, kind: str) -> None:
     assert {v.type for v in full.vgpus} == {types(node).by_name[short].name}, "a full GPU does not hide names"
     assert len({v.claim for v in full.vgpus}) == most
     assert not any(v.held for v in full.vgpus)
+    assert {v.placement for v in full.vgpus} == {None}, "places count in mixed-size mode only"
     assert full.virtual is not None
     assert types(node).by_name[short].id not in (full.virtual.creatable or ())
     for vgpu in made:
@@ -123,11 +133,7 @@ def test_what_was_made_by_hand_is_adopted_and_not_owned(bench: Start, template: 
     found = ready(node)
     kind_of = types(node).by_name[short]
     function = carrier(found, 3)
-    folder = f"/sys/bus/pci/devices/{function}"
-    if world == "vendor-vfio":
-        node.files.write(f"{folder}/nvidia/current_vgpu_type", str(kind_of.id))
-    else:
-        node.files.write(f"{folder}/mdev_supported_types/{kind_of.mdev}/create", uuid(7))
+    by_hand(node, function, world, kind_of.mdev, uuid(7))
     (foreign,) = gpu(node).vgpus
     assert (foreign.claim, foreign.type_id, foreign.function) == ("", kind_of.id, function)
     assert foreign.uuid == (uuid(7) if world != "vendor-vfio" else foreign.uuid)
@@ -160,6 +166,40 @@ def test_a_reboot_takes_everything_but_the_memory(bench: Start, template: str, k
     assert left is not None
     assert [v.uuid for v in left.remembered] == [made[0].uuid]
     assert total == len(left.functions)
+
+
+@every
+def test_what_somebody_made_again_after_a_reboot_is_not_ours(bench: Start, template: str, kind: str) -> None:
+    """mdevctl starts mdevs at boot, a script writes types: same function, same type, another owner."""
+    node = bench(template, kind)
+    world, short, _, _ = WORLDS[template]
+    found = ready(node)
+    was = make(node, found, short)
+    node.control("reboot")
+    again = ready(node)
+    assert again.virtual is not None
+    assert len(again.virtual.remembered) == 1
+    by_hand(node, was.function, world, types(node).by_name[short].mdev, was.uuid)
+    (now,) = gpu(node).vgpus
+    assert (now.function, now.type, now.uuid, now.claim) == (was.function, was.type, was.uuid, "")
+    virtual = gpu(node).virtual
+    assert virtual is not None
+    assert virtual.remembered == (), "it is there"
+    with pytest.raises(InUseError, match="another vGPU"):
+        end(node, again, was)
+    assert gpu(node).vgpus == (now,)
+
+
+def test_one_of_several_on_a_gpu(bench: Start, kind: str) -> None:
+    """Where vGPUs are mdevs of the GPU itself, the one that is gone is not taken for its neighbour."""
+    node = bench("tesla-t4:mdev", kind)
+    found = ready(node)
+    first, second = make(node, found, "T4-4Q", 0), make(node, found, "T4-4Q", 1)
+    assert first.function == second.function == found.pci
+    end(node, found, first)
+    with pytest.raises(HardwareError, match="not there any more"):
+        end(node, found, first)
+    assert gpu(node).vgpus == (second,)
 
 
 @pytest.mark.parametrize("template", ["a2:mdev", "a2:vfio"])

@@ -158,6 +158,30 @@ def test_a_driver_that_contradicts_the_catalog_is_right(tree: Tree) -> None:
     assert seen.gpu.vgpus[0].type == "NVIDIA A2-4Q"
 
 
+def test_an_id_is_one_types(tree: Tree) -> None:
+    """The driver gives 746 to another type, and does not list the one that the catalog has under it."""
+    tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
+    tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n746 : NVIDIA A2-5Q\n")
+    seen = look(tree.scene(), bare())
+    assert seen.table is not None
+    assert seen.table.by_id[746].name == "NVIDIA A2-5Q"
+    assert seen.table.by_name["A2-4Q"].id is None, "it cannot be asked for any more"
+    assert len([t for t in seen.table.types if t.id == 746]) == 1
+
+
+def test_types_of_the_gpu_itself_count_without_sriov_only(tree: Tree) -> None:
+    """Where virtual functions are off, what the physical function of an SR-IOV card shows is no world."""
+    tree.put(f"{DEVICES}/{A2}/sriov_numvfs", "0\n")
+    mdev_type(tree, A2, "nvidia-746", "NVIDIA A2-4Q", 4)
+    off = look(tree.scene(), bare()).gpu.virtual
+    assert off is not None
+    assert (off.world, off.total, off.creatable) == ("", 16, None)
+    tree.put(f"{DEVICES}/{A2}/sriov_vf_device", "0\n")
+    plain = look(tree.scene(), bare()).gpu.virtual
+    assert plain is not None
+    assert (plain.world, plain.total, plain.creatable) == ("mdev", 0, (746,))
+
+
 def test_a_type_without_a_name(tree: Tree) -> None:
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "4711\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n")
@@ -228,3 +252,17 @@ def test_the_instance_that_the_driver_takes() -> None:
     assert chosen(on(Vgpu("f0", kind.id, kind.name, gpu_instance=7)), kind, table) == 9
     assert chosen(on(Vgpu("f0", kind.id, kind.name)), kind, table) is None
     assert chosen(on(), table.by_name["A100X-5C"], table) is None
+
+
+def test_one_size_on_one_instance() -> None:
+    table = vgpu.table("0x2BB510DE")
+    assert table is not None
+    small, big = table.by_name["DC-1-4Q"], table.by_name["DC-1-8Q"]
+    assert small.id is not None
+    assert small.profile_id is not None
+    gpu = msgspec.structs.replace(
+        on(Vgpu("f0", small.id, small.name, gpu_instance=3)),
+        instances=(instance(3, small.profile_id), instance(4, small.profile_id)),
+    )
+    assert chosen(gpu, small, table) == 3, "shared by its own size"
+    assert chosen(gpu, big, table) == 4
