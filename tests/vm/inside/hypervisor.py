@@ -69,7 +69,7 @@ def stop(name: str) -> None:
     sh("virsh", "undefine", name)
 
 
-def holder(name: str) -> str:
+def pid(name: str) -> str:
     """The pid of a machine's QEMU, from libvirt's own file."""
     return Path(f"/run/libvirt/qemu/{name}.pid").read_text().strip()
 
@@ -135,7 +135,7 @@ def a_machine_runs_with_an_mdev() -> str:
     start("web")
     (now,) = gpu(A2).vgpus
     (found,) = now.holders
-    assert (found.kind, found.name, found.id) == ("vm", "web", holder("web"))
+    assert (found.kind, found.name, found.id) == ("vm", "web", pid("web"))
     with opened() as libvirt:
         assert holders(libvirt, read(), FILES.read)[made.uuid] == found
         report = checking.check(read(), domain(libvirt, "web"), Around((), libvirt.mdevs()))
@@ -171,39 +171,32 @@ def the_kernel_itself_would_wait() -> str:
 
 
 @check(150)
-def a_machine_runs_with_a_virtual_function() -> None:
-    """Handed out by us, managed='no' or as we write it, held by QEMU; taken back only when the machine is gone."""
+def a_machine_runs_with_a_function_and_a_whole_gpu() -> str:
+    """Both handed out by us and attached as we write it; held by QEMU, and taken back only when the machine is gone."""
     virtual = gpu(A2).virtual
     assert virtual is not None
     one = virtual.functions[9].pci
     kernel().set_passthrough(bare(A2), True, one)
-    define("lent")
-    give("lent", devices=(one,))
-    start("lent")
-    function = gpu(A2).virtual.functions[9]  # type: ignore[union-attr]
-    assert [(each.kind, each.name, each.id) for each in function.holders] == [("vm", "lent", holder("lent"))]
-    error = fails(InUseError, lambda: kernel().set_passthrough(bare(A2), False, one))
-    assert "lent" in error.brief
-    assert driver(one) == "vfio-pci"
-    fails(InUseError, lambda: kernel().set_functions(bare(A2), 0))
-    stop("lent")
-    assert driver(one) == "vfio-pci"
-    kernel().set_passthrough(bare(A2), False, one)
-    assert driver(one) == "nvidia"
-
-
-@check(150)
-def a_machine_runs_with_a_whole_gpu() -> None:
     kernel().set_passthrough(bare(T4), True)
-    define("whole")
-    give("whole", devices=(T4,))
-    start("whole")
-    away = gpu(T4)
-    assert [(each.kind, each.name) for each in away.holders] == [("vm", "whole")]
-    fails(InUseError, lambda: kernel().set_passthrough(away, False))
-    stop("whole")
+    define("lent")
+    give("lent", devices=(one, T4))
+    start("lent")
+    function, whole = gpu(A2).virtual.functions[9], gpu(T4)  # type: ignore[union-attr]
+    for holding in (function.holders, whole.holders):
+        assert [(each.kind, each.name, each.id) for each in holding] == [("vm", "lent", pid("lent"))]
+    for release in (
+        lambda: kernel().set_passthrough(bare(A2), False, one),
+        lambda: kernel().set_passthrough(whole, False),
+    ):
+        assert "lent" in fails(InUseError, release).brief
+    fails(InUseError, lambda: kernel().set_functions(bare(A2), 0))
+    assert (driver(one), driver(T4)) == ("vfio-pci", "vfio-pci")
+    stop("lent")
+    assert (driver(one), driver(T4)) == ("vfio-pci", "vfio-pci"), "managed='no': libvirt gives nothing back by itself"
+    kernel().set_passthrough(bare(A2), False, one)
     kernel().set_passthrough(gpu(T4), False)
-    assert driver(T4) == "nvidia"
+    assert (driver(one), driver(T4)) == ("nvidia", "nvidia")
+    return f"{one} and {T4}"
 
 
 @check()

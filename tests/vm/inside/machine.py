@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from aliquot.backends.files import RealFiles
@@ -40,6 +42,18 @@ def stand_in(world: str) -> None:
     """Load the stand-in for the vGPU host driver, its virtual functions in this world."""
     cards = (f"{A2}=a2-{world}", f"{T4}=t4-mdev", f"{GROUPED}=t4-mdev")
     sh("insmod", PLAN["module"], f"cards={','.join(cards)}")
+
+
+@contextmanager
+def qemu(name: str, device: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A machine with a VFIO device (``host=ADDRESS``, ``sysfsdev=PATH``), without libvirt; it sits in its firmware."""
+    words = ["qemu-system-x86_64", "-name", f"guest={name}", "-nodefaults", "-display", "none", "-m", "64"]
+    words += ["-accel", "tcg", "-machine", "q35", "-device", f"vfio-pci,{device}"]
+    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as machine:
+        try:
+            yield machine
+        finally:
+            machine.kill()
 
 
 @check()

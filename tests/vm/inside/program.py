@@ -9,14 +9,13 @@ import io
 import json
 import os
 import sys
-import uuid
 from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
 from aliquot.cli import main
-from vm.inside import hypervisor
-from vm.inside.checks import check
-from vm.inside.machine import A2, FILES, PLAN, T4, device, driver, sh, stand_in
+from vm.inside.checks import check, until
+from vm.inside.machine import A2, FILES, PLAN, T4, device, driver, qemu, sh, stand_in
 
 STATE, ROOT = "/var/tmp/simulated", "/var/tmp/driver"
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -64,7 +63,7 @@ def reboot() -> None:
     """What a reboot does to a host: the driver starts afresh, everything made is gone, the boot has another id."""
     sh("rmmod", "nvidia_vgpu_vfio")
     new = Path("/run/boot_id")
-    new.write_text(f"{uuid.uuid4()}\n")
+    new.write_text(f"{uuid4()}\n")
     sh("mount", "--bind", str(new), BOOT_ID)
     stand_in("mdev")
     assert FILES.read(device(A2, "sriov_numvfs")) == "0"
@@ -74,10 +73,10 @@ def reboot() -> None:
 def it_sees_the_machine() -> None:
     Path("/etc/aliquot").mkdir(exist_ok=True)
     Path("/etc/aliquot/directories").write_text("run=/run/aliquot-in-the-guest\nlib=/var/lib/aliquot-program\n")
-    process("sim", "start", "a2,tesla-t4", "--name", "guest")
+    aliquot("sim", "start", "a2,tesla-t4", "--name", "guest")
     folder = Path(ROOT, "usr/lib/x86_64-linux-gnu")
     folder.mkdir(parents=True)
-    process("show", "--node", "guest")  # which makes the node's library
+    aliquot("show", "--node", "guest")  # which makes the node's library
     (folder / "libnvidia-ml.so.1").symlink_to(f"{STATE}/sim/guest/libnvidia-ml.so.1")
     reboot()
     shown = json.loads(aliquot("show", "-o", "json"))
@@ -115,15 +114,15 @@ def bad_wishes_change_nothing() -> None:
 def a_running_machine_is_in_the_way() -> str:
     """Refused with the machine's name while it runs; done when it is gone."""
     before = uuids()
-    hypervisor.define("busy")
-    hypervisor.give("busy", "NVIDIA A2-4Q")
-    hypervisor.start("busy")
-    said = aliquot("apply", "--gpu", A2, "--vgpu", "none", status=20)
-    assert "busy" in said
-    assert uuids() == before
-    (row,) = (each for each in card(A2)["vgpus"] if each["holders"])
-    assert (row["holders"][0]["kind"], row["holders"][0]["name"]) == ("vm", "busy")
-    hypervisor.stop("busy")
+    function, uuid = before[0]
+    with qemu("busy", f"sysfsdev=/sys/bus/mdev/devices/{uuid}"):
+        until(lambda: any(each["holders"] for each in card(A2)["vgpus"]), 60)
+        (row,) = (each for each in card(A2)["vgpus"] if each["holders"])
+        assert (row["function"], row["holders"][0]["kind"], row["holders"][0]["name"]) == (function, "vm", "busy")
+        said = aliquot("apply", "--gpu", A2, "--vgpu", "none", status=20)
+        assert "busy" in said
+        assert uuids() == before
+    until(lambda: not any(each["holders"] for each in card(A2)["vgpus"]))
     aliquot("apply", "--gpu", A2, "--vgpu", "none")
     assert uuids() == []
     aliquot("apply", *FOUR)

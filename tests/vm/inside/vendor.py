@@ -4,30 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
-import subprocess
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 from aliquot.errors import HardwareError, InUseError
 from aliquot.planner.vgpu_names import stable_uuid
 from vm.inside import hypervisor
 from vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from vm.inside.checks import check, fails, refused, until
-from vm.inside.machine import A2, FILES, T4, device, driver, sh, stand_in
+from vm.inside.machine import A2, FILES, T4, device, driver, qemu, sh, stand_in
 
 CURRENT = "nvidia/current_vgpu_type"
-
-
-@contextmanager
-def qemu(name: str, function: str) -> Iterator[subprocess.Popen[bytes]]:
-    """A machine with a PCI function, without libvirt; it sits in its firmware."""
-    words = ["qemu-system-x86_64", "-name", f"guest={name}", "-nodefaults", "-display", "none", "-m", "64"]
-    words += ["-accel", "tcg", "-machine", "q35", "-device", f"vfio-pci,host={function}"]
-    with subprocess.Popen(words, stdin=subprocess.DEVNULL, stderr=subprocess.PIPE) as machine:
-        try:
-            yield machine
-        finally:
-            machine.kill()
 
 
 @check()
@@ -70,7 +55,7 @@ def a_type_is_written() -> str:
 def a_function_without_a_type_is_no_device() -> None:
     virtual = gpu(A2).virtual
     assert virtual is not None
-    with qemu("early", virtual.functions[3].pci) as machine:
+    with qemu("early", f"host={virtual.functions[3].pci}") as machine:
         _, said = machine.communicate(timeout=50)
     assert machine.returncode == 1
     assert b"No such device" in said, said
@@ -79,7 +64,7 @@ def a_function_without_a_type_is_no_device() -> None:
 @check(100)
 def a_machine_runs_with_a_vendor_function() -> str:
     made = make(A2, 5, 746)
-    with qemu("vendor", made.function) as machine:
+    with qemu("vendor", f"host={made.function}") as machine:
         until(lambda: gpu(A2).vgpus[0].held or machine.poll() is not None, 60)
         (now,) = gpu(A2).vgpus
         assert [(each.kind, each.name, each.id) for each in now.holders] == [("vm", "vendor", str(machine.pid))]
