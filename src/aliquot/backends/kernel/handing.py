@@ -10,7 +10,7 @@ from aliquot.backends.files import Files
 from aliquot.backends.kernel import pci as bus
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.reading import optional
-from aliquot.backends.kernel.refusals import refused
+from aliquot.backends.kernel.refusals import CLIENTS, refused
 from aliquot.backends.kernel.vendor_vfio import devices
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
@@ -73,7 +73,7 @@ def lock(files: Files, clock: Clock, pci: str) -> bool:
         if clock.now() + pause > deadline:
             raise InUseError(
                 f"{pci} is in use: a client has it open, so that its driver cannot be unbound",
-                details=(f"{path} is not granted",),
+                details=(f"{path} is not granted", CLIENTS),
                 next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
             )
         clock.sleep(pause)

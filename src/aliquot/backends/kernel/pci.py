@@ -65,11 +65,6 @@ def is_gpu(files: Files, pci: str) -> bool:
     return kind >> 8 in _DISPLAY and not files.exists(attribute(pci, "physfn"))
 
 
-def gpus(files: Files) -> tuple[str, ...]:
-    """Every NVIDIA GPU of the machine, whatever driver has it, in PCI order. Reads every PCI function once."""
-    return tuple(pci for pci in sorted(names(files, DEVICES)) if is_gpu(files, pci))
-
-
 def handed_out(files: Files) -> tuple[str, ...]:
     """The NVIDIA GPUs that vfio-pci has, in PCI order. Reads its folder only."""
     return tuple(p for p in sorted(names(files, f"{DRIVERS}/{VFIO}")) if p.count(":") == 2 and is_gpu(files, p))

@@ -15,6 +15,8 @@ NVRM_CODES = (
 )
 """RM status codes as the driver prints them (open-gpu-kernel-modules); sysfs shows all of them as EIO."""
 
+CLIENTS = "nvidia-persistenced, dcgm and every other monitor of the GPU is a client too"
+
 _MEANING = {
     errno.EBUSY: "something is using it",
     errno.EACCES: "the caller may not do this",

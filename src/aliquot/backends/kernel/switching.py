@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aliquot.backends.files import Files
 from aliquot.backends.kernel import pci as bus
 from aliquot.backends.kernel.reading import optional
-from aliquot.backends.kernel.refusals import refused
+from aliquot.backends.kernel.refusals import CLIENTS, refused
 from aliquot.backends.kernel.sriov import count, links
 from aliquot.backends.kernel.tools import Tools
 from aliquot.engine.ports import Clock
@@ -76,7 +76,7 @@ def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
         if clock.now() + pause > deadline:
             raise InUseError(
                 f"{attempt} failed: a client still has the GPU open, so that its driver cannot be unbound",
-                details=details,
+                details=(*details, CLIENTS),
                 next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
             )
         clock.sleep(pause)

@@ -171,10 +171,6 @@ class Vgpus:
         boot = self._boot()
         self._owners.change(lambda book: book.without(o for o in book.vgpus if o.pci == gpu.pci and o.boot == boot))
 
-    def adopt(self, gpu: Gpu) -> None:
-        """Bring the map in line with a GPU as it was just read. Raises StorageError, PermissionDeniedError."""
-        self._owners.change(lambda book: self._adopted(book, gpu))
-
     def _forget_unless_there(self, world: World, owner: Owner) -> None:
         """A refused creation leaves no entry; one that took effect although it was refused keeps it."""
         with suppress(AliquotError, OSError):
