@@ -41,7 +41,8 @@ def check(
     cost = vgpu_raw.least(card, mode, state, held, wanted, instances)
     if cost is None:
         assert got.blockers, (state, wanted)
-        assert got.blockers[0].rule != "HELD"
+        rules = {"equal": {"EQUAL_SIZE", "MAX_VGPUS"}, "mixed": {"MIXED_SIZE"}, "mig": {"NO_INSTANCE"}}
+        assert {b.rule for b in got.blockers} <= rules[mode], (wanted, got.blockers)
         assert got.actions == ()
         return "impossible"
     if cost[0]:
@@ -301,3 +302,13 @@ def joint(
 def _key(card: str, short: str) -> tuple[str, int]:
     row = vgpu_raw.card(card)["by_short"][short]
     return row["mig"]["profile"], row["fb_mib"]
+
+
+def test_places_of_one_size_never_overlap() -> None:
+    """The search over mixed sizes rests on it."""
+    for file in sorted(vgpu_raw.CATALOG.glob("*.yaml")):
+        doc = vgpu_raw.card(file.stem)
+        for short in vgpu_raw.types(file.stem):
+            size, places = vgpu_raw.gib(doc, short), doc["by_short"][short].get("mixed_placements", [])
+            assert places == sorted(places), (file.stem, short)
+            assert all(b - a >= size for a, b in zip(places, places[1:], strict=False)), (file.stem, short)

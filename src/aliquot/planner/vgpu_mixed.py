@@ -4,6 +4,9 @@ The driver puts a vGPU at the first free place of its size. Places of one size n
 on vGPUs to the left of it, and this holds: a set of places comes about exactly if no place of a size is left free to
 the left of a new vGPU of that size, and then it comes about when the new ones are made from left to right. One walk
 over the board from left to right, with the cheapest rest remembered for each state, is therefore a complete search.
+
+A free place to the left is no loss: the vGPU of its size fits there, too, at no cost. The walk tries to make one before
+it leaves a place free, so it must watch free places only for sizes of which a certain place was asked.
 """
 
 from __future__ import annotations
@@ -20,8 +23,8 @@ _ENDLESS: Cost = (1 << 30, 1 << 30)
 
 
 class _State(NamedTuple):
-    """The walk at GiB ``at``: free since ``free``; sizes of which a place was left free; how many of each size are
-    still to come, and how many of each bucket with a surplus may still stay.
+    """The walk at GiB ``at``: how many of each size are still to come, how many of each bucket with a surplus may still
+    stay. Where a certain place was asked: free since ``free``, and the sizes of which a place was ``passed`` over.
     """
 
     at: int
@@ -61,6 +64,16 @@ def fill(room: MixedRoom, items: Sequence[Item], here: Sequence[Here]) -> Aim | 
     return Aim(tuple(original[id(h.vgpu)] for h in kept), tuple(original[id(h.vgpu)] for h in doomed), tuple(out))
 
 
+def _lost(lost: Sequence[Here]) -> Cost:
+    return sum(h.vgpu.held for h in lost), len(lost)
+
+
+def _sum(rest: Cost, lost: Sequence[Here]) -> Cost:
+    """The cost of a step and all after it."""
+    here = _lost(lost)
+    return rest if rest == _ENDLESS else (rest[0] + here[0], rest[1] + here[1])
+
+
 def _order(item: Item) -> tuple[int, str, str]:
     return item.type.id or 0, item.wish.function, item.wish.uuid
 
@@ -92,6 +105,7 @@ class _Walk:
         self.sizes = [room.size(self.by_kind[k][0].type) for k in self.kinds]
         self.places = [frozenset(self.by_kind[k][0].type.mixed) for k in self.kinds]
         self.pinned = {i.wish.placement: room.kind(i.type) for i in items if i.wish.placement is not None}
+        self.watched = [k for k, kind in enumerate(self.kinds) if kind in self.pinned.values()]
         self.starting: dict[int, list[Here]] = {}
         self.nowhere = [h for h in here if h.spot is None or h.type is None]
         for each in here:
@@ -109,9 +123,7 @@ class _Walk:
             return self._costs[state]
         best = _ENDLESS
         for step in self.steps(state):
-            rest = self.cost(step.state)
-            if rest != _ENDLESS:
-                best = min(best, (rest[0] + sum(h.vgpu.held for h in step.lost), rest[1] + len(step.lost)))
+            best = min(best, _sum(self.cost(step.state), step.lost))
             if best == (0, 0):
                 break
         if state.at >= self.room.table.region and not any(state.left):
@@ -128,8 +140,7 @@ class _Walk:
         while state.at < self.room.table.region:
             goal = self.cost(state)
             for step in self.steps(state):
-                rest = self.cost(step.state)
-                if (rest[0] + sum(h.vgpu.held for h in step.lost), rest[1] + len(step.lost)) == goal:
+                if _sum(self.cost(step.state), step.lost) == goal:
                     break
             kept += [step.kept] if step.kept is not None else []
             made += [(self.kinds[step.made], state.at)] if step.made is not None else []
@@ -192,7 +203,8 @@ class _Walk:
     def _free(self, state: _State) -> _State:
         """One GiB more is free: a place that lies in the free run as a whole is passed over for its size."""
         end, passed = state.at + 1, state.passed
-        for k, size in enumerate(self.sizes):
-            if state.left[k] and end - size >= state.free and end - size in self.places[k]:
+        for k in self.watched:
+            place = end - self.sizes[k]
+            if state.left[k] and place >= state.free and place in self.places[k]:
                 passed |= 1 << k
-        return state._replace(at=end, passed=passed, free=max(state.free, end - max(self.sizes, default=1)))
+        return state._replace(at=end, passed=passed, free=state.free if self.watched else end)
