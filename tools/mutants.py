@@ -22,14 +22,17 @@ VGPU_TESTS = ("tests/oracle/test_vgpu_planner.py", "tests/property/test_vgpu_law
 REST = """
 ## Why the search over vGPUs is complete
 
-- **Equal size**: types of one size are alike to the driver, so only how many stay of each type matters. Every way to keep some is tried, by
-  held vGPUs destroyed, then by vGPUs destroyed; the first that ends complete is the least. `tests/oracle` compares 115 states of an A2 with each other.
-- **Mixed sizes**: places of one size never overlap (checked for every type of the catalog). So whether the driver comes to a place depends only on
-  vGPUs that begin to the left of it: made from left to right, a set of places comes about exactly if no place of a size stays free to the left
-  of a new vGPU of that size. Where one does, the vGPU of that size fits there as well, at no cost, so it is never needed. One walk from left to
-  right, with the least rest remembered per state (GiB, vGPUs still to come), therefore finds the least destruction. `tests/oracle` compares it with
-  brute force over every subset of what is there and every order of creations.
-- **Inside GPU instances**: every arrangement of GPU instances is weighed with the least destruction of vGPUs in it; the sum decides.
+- **Equal size**: types of one size are alike to the driver, so only how many stay of each type matters. Every way
+  to keep some is tried, by held vGPUs destroyed, then by vGPUs destroyed; the first that ends complete is the
+  least. `tests/oracle` compares 115 states of an A2 with each other.
+- **Mixed sizes**: places of one size never overlap (checked for every type of the catalog). So whether the driver
+  comes to a place depends only on vGPUs that begin to the left of it: made from left to right, a set of places
+  comes about exactly if no place of a size stays free to the left of a new vGPU of that size. Where one does, the
+  vGPU of that size fits there as well, at no cost, so it is never needed. One walk from left to right, with the
+  least rest remembered per state (GiB, vGPUs still to come), therefore finds the least destruction. `tests/oracle`
+  compares it with brute force over every subset of what is there and every order of creations.
+- **Inside GPU instances**: every arrangement of GPU instances is weighed with the least destruction of vGPUs in it;
+  the sum decides.
 """
 
 

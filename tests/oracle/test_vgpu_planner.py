@@ -6,7 +6,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from functools import cache
-from itertools import combinations_with_replacement
+from itertools import combinations_with_replacement, pairwise
 
 import pytest
 
@@ -311,4 +311,4 @@ def test_places_of_one_size_never_overlap() -> None:
         for short in vgpu_raw.types(file.stem):
             size, places = vgpu_raw.gib(doc, short), doc["by_short"][short].get("mixed_placements", [])
             assert places == sorted(places), (file.stem, short)
-            assert all(b - a >= size for a, b in zip(places, places[1:], strict=False)), (file.stem, short)
+            assert all(b - a >= size for a, b in pairwise(places)), (file.stem, short)
