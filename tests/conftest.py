@@ -24,6 +24,7 @@ ELSEWHERE = (
     "chroot needs root",
     "no namespaces and control groups",
     "no systemd is installed",
+    "this machine has VFIO",
 )
 """Words in the reasons of skips that are fine in any layer: no package brings these components, or running them takes
 rights that a build machine may lack. The run lists them.
