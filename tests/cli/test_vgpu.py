@@ -196,6 +196,14 @@ def test_vgpus_on_a_gpu_that_a_machine_has_whole(host: Host, run: Run) -> None:
     assert len(kernel_writes(sim)) == count
 
 
+@pytest.mark.parametrize(("template", "wish"), [("a2:mdev", "A2-4Q"), ("tesla-t4:mdev", "T4-4Q")])
+def test_vgpus_take_a_handed_out_gpu_back_that_nobody_has(host: Host, run: Run, template: str, wish: str) -> None:
+    sim = host(template)
+    assert run("passthrough", "enable", "0").code == 0
+    assert run("apply", "--gpu", "0", "--vgpu", wish).code == 0
+    assert (gpu(sim)["driver"], len(gpu(sim)["vgpus"])) == ("nvidia", 1)
+
+
 def test_a_vgpu_of_a_series_that_the_driver_refuses(host: Host, run: Run) -> None:
     """The graphics driver of an L40S host offers no C types: the refusal is told, and nothing is left behind."""
     sim = host("l40s:vfio")

@@ -92,7 +92,9 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
         return vgpu_blocked.no_driver(t.gpu, "the kernel was not asked about it")
     if host is not None and host.vgpu_manager is False:
         return vgpu_blocked.no_driver(t.gpu, "its driver is the ordinary one, without the vGPU manager")
-    unseen = virtual.world == "" and (virtual.total == 0 or virtual.enabled)
+    # What vfio-pci has shows nothing: whether its own driver offers vGPUs is seen once that has it back.
+    away = t.inventory.gpu(t.gpu.pci).passthrough
+    unseen = virtual.world == "" and (virtual.total == 0 or virtual.enabled) and not away
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
         return vgpu_blocked.no_driver(t.gpu, "no vGPU driver is at work on it")
     return None
