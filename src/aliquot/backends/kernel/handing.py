@@ -43,7 +43,7 @@ def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
             next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
         )
     others = [m for p in bus.members(files, group) if p != pci and not (m := bus.member(files, p)).bridge]
-    own = tuple(m for m in others if m.nvidia and bus.slot(m.pci) == bus.slot(pci))
+    own = tuple(m for m in others if m.nvidia and beside(files, pci, m.pci))
     foreign = [m for m in others if m not in own and m.driver not in _STUB]
     if foreign:
         raise GroupError(
@@ -52,6 +52,14 @@ def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
             next_step=f"put the card in another slot, or give up those devices; see aliquot show {pci}",
         )
     return own
+
+
+def beside(files: Files, pci: str, other: str) -> bool:
+    """Whether two functions are one board and go together. A virtual function goes alone: where the platform isolates
+    nothing, its group holds its GPU and the other ones, and vGPUs are at work on those.
+    """
+    alone = any(files.exists(bus.attribute(each, "physfn")) for each in (pci, other))
+    return bus.slot(pci) == bus.slot(other) and not alone
 
 
 def lock(files: Files, clock: Clock, pci: str) -> bool:

@@ -118,8 +118,8 @@ def hand_back(files: Files, owners: Owners, pci: str, function: str, suspend: Su
     else:
         group = bus.group(files, what)
         members = () if group is None else bus.members(files, group)
-        beside = [p for p in members if bus.slot(p) == bus.slot(what) and bus.driver(files, p) == bus.VFIO]
-        drivers = {what: None, **dict.fromkeys(beside)}
+        more = [p for p in members if handing.beside(files, what, p) and bus.driver(files, p) == bus.VFIO]
+        drivers = {what: None, **dict.fromkeys(more)}
     with suspend():
         handing.take_back(files, what, {p: d if d != bus.VFIO else None for p, d in drivers.items()})
     owners.change(lambda book: book.without_handed(what))

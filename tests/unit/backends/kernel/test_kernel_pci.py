@@ -112,6 +112,27 @@ def test_companions_and_strangers(tree: Tree) -> None:
         companions(tree, A2)
 
 
+def test_a_virtual_function_takes_neither_its_gpu_nor_its_siblings_along(tree: Tree) -> None:
+    """Without ACS above the card one group holds them all: handing out one would unbind the GPU under every vGPU."""
+    tree.function(A2)
+    tree.function("0000:08:00.1", kind="0x040300", driver="snd_hda_intel")
+    tree.sriov(A2, 16, on=2)
+    group = pci.group(tree, A2)
+    for k, address in enumerate(("0000:08:00.4", "0000:08:00.5")):
+        tree.virtual(A2, k, address)
+        os.unlink(f"{tree.root}{DEVICES}/{address}/iommu_group")
+        tree.tie(f"{DEVICES}/{address}/iommu_group", f"../../../../kernel/iommu_groups/{group}")
+        tree.folder(f"/sys/kernel/iommu_groups/{group}/devices/{address}")
+    tree.folder(f"/sys/kernel/iommu_groups/{group}/devices/0000:08:00.1")
+    with pytest.raises(GroupError) as caught:
+        companions(tree, "0000:08:00.4")
+    assert caught.value.details == (
+        f"{A2} (driver nvidia)",
+        "0000:08:00.1 (driver snd_hda_intel)",
+        "0000:08:00.5 (driver nvidia)",
+    )
+
+
 def test_the_host(tree: Tree) -> None:
     empty = host(tree, NoTools())
     assert (empty.iommu, empty.vfio, empty.vgpu_manager, empty.sriov_manage) == (False, False, None, "")
