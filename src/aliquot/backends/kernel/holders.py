@@ -16,7 +16,7 @@ from aliquot.model.inventory import Holder
 PROC = "/proc"
 UNKNOWN = "unknown"
 _VFIO = "/dev/vfio/"
-_CONTAINER = "/dev/vfio/vfio"
+_CONTAINER = "vfio"
 _HOST_PIDS = "pid:[4026531836]"
 """The first process namespace's fixed number (PROC_PID_INIT_INO): in any other, processes of the machine are hidden."""
 
@@ -42,11 +42,11 @@ class Holders:
     def _scan(self) -> tuple[dict[str, set[int]], str]:
         """Processes by VFIO device, and why they may not be all."""
         found: dict[str, set[int]] = {}
-        fault = self._hidden()
         try:
             entries = self._files.names(PROC)
         except OSError as failure:
             return {}, f"{PROC} cannot be read: {name(failure)}"
+        fault = self._hidden(entries)
         for entry in filter(str.isdigit, entries):
             try:
                 for device in self._open(f"{PROC}/{entry}/fd"):
@@ -66,18 +66,24 @@ class Holders:
                 if failure.errno in _GONE:
                     continue  # closed meanwhile
                 raise
-            if device.startswith(_VFIO) and device != _CONTAINER:
-                found.add(device.replace("/noiommu-", "/"))
+            # Of a process in a chroot the path is longer in front: a node of its own is the same device.
+            _, folder_of_devices, own = device.rpartition(_VFIO)
+            if folder_of_devices and own != _CONTAINER:
+                found.add(_VFIO + own.removeprefix("noiommu-"))
         return found
 
-    def _hidden(self) -> str:
+    def _hidden(self, entries: tuple[str, ...]) -> str:
         try:
             space = self._files.link(f"{PROC}/self/ns/pid")
         except OSError:
             return ""  # no such file in a tree that is not a machine's own
-        return (
-            "" if space == _HOST_PIDS else "processes of the host are hidden from this container (run it with hostPID)"
-        )
+        if space != _HOST_PIDS:
+            return "processes of the host are hidden from this container (run it with hostPID)"
+        if "1" not in entries:
+            return (
+                f"{PROC} does not list processes of others (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
+            )
+        return ""
 
     def _holder(self, pid: int) -> Holder:
         """A virtual machine by its name, anything else by its command."""

@@ -87,4 +87,26 @@ def test_in_a_namespace_of_its_own(tree: Tree) -> None:
     assert "hostPID" in holder.name
     os.unlink(f"{tree.root}/proc/self/ns/pid")
     tree.tie("/proc/self/ns/pid", "pid:[4026531836]")
+    tree.folder("/proc/1/fd")
+    assert Holders(tree).of(GROUP) == ()
+
+
+def test_a_machine_that_was_jailed(tree: Tree) -> None:
+    """A process in a chroot (Firecracker's jailer, a driver container) opened a node of its own: its path is longer."""
+    tree.process(60, "/srv/jailer/vm1/root/dev/vfio/95", "/srv/jailer/vm1/root/dev/vfio/vfio", cmdline="vmm\0")
+    tree.process(61, "/run/x/dev/vfio/devices/vfio8 (deleted)", cmdline="vmm\0")
+    look = Holders(tree)
+    assert [h.id for h in look.of(("/dev/vfio/95",))] == ["60"]
+    assert [h.id for h in look.of(("/dev/vfio/devices/vfio8",))] == ["61"]
+    assert look.of(("/dev/vfio/vfio",)) == ()
+
+
+def test_processes_that_proc_does_not_list(tree: Tree) -> None:
+    """/proc mounted with hidepid leaves out what the caller may not trace: without process 1 others are missing too."""
+    os.unlink(f"{tree.root}/proc/41/fd/2")
+    tree.tie("/proc/self/ns/pid", "pid:[4026531836]")
+    (holder,) = Holders(tree).of(GROUP)
+    assert "hidepid" in holder.name
+    tree.put("/proc/1/comm", "systemd\n")
+    tree.folder("/proc/1/fd")
     assert Holders(tree).of(GROUP) == ()
