@@ -3,12 +3,18 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from functools import cached_property
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    import subprocess
 
 PROGRAM = "/usr/lib/nvidia/sriov-manage"
 TIMEOUT_S = 180.0
 _TIMED_OUT = 124
+_KILLED_S = 5.0
+"""How long it is waited for after SIGKILL: inside the kernel it may hang on."""
 
 
 class Tools(Protocol):
@@ -18,7 +24,9 @@ class Tools(Protocol):
     def sriov_manage(self) -> str: ...
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        """Switch a GPU's virtual functions: exit status and what was said. Raises nothing."""
+        """Switch a GPU's virtual functions: exit status and what was said. An interrupt from the keyboard waits for
+        its end.
+        """
         ...
 
 
@@ -51,17 +59,46 @@ class DriverTools:
 
         way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
         try:
-            done = subprocess.run(
+            # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
+            started = subprocess.Popen(
                 [*way_in, "-e" if on else "-d", pci],
                 stdin=subprocess.DEVNULL,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
                 text=True,
                 errors="replace",
-                timeout=self._timeout_s,
                 env={**os.environ, "LC_ALL": "C"},
+                start_new_session=True,
             )
-        except subprocess.TimeoutExpired:
-            return _TIMED_OUT, f"it did not end within {self._timeout_s:.0f} s"
         except OSError as failure:
             return 127, f"it cannot be run: {failure.strerror}"
-        return done.returncode, done.stdout + done.stderr
+        return _finished(started, self._timeout_s)
+
+
+def _finished(started: subprocess.Popen[str], timeout_s: float) -> tuple[int, str]:
+    """Its status and words. An interrupt from the keyboard is raised after its end."""
+    import signal
+    import subprocess
+    import time
+
+    deadline = time.monotonic() + timeout_s
+    interrupted = False
+    while True:
+        try:
+            out, err = started.communicate(timeout=max(0.0, deadline - time.monotonic()))
+            found = started.returncode, out + err
+            break
+        except KeyboardInterrupt:
+            interrupted = True
+        except subprocess.TimeoutExpired:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                started.wait(_KILLED_S)
+            for pipe in filter(None, (started.stdout, started.stderr)):
+                pipe.close()
+            found = _TIMED_OUT, f"it did not end within {timeout_s:.0f} s"
+            break
+    if interrupted:
+        raise KeyboardInterrupt
+    return found

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -66,3 +70,24 @@ def test_in_the_root_of_a_driver_container(tmp_path: Path) -> None:
     path.chmod(0o755)
     status, said = DriverTools(str(tmp_path), chroot=True).manage(PCI, True)
     assert (status, said) == (0, f"in / with -e {PCI}\n")
+
+
+def test_an_interrupt_from_the_keyboard_waits_for_its_end(tmp_path: Path) -> None:
+    """Ctrl-C reaches every process of the terminal. Cut off between unbinding and binding, the GPU has no driver."""
+    program(tmp_path, f"echo begun > {tmp_path}/begun; sleep 1; echo bound > {tmp_path}/bound")
+    body = (
+        "from aliquot.backends.kernel.tools import DriverTools\n"
+        "try:\n"
+        f"    DriverTools({str(tmp_path)!r}).manage({PCI!r}, True)\n"
+        "except KeyboardInterrupt:\n"
+        "    raise SystemExit(7)\n"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", body], start_new_session=True)
+    deadline = time.monotonic() + 20
+    while not (tmp_path / "begun").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    for _ in range(2):
+        os.killpg(ours.pid, signal.SIGINT)
+        time.sleep(0.1)
+    assert ours.wait(20) == 7, "the interrupt is told after it"
+    assert (tmp_path / "bound").exists()
