@@ -140,6 +140,31 @@ def test_without_the_program(bench: Start, kind: str) -> None:
     assert gpu(node) == found
 
 
+class HalfWay:
+    """A ``sriov-manage`` that ends after it has taken the GPU from its driver."""
+
+    sriov_manage = "/usr/lib/nvidia/sriov-manage"
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        self._files.write(f"/sys/bus/pci/devices/{pci}/driver/unbind", pci)
+        return 1, "/usr/lib/nvidia/sriov-manage: line 77: echo: write error"
+
+
+@twin
+def test_a_program_that_stops_half_way(bench: Start, kind: str) -> None:
+    """NVML does not know a GPU without a driver, so that no undo could reach it: it gets its driver back at once."""
+    node = bench("a2:vfio*2", kind)
+    before = node.backend.read().gpus
+    backend = node.open(tools=HalfWay(node.files))
+    with pytest.raises(HardwareError, match="failed") as caught:
+        backend.set_functions(before[1].pci, 16)
+    assert any("line 77" in line for line in caught.value.details)
+    assert node.backend.read().gpus == before
+
+
 @twin
 def test_the_right_number_is_left_alone(bench: Start, kind: str) -> None:
     """Switching them on again would destroy GPU instances and mixed-size mode."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable
+from contextlib import suppress
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel import pci as bus
@@ -34,10 +35,14 @@ def switch(files: Files, tools: Tools, clock: Clock, pci: str, wanted: int) -> N
     """
     now = count(files, pci)
     if tools.sriov_manage:
-        if now:
-            _manage(tools, clock, pci, False)
-        if wanted:
-            _manage(tools, clock, pci, True)
+        before = bus.driver(files, pci)
+        try:
+            if now:
+                _manage(tools, clock, pci, False)
+            if wanted:
+                _manage(tools, clock, pci, True)
+        finally:
+            _give_back(files, pci, before)
         return
     path = bus.attribute(pci, "sriov_numvfs")
     for value in ([0] if now else []) + ([wanted] if wanted else []):
@@ -46,6 +51,13 @@ def switch(files: Files, tools: Tools, clock: Clock, pci: str, wanted: int) -> N
         except OSError as failure:
             attempt = f"switching the virtual functions of {pci} {'on' if value else 'off'}"
             raise refused(failure, attempt, path, _MEANING, _NEXT) from failure
+
+
+def _give_back(files: Files, pci: str, driver: str) -> None:
+    """A program that stopped half-way leaves the GPU without its driver, where no undo reaches it."""
+    with suppress(OSError):
+        if driver and not bus.driver(files, pci):
+            bus.rebind(files, pci, driver)
 
 
 _MEANING = {
