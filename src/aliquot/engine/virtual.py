@@ -13,6 +13,8 @@ from aliquot.model.inventory import Gpu, Holder, Vgpu
 if TYPE_CHECKING:
     from aliquot.engine.lane import Run
 
+_WITHOUT_UUIDS = "vendor-vfio"
+
 VirtualAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough
 
 
@@ -31,11 +33,7 @@ def carry_out(run: Run, action: VirtualAction) -> None:
             run.call(action.gpu, step, lambda: backend.set_mixed_size(action.gpu, action.on))
         case CreateVgpu():
             step = f"create vgpu {action.type} {action.function} {action.uuid}"
-            run.call(
-                action.gpu,
-                step,
-                lambda: backend.create_vgpu(action.gpu, action.function, action.type_id, action.uuid),
-            )
+            run.call(action.gpu, step, lambda: _create(run, action))
         case DestroyVgpu():
             _destroy(run, action)
         case SetPassthrough():
@@ -44,6 +42,23 @@ def carry_out(run: Run, action: VirtualAction) -> None:
             run.call(action.gpu, step, lambda: backend.set_passthrough(action.gpu, action.on, action.function))
         case _:
             assert_never(action)
+
+
+def _create(run: Run, action: CreateVgpu) -> None:
+    backend = run.world.backend
+    try:
+        backend.create_vgpu(action.gpu, action.function, action.type_id, action.uuid)
+    except InUseError:
+        # libvirt makes the mdevs that it keeps as soon as their function appears: this very one is what was asked.
+        gpu = backend.read_gpu(action.gpu)
+        there = _find(gpu, action)
+        if there is None or there.type_id != action.type_id or not _named(gpu):
+            raise
+
+
+def _named(gpu: Gpu) -> bool:
+    """Whether the kernel knows vGPUs by UUID. Where it does not, nobody can tell whose the one on a function is."""
+    return gpu.virtual is not None and gpu.virtual.world != _WITHOUT_UUIDS
 
 
 def _destroy(run: Run, action: DestroyVgpu) -> None:
@@ -61,7 +76,7 @@ def _destroy(run: Run, action: DestroyVgpu) -> None:
     run.destroy_vgpu(action.gpu, there)
 
 
-def _find(gpu: Gpu, action: DestroyVgpu) -> Vgpu | None:
+def _find(gpu: Gpu, action: CreateVgpu | DestroyVgpu) -> Vgpu | None:
     """The vGPU by its function; by its UUID too, since one physical function may carry several."""
     found = (v for v in gpu.vgpus if v.function == action.function)
     return next((v for v in found if v.uuid == action.uuid), None)

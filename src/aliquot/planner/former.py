@@ -24,13 +24,14 @@ def former(inventory: Inventory, pcis: Collection[str], name: str = "the former 
 
 def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[CreateVgpu]) -> Desired:
     """The former state, beside vGPUs that others have made since: they are not ours to destroy. ``made`` are the
-    creations of the change that is undone.
+    creations of the change that is undone; what it made has a claim, and what came in its way has none.
     """
-    ours = [(a.function, a.type_id, a.uuid) for a in made]
-    ours += [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
+    new = [(a.function, a.type_id, a.uuid) for a in made]
+    old = [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
 
     def foreign(vgpu: Vgpu) -> bool:
         here = vgpu.function, vgpu.type_id
+        ours = old + (new if vgpu.claim else [])
         return not any((f, t) == here and (not vgpu.uuid or u in ("", vgpu.uuid)) for f, t, u in ours)
 
     wishes = []

@@ -391,3 +391,47 @@ def test_undoing_leaves_a_stranger_s_vgpu_alone() -> None:
     outcome = run(bench, plan(before, wish(before, *["A2-2Q"] * 5)))
     assert outcome.status == "undone", outcome
     assert vgpus(bench.memory.inventory.gpus[0]) == [(stranger.function, stranger.uuid, 744)]
+
+
+def test_an_mdev_that_libvirt_started_by_itself_is_the_one_that_was_asked() -> None:
+    """libvirt and mdevctl make the mdevs that they keep as soon as their function appears, while a boot is restored."""
+    before = host("a2", "sriov-mdev", on=True)
+    got = plan(before, wish(before, *["A2-2Q"] * 3))
+    bench = Bench(before)
+
+    def come(n: int, what: str) -> None:
+        if what.startswith("create-vgpu") and sum(w.startswith("create-vgpu") for w in bench.memory.log) == 1:
+            _, _, function, type_id, uuid = what.split()
+            _put(bench, Vgpu(function, int(type_id), "NVIDIA A2-2Q", uuid))
+            raise InUseError(f"{function} carries a vGPU by now")
+
+    bench.memory.before = come
+    outcome = run(bench, got)
+    assert outcome.status == "done", outcome
+    assert len(bench.memory.inventory.gpus[0].vgpus) == 3
+
+
+@pytest.mark.parametrize("world", ["sriov-mdev", "vendor-vfio"])
+def test_another_vgpu_on_the_function_is_not_taken_for_it(world: str) -> None:
+    """Another UUID is another's. Where there are no UUIDs nothing tells whose it is."""
+    before = host("a2", world, on=True)
+    got = plan(before, wish(before, "A2-2Q"))
+    bench = Bench(before)
+
+    def come(n: int, what: str) -> None:
+        _, _, function, type_id, uuid = what.split() if what.startswith("create-vgpu") else [""] * 5
+        if function:
+            theirs = uuid if world == "vendor-vfio" else "11111111-0000-4000-8000-000000000000"
+            _put(bench, Vgpu(function, int(type_id), "NVIDIA A2-2Q", theirs))
+            raise InUseError(f"{function} carries a vGPU by now")
+
+    bench.memory.before = come
+    outcome = run(bench, got)
+    assert (outcome.status, type(outcome.error)) == ("undone", InUseError)
+    assert len(bench.memory.inventory.gpus[0].vgpus) == 1, "the way back leaves it alone"
+
+
+def _put(bench: Bench, vgpu: Vgpu) -> None:
+    gpu = bench.memory.inventory.gpus[0]
+    others = tuple(v for v in gpu.vgpus if v.function != vgpu.function)
+    bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, vgpus=(*others, vgpu)),))
