@@ -57,6 +57,16 @@ class GpuInstance(msgspec.Struct, frozen=True):
         return Placement.parse(self.placement)
 
 
+class Stranger(msgspec.Struct, frozen=True):
+    """A device that shares a GPU's IOMMU group, and its driver."""
+
+    pci: str
+    driver: str
+
+    def __str__(self) -> str:
+        return f"{self.pci} (driver {self.driver})"
+
+
 class VirtualFunction(msgspec.Struct, frozen=True):
     """A virtual function of a GPU in SR-IOV. ``number`` is K of ``virtfnK``; functions are kept in that order."""
 
@@ -95,10 +105,12 @@ class Virtual(msgspec.Struct, frozen=True):
     ``world``: ``mdev`` (mdevs of the physical function), ``sriov-mdev`` (one mdev per virtual function),
     ``vendor-vfio`` (a type written to each virtual function), empty where no vGPU driver is at work. It is found by
     files, and where virtual functions are off the world shows only after they are on: then it is empty too.
-    ``driver`` is the physical function's kernel driver. ``total`` is sriov_totalvfs (0: no SR-IOV); ``addresses`` are
-    the PCI addresses that virtual functions have or will have, by number. ``mixed`` is mixed-size mode, None where
-    nobody can tell. ``creatable`` are the type ids that the driver lists for a free function now, None where it has no
-    list. ``remembered`` is what the owner map knows of vGPUs that a reboot has taken away.
+    ``driver`` is the physical function's kernel driver. ``strangers`` are those of ``group_members`` that VFIO does not
+    let a virtual machine have the GPU beside: not of its board, no bridges, with a driver at work. ``total`` is
+    sriov_totalvfs (0: no SR-IOV); ``addresses`` are the PCI addresses that virtual functions have or will have, by
+    number. ``mixed`` is mixed-size mode, None where nobody can tell. ``creatable`` are the type ids that the driver
+    lists for a free function now, None where it has no list. ``remembered`` is what the owner map knows of vGPUs that
+    a reboot has taken away.
     ``was_mig`` is the MIG mode that the GPU had when it was passed through.
     """
 
@@ -106,6 +118,7 @@ class Virtual(msgspec.Struct, frozen=True):
     driver: str = ""
     iommu_group: int | None = None
     group_members: tuple[str, ...] = ()
+    strangers: tuple[Stranger, ...] = ()
     total: int = 0
     addresses: tuple[str, ...] = ()
     functions: tuple[VirtualFunction, ...] = ()

@@ -14,6 +14,7 @@ from aliquot.backends.kernel.refusals import CLIENTS, refused
 from aliquot.backends.kernel.vendor_vfio import devices
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
+from aliquot.model.inventory import Stranger
 
 LOCK_S = 10.0
 _STUB = ("", bus.VFIO, "pci-stub", "pcieport")
@@ -42,16 +43,26 @@ def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
             f"{pci} is in no IOMMU group: the IOMMU is off",
             next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
         )
-    others = [m for p in bus.members(files, group) if p != pci and not (m := bus.member(files, p)).bridge]
-    own = tuple(m for m in others if m.nvidia and beside(files, pci, m.pci))
-    foreign = [m for m in others if m not in own and m.driver not in _STUB]
+    own, foreign = _sorted(files, pci, group)
     if foreign:
         raise GroupError(
             f"{pci} shares IOMMU group {group} with devices that are not part of it",
             details=tuple(f"{m.pci} (driver {m.driver})" for m in foreign),
-            next_step=f"put the card in another slot, or give up those devices; see aliquot show {pci}",
+            next_step=f"put the card in another slot, or give up those devices; see aliquot passthrough check {pci}",
         )
     return own
+
+
+def strangers(files: Files, pci: str, group: int | None) -> tuple[Stranger, ...]:
+    """Those for whose sake ``companions`` refuses; none without an IOMMU group."""
+    return () if group is None else tuple(Stranger(m.pci, m.driver) for m in _sorted(files, pci, group)[1])
+
+
+def _sorted(files: Files, pci: str, group: int) -> tuple[tuple[bus.Member, ...], tuple[bus.Member, ...]]:
+    """The rest of a function's IOMMU group: what goes with it, and what is foreign."""
+    others = [m for p in bus.members(files, group) if p != pci and not (m := bus.member(files, p)).bridge]
+    own = tuple(m for m in others if m.nvidia and beside(files, pci, m.pci))
+    return own, tuple(m for m in others if m not in own and m.driver not in _STUB)
 
 
 def beside(files: Files, pci: str, other: str) -> bool:

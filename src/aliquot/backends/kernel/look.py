@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.backends.files import Files
+from aliquot.backends.kernel import handing, sriov, worlds
 from aliquot.backends.kernel import pci as bus
-from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.instances import with_vgpus
 from aliquot.backends.kernel.owners import Book, Owner
@@ -71,6 +71,7 @@ def look(scene: Scene, gpu: Gpu) -> Seen:
         driver=bus.driver(files, pci),
         iommu_group=group,
         group_members=() if group is None else bus.members(files, group),
+        strangers=handing.strangers(files, pci, group),
         total=most,
         addresses=addresses,
         functions=functions,

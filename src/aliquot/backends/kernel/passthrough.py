@@ -63,6 +63,7 @@ def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
         driver=driver,
         iommu_group=group,
         group_members=() if group is None else bus.members(files, group),
+        strangers=handing.strangers(files, pci, group),
         total=most,
         addresses=addresses,
         remembered=remembered(scene, bare, addresses, ()),
