@@ -25,6 +25,7 @@ from aliquot.backends.kernel.pci import handed_out as lent_gpus
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import name, refused
 from aliquot.backends.kernel.tools import Tools
+from aliquot.backends.kernel.whole import whole
 from aliquot.backends.workers import SystemClock
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, HardwareError, InUseError
@@ -172,14 +173,14 @@ class Kernel:
 
     def create_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str) -> None:
         """``gpu`` as NVML reads it now, for its instances. Raises as ``Backend.create_vgpu``."""
-        with self._acting(gpu.pci):
+        with self._acting(gpu.pci), whole():
             seen = self._now(gpu)
             types = seen.table or vgpu.table(gpu.pci_device, gpu.subsystem)
             self._vgpus.create(seen.gpu, types, function, type_id, uuid)
 
     def destroy_vgpu(self, gpu: Gpu, function: str, type_id: int, uuid: str, claim: str) -> None:
         """Raises as ``Backend.destroy_vgpu``."""
-        with self._acting(gpu.pci):
+        with self._acting(gpu.pci), whole():
             self._vgpus.destroy(gpu, function, type_id, uuid, claim)
 
     def set_passthrough(self, gpu: Gpu, on: bool, function: str = "", suspend: Suspend = nullcontext) -> None:
@@ -189,7 +190,7 @@ class Kernel:
         from aliquot.backends.kernel.passthrough import hand_back, hand_out
 
         quietly = nullcontext if function else suspend
-        with self._acting(gpu.pci):
+        with self._acting(gpu.pci), whole():
             if not on:
                 hand_back(self.files, self.owners, gpu.pci, function, quietly)
                 return
