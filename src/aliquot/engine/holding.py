@@ -34,7 +34,7 @@ def clear(run: Run, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu
             if clock.now() < deadline:
                 clock.sleep(POLL_S)
                 continue
-        elif policy.held == "wait" and clock.now() < deadline:
+        elif policy.held == "wait" and clock.now() < deadline and not run.stopping:
             if not told:
                 names = ", ".join(str(h) for h in found)
                 run.report(f"GPU {pci}: waiting for {names}, {policy.timeout_s:g} s at most")

@@ -61,6 +61,17 @@ def test_without_force_neither_is_touched() -> None:
         assert (bench.memory.log, bench.memory.terminated) == ([], [])
 
 
+def test_waiting_ends_when_the_apply_is_to_stop() -> None:
+    """Ctrl-C, or a failure on another GPU: nobody sits out an hour for it."""
+    bench = Bench(shared(VM))
+    waiting = run(bench, Policy("wait", 3600.0))
+    start = bench.world.clock.now()
+    waiting.stop()
+    with pytest.raises(InUseError, match="NVIDIA A2-4Q"):
+        holding.clear(waiting, bench.memory.inventory.gpus[0].pci, behind)
+    assert bench.world.clock.now() - start < 1.0
+
+
 def test_who_cannot_be_ended_is_said() -> None:
     """Where processes of the host are hidden, nobody knows whom to end."""
     bench = Bench(shared(Holder("process", "unknown", "processes of the host are hidden")))
