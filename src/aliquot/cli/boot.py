@@ -8,19 +8,23 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.cli import node, output, streams, wish
+from aliquot.cli import failure, node, output, streams, wish
 from aliquot.cli.doing import Job, carry_out
 from aliquot.cli.parse import Args
-from aliquot.errors import BlockedError, HardwareError, NoDriverError, UsageError
+from aliquot.errors import AliquotError, BlockedError, HardwareError, NoDriverError, UsageError
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Blocker, Plan, Policy
 
 if TYPE_CHECKING:
+    from aliquot.backends.connect import Connection
     from aliquot.config.record import Kept
 
 POLL_S = 0.5
 GONE_S = 10.0
 """How long a GPU may be missing once the driver answers: a GPU that was taken out must not hold the boot up."""
+
+_WELL = (0, 10)
+"""Exit codes of an apply that did what it could."""
 
 LATE = ("NO_VGPU_DRIVER",)
 """Rules that a machine may break only because it is still starting."""
@@ -51,9 +55,30 @@ def run(args: Args) -> int:
         code = 0
         if found.plan.desired.gpus:
             code = carry_out(Job(connection, found.plan, found.inventory), args)
-    if found.left_out and code in (0, 10):
+            if code not in _WELL and len(found.plan.desired.gpus) > 1:
+                code = _one_by_one(connection, found.plan, args)
+    if found.left_out and code in _WELL:
         raise _left_out(found.left_out, len(kept))
     return code
+
+
+def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
+    """A failure on one GPU leads all of them back to what they were after the boot, without what their machines need:
+    each is asked alone then. One report for each; the exit code is that of the first that failed.
+    """
+    from aliquot.planner.planning import plan
+
+    streams.note("a failure took everything back: the GPUs are restored one by one now")
+    codes = []
+    for each in failed.desired.gpus:
+        try:
+            inventory = connection.backend.read()
+            made = plan(inventory, msgspec.structs.replace(failed.desired, gpus=(each,)), failed.policy)
+            codes.append(carry_out(Job(connection, made, inventory), args))
+        except AliquotError as error:
+            failure.report(error, args.output, args.typed_node)
+            codes.append(error.exit_code)
+    return next((code for code in codes if code not in _WELL), max(codes))
 
 
 def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
