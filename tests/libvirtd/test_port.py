@@ -56,6 +56,11 @@ def test_both_sides_of_a_machine_are_read(libvirt: Libvirt, machines: Machines) 
     assert libvirt.domain(off) == found["off"]
 
 
+def test_the_daemon_tells_its_version(libvirt: Libvirt) -> None:
+    told = subprocess.run(["virsh", "--version"], capture_output=True, text=True, check=True).stdout
+    assert libvirt.version() == tuple(map(int, told.split(".")[:2]))
+
+
 def test_a_device_goes_in_and_out_of_a_definition(libvirt: Libvirt, machines: Machines) -> None:
     uuid = machines.define("one")
     for hostdev in (mdev(1, ramfb=True), mdev(2), function(6)):

@@ -125,7 +125,7 @@ def _around(
         streams.note(f"note     libvirt's mdevs are not considered: {error.brief}")
         mdevs = ()
     foreign = {gpu.pci: _foreign(connection, gpu.pci, _group(inventory, gpu.pci)) for gpu in inventory.gpus}
-    return Around(domains, mdevs, foreign, args.multi)
+    return Around(domains, mdevs, foreign, args.multi, libvirt.version())
 
 
 def _group(inventory: Inventory, pci: str) -> tuple[str, ...]:

@@ -25,6 +25,9 @@ class MemoryLibvirt:
         self.clings = 0
         self.calls: list[tuple[str, str]] = []
 
+    def version(self) -> tuple[int, int]:
+        return 10, 0
+
     def domains(self) -> tuple[Domain, ...]:
         return tuple(self.all.values())
 

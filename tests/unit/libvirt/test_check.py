@@ -40,6 +40,14 @@ def test_a_machine_that_is_fine() -> None:
     assert judge(vm("none")).notes == ("it has no vGPU, no GPU and no other PCI device",)
 
 
+def test_a_libvirt_that_knows_no_other_vfio_driver() -> None:
+    machine = vm("l", pci("0000:26:00.4"))
+    assert judge(machine, version=(10, 0)).rows[0].notes == ()
+    old = judge(machine, version=(9, 10))
+    assert "libvirt 9.10 starts no VM with 0000:26:00.4" in old.rows[0].notes[0]
+    assert judge(vm("win11", mdev(A2, 0, **RAMFB)), version=(9, 10)).rows[0].notes == ()
+
+
 def test_a_running_machine_has_its_own_vgpus_open() -> None:
     inventory = node(held(A2, 0, Holder("vm", "4711", "win11")))
     device = mdev(A2, 0, **RAMFB)

@@ -73,7 +73,8 @@ def attaching(inventory: Inventory, domain: Domain, ask: Ask, where: Target, aro
     before = [know(inventory, h) for h in (domain.config if where.config else domain.live)]
     hostdevs = rules.with_ramfb(inventory, before, picked, auto=where.ramfb == "auto" and domain.graphics)
     added = [msgspec.structs.replace(k, hostdev=h) for k, h in zip(picked, hostdevs, strict=True)]
-    blockers = [b for known in added for b in judged(inventory, domain, known, around).problems]
+    rows = [judged(inventory, domain, known, around) for known in added]
+    blockers = [b for row in rows for b in row.problems]
     earlier = set(rules.together(inventory, before, around.policy))
     blockers += [b for b in rules.together(inventory, [*before, *added], around.policy) if b not in earlier]
     return Change(
@@ -83,7 +84,7 @@ def attaching(inventory: Inventory, domain: Domain, ask: Ask, where: Target, aro
         what=tuple(_what(k) for k in added),
         target=where,
         blockers=tuple(blockers),
-        notes=tuple(_notes(domain, where, added)),
+        notes=tuple(dict.fromkeys([*_notes(domain, where, added), *(note for row in rows for note in row.notes)])),
     )
 
 

@@ -29,6 +29,10 @@ class Binding:
         libvirt.registerErrorHandler(_silent, None)
         self._connection = self._ask(f"reach libvirt at {uri}", lambda: libvirt.open(uri))
 
+    def version(self) -> tuple[int, int]:
+        number = int(self._ask("read libvirt's version", lambda: self._connection.getLibVersion()))
+        return number // 1_000_000, number // 1000 % 1000
+
     def domains(self) -> tuple[Domain, ...]:
         every = self._ask("list the VMs", lambda: self._connection.listAllDomains())
         return tuple(d for d in (self._seen(each) for each in every) if d is not None)

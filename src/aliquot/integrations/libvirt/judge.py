@@ -18,15 +18,22 @@ NVIDIA = "nvidia"
 """The policy that keeps to NVIDIA's list of what may be several in one VM; ``driver`` takes what the driver takes."""
 
 
+VARIANT_DRIVERS = (10, 0)
+"""From this version on libvirt takes a device whose VFIO driver is not vfio-pci. 9.0 was seen to refuse it ("Unmanaged
+PCI device ... must be manually detached"); the patches came between 9.9 and 10.0 (libvirt devel list, January 2024).
+"""
+
+
 class Around(msgspec.Struct, frozen=True):
     """What else bears on a machine: the other domains, the mdevs that libvirt sees, and, by the PCI address of a whole
-    GPU, the devices of its IOMMU group that are not part of its board (with their drivers).
+    GPU, the devices of its IOMMU group that are not part of its board (with their drivers); ``version`` is libvirt's.
     """
 
     domains: tuple[Domain, ...] = ()
     mdevs: tuple[NodeDevice, ...] = ()
     foreign: Mapping[str, tuple[str, ...]] = {}
     policy: str = NVIDIA
+    version: tuple[int, int] | None = None
 
 
 class Row(msgspec.Struct, frozen=True):
@@ -48,6 +55,7 @@ def judged(inventory: Inventory, domain: Domain, known: Known, around: Around) -
     if known.vgpu is not None and known.gpu is not None:
         what = f"{known.vgpu.type} of GPU {known.gpu.index} ({known.vgpu.function})"
         problems += _vgpu(domain, known, known.gpu)
+        notes += _too_old(known, around)
     elif known.whole and known.gpu is not None:
         what = f"GPU {known.gpu.index}, {known.gpu.product}, whole"
         problems += _whole(domain, known, known.gpu, around)
@@ -89,6 +97,16 @@ def _vgpu(domain: Domain, known: Known, gpu: Gpu) -> list[Blocker]:
         )
         return [_again("MANAGED", wrong, domain, known, gpu)]
     return []
+
+
+def _too_old(known: Known, around: Around) -> list[str]:
+    if known.hostdev.kind != PCI or around.version is None or around.version >= VARIANT_DRIVERS:
+        return []
+    have, want = (".".join(map(str, v)) for v in (around.version, VARIANT_DRIVERS))
+    return [
+        f"libvirt {have} starts no VM with {known.hostdev.address}: it knows no VFIO driver but vfio-pci, and the vGPU "
+        f"needs NVIDIA's own (libvirt {want} or later does)"
+    ]
 
 
 def _again(rule: str, wrong: str, domain: Domain, known: Known, gpu: Gpu) -> Blocker:

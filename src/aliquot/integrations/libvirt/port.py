@@ -18,6 +18,10 @@ class Libvirt(Protocol):
     uri: str
     through: str
 
+    def version(self) -> tuple[int, int]:
+        """The daemon's version: 9, 0."""
+        ...
+
     def domains(self) -> tuple[Domain, ...]:
         """Every domain, running or defined."""
         ...

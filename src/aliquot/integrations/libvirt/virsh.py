@@ -22,6 +22,12 @@ class Virsh:
         self._program = program
         self._run(f"reach libvirt at {uri}", "uri")
 
+    def version(self) -> tuple[int, int]:
+        # Running against daemon: 9.0.0
+        said = self._run("read libvirt's version", "version", "--daemon").strip().rpartition(" ")[2]
+        major, _, rest = said.partition(".")
+        return int(major), int(rest.partition(".")[0])
+
     def domains(self) -> tuple[Domain, ...]:
         every = self._lines("list the VMs", "list", "--all", "--uuid")
         kept = set(self._lines("list the VMs", "list", "--all", "--persistent", "--uuid"))
