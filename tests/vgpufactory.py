@@ -13,6 +13,8 @@ from aliquot.model.vgpu import VgpuTable, VgpuType
 
 PCI = "0000:08:00.0"
 VM = Holder("vm", "4711", "guest")
+WORLDS = {"ampere": "sriov-mdev"}
+"""The world of a board's virtual functions, where it is not vendor-specific VFIO: either is possible for all."""
 replace = msgspec.structs.replace
 
 
@@ -45,7 +47,7 @@ def gpu(
     count = (of.total_vfs or of.at_least or 16) if of.sriov else 0
     count = count if total is None else total
     mode = "enabled" if mig else "disabled"
-    world = ("vendor-vfio" if on else "") if of.sriov else "mdev"
+    world = (WORLDS.get(of.architecture, "vendor-vfio") if on else "") if of.sriov else "mdev"
     return Gpu(
         pci=pci,
         uuid=f"GPU-{pci}",

@@ -100,7 +100,7 @@ def _disturbed(gpu: Gpu, dice: random.Random) -> Gpu:
         instances.append(replace(each, holders=holders, held=bool(holders)))
     carrying = {v.function for v in kept}
     free = [f for f in gpu.virtual.functions if f.pci not in carrying]
-    away = {f.pci for f in free if dice.random() < 0.05}
+    away = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.world == "sriov-mdev"}
     made = tuple(replace(f, driver=VFIO) if f.pci in away else f for f in gpu.virtual.functions)
     return replace(gpu, vgpus=kept, instances=tuple(instances), virtual=replace(gpu.virtual, functions=made))
 

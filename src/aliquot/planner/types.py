@@ -45,6 +45,23 @@ def types(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
     return tuple(look.answer(each) for each in table.types)
 
 
+def unlisted(inventory: Inventory, gpu: Gpu) -> dict[str, str]:
+    """The types that the driver at work cannot make at all, with the reason: it has a list, and they are not on it
+    although nothing is in their way; and with them their whole series, where none of it is listed (a driver comes with
+    the C series, or with A, B and Q).
+    """
+    answers = types(inventory, gpu)
+    missing = [a for a in answers if a.rule == "SERIES"]
+    listed = set(gpu.virtual.creatable or ()) if gpu.virtual else set()
+    there = {(a.series, a.kind) for a in answers if a.id in listed}
+    gone = {(a.series, a.kind) for a in missing} - there
+    out = {a.name: f"the vGPU driver at work does not list {a.name}" for a in missing}
+    for each in answers:
+        if (each.series, each.kind) in gone:
+            out[each.name] = f"the vGPU driver at work lists no {each.series}-series type, and {each.name} is one"
+    return out
+
+
 class _Look:
     """One GPU as it is now."""
 
@@ -79,6 +96,9 @@ class _Look:
         if not why:
             now = self._count(each)
             rule, why = ("", "") if now else self._full(each)
+        differs = self._differs(each, now)
+        if now and differs:
+            now, rule, why = 0, "SERIES", "the vGPU driver at work does not list it"
         return TypeAnswer(
             name=each.name,
             id=each.id,
@@ -91,7 +111,7 @@ class _Look:
             profile=each.profile,
             rule=rule,
             why=why,
-            differs=self._differs(each, now),
+            differs=differs,
         )
 
     def _never(self, each: VgpuType) -> tuple[str, str]:
@@ -142,12 +162,16 @@ class _Look:
         return "MAX_VGPUS", f"{len(present)} vGPUs are made, {each.max} are the most of {each.short} on one GPU"
 
     def _differs(self, each: VgpuType, now: int) -> str:
-        """The driver's own list of creatable types against the rules. In mixed-size mode that list leaves types out
-        which the driver takes nevertheless (it counts by the equal-size maximum), so it is not compared.
+        """The driver's own list of creatable types against the rules. In mixed-size mode it leaves types out which the
+        driver takes nevertheless (it counts by the equal-size maximum), and where places are not told nothing is known.
         """
         listed = self.virtual.creatable
-        if listed is None or each.id is None or self.virtual.mixed or not self.free:
+        if listed is None or each.id is None or not self.free:
             return ""
+        if self.virtual.mixed:
+            if any(v.placement is None for v in self.gpu.vgpus):
+                return ""
+            now = now if len(self.gpu.vgpus) < each.max else 0
         if each.id in listed and not now:
             return "the driver lists it as creatable"
         if each.id not in listed and now:

@@ -13,6 +13,7 @@ from aliquot.model.inventory import Gpu, Inventory, Mig, Virtual
 from aliquot.model.plan import Blocker, Policy
 from aliquot.planner import blocked, vgpu_blocked
 from aliquot.planner.former import VFIO
+from aliquot.planner.rules import Refusal
 
 if TYPE_CHECKING:
     from aliquot.planner.vgpu_goal import Goal, Task
@@ -25,6 +26,11 @@ def needed_back(gpu: Gpu, wish: GpuWish) -> bool:
     was_mig = gpu.virtual is not None and gpu.virtual.was_mig
     asks = wish.vgpus or wish.functions or wish.mixed or wish.bound or (wish.instances and wish.mig is not False)
     return wish.passthrough is False or bool(asks) or (wish.mig is not None and wish.mig != was_mig)
+
+
+def cut_off(gpu: Gpu) -> bool:
+    """Whether a GPU that is handed out has no driver at all: a kill between two writes left it so."""
+    return gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver == ""
 
 
 def taken_back(gpu: Gpu, family: Family | None) -> Gpu:
@@ -44,13 +50,10 @@ def taken_back(gpu: Gpu, family: Family | None) -> Gpu:
 
 
 def foreign(gpu: Gpu) -> tuple[str, ...]:
-    """Members of the GPU's IOMMU group that are not of its card: neither another function of the same device (audio,
-    USB) nor one of its virtual functions.
-    """
+    """What of the GPU's IOMMU group would stand in the way: its own virtual functions are switched off before."""
     virtual = gpu.virtual or Virtual()
-    card = gpu.pci.rpartition(".")[0]
     own = {*virtual.addresses, *(f.pci for f in virtual.functions)}
-    return tuple(m for m in virtual.group_members if m.rpartition(".")[0] != card and m not in own)
+    return tuple(str(m) for m in virtual.strangers if m.pci not in own)
 
 
 def why_not(inventory: Inventory, gpu: Gpu, wish: GpuWish, policy: Policy) -> Blocker | None:
@@ -84,8 +87,12 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
     """What this machine lacks for vGPUs and virtual functions."""
     host, virtual = t.inventory.host, t.virtual
     making = bool(t.items) and not _there(t)
-    if aimed.bound - {f.pci for f in virtual.functions if f.driver == VFIO} and not (host and host.iommu):
-        return vgpu_blocked.no_iommu(t.gpu, "handing out virtual functions")
+    if aimed.bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
+        if not (host and host.iommu):
+            return vgpu_blocked.no_iommu(t.gpu, "handing out virtual functions")
+        if virtual.world == "vendor-vfio":
+            why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
+            return vgpu_blocked.refused(t.gpu, Refusal("NO_FUNCTION", why), f"aliquot vgpu list {t.gpu.pci}")
     if not making and not switching_on:
         return None
     if t.gpu.virtual is None:
@@ -98,6 +105,17 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
         return vgpu_blocked.no_driver(t.gpu, "no vGPU driver is at work on it")
     return None
+
+
+def unlisted(t: Task, names: Sequence[str]) -> Blocker | None:
+    """A new vGPU of a type that the driver's own list shows it does not have."""
+    if not names or t.virtual.creatable is None:
+        return None
+    from aliquot.planner.types import unlisted as of
+
+    reasons = of(t.inventory, t.gpu)
+    found = next((name for name in names if name in reasons), None)
+    return vgpu_blocked.refused(t.gpu, Refusal("SERIES", reasons[found])) if found is not None else None
 
 
 def _there(t: Task) -> bool:

@@ -52,6 +52,11 @@ def plan_shares(inventory: Inventory, gpu: Gpu, wish: GpuWish, name: str, policy
         return Lane(blockers=(blocked.lost(gpu),))
     asked = f'asked by "{name}"' if name else "asked"
     if gpu.passthrough:
+        if wish.passthrough and vgpu_handing.cut_off(gpu):
+            again = SetPassthrough(
+                gpu=gpu.pci, on=True, reason=f"{asked}; it has no driver: handing it out was cut off"
+            )
+            return Lane((again,))
         if wish.passthrough or not vgpu_handing.needed_back(gpu, wish):
             return Lane()
         if gpu.holders and policy.held == "refuse":
@@ -112,6 +117,9 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     carried = carry(at_goal(t, aimed), vgpus.made, kept, aimed.bound)
     if isinstance(carried, Refusal):
         return Lane(blockers=(vgpu_blocked.refused(t.gpu, carried, f"aliquot vgpu list {t.gpu.pci}"),))
+    unlisted = vgpu_handing.unlisted(t, [c.item.type.name for c in carried])
+    if unlisted is not None:
+        return Lane(blockers=(unlisted,))
     mode = Lane()
     if t.family is not None and t.gpu.mig.capable:
         mode = lane.change_mode(t.family, t.gpu, aimed.mig, t.asked, t.policy)

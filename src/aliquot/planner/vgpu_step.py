@@ -60,7 +60,7 @@ def _set_functions(gpu: Gpu, virtual: Virtual, count: int) -> Gpu:
     if not 0 <= count <= virtual.total:
         raise StepRefused(f"NO_FUNCTION: the GPU has {virtual.total}")
     made = tuple(VirtualFunction(pci, n, "nvidia") for n, pci in enumerate(virtual.addresses[:count]))
-    world = (virtual.world or "vendor-vfio") if count else ""
+    world = (virtual.world or "sriov-mdev") if count else ""
     return replace(gpu, instances=(), virtual=replace(virtual, functions=made, world=world, mixed=False))
 
 
@@ -144,6 +144,8 @@ def _bind(gpu: Gpu, virtual: Virtual, pci: str, on: bool) -> Gpu:
     found = next((f for f in virtual.functions if f.pci == pci), None)
     if found is None:
         raise StepRefused("NO_FUNCTION: no such virtual function")
+    if on and virtual.world == "vendor-vfio":
+        raise StepRefused("NO_FUNCTION: vfio-pci does not take virtual functions of vendor-specific VFIO")
     if found.holders or any(v.function == pci for v in gpu.vgpus):
         raise StepRefused("FUNCTIONS_IN_USE: the virtual function is in use")
     after = replace(found, driver=VFIO if on else "nvidia")
@@ -157,7 +159,7 @@ def _hand_out(inventory: Inventory, gpu: Gpu, virtual: Virtual) -> Gpu:
     if gpu.passthrough or gpu.holders or gpu.vgpus or virtual.functions or any(i.held for i in gpu.instances):
         raise StepRefused("FUNCTIONS_IN_USE: something is on the GPU")
     after = replace(virtual, driver=VFIO, was_mig=gpu.mig.enabled, mixed=None)
-    return replace(gpu, passthrough=True, instances=(), virtual=after)
+    return replace(gpu, passthrough=True, instances=(), mig=Mig(gpu.mig.capable), virtual=after)
 
 
 def _take_back(inventory: Inventory, gpu: Gpu, virtual: Virtual) -> Gpu:

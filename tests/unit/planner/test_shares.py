@@ -19,7 +19,7 @@ from aliquot.model.actions import (
     SetPassthrough,
 )
 from aliquot.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
-from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.model.inventory import Gpu, Holder, Inventory, Stranger, Vgpu, Virtual, VirtualFunction, VirtualHost
 from aliquot.model.plan import Blocker, Plan, Policy
 from aliquot.planner.former import VFIO, former, sparing
 from aliquot.planner.planning import plan
@@ -282,10 +282,15 @@ def test_why_a_gpu_is_not_handed_out() -> None:
     out = replace(BARE, passthrough=True)
     assert of.virtual is not None
     assert blocker(asked(of, out, host=VirtualHost(iommu=False, vgpu_manager=True))).rule == "NO_IOMMU"
-    grouped = replace(of, virtual=replace(of.virtual, group_members=(of.pci, "0000:08:00.1", "0000:09:00.0")))
+    members = (of.pci, "0000:08:00.1", "0000:09:00.0")
+    grouped = replace(of, virtual=replace(of.virtual, group_members=members))
+    assert SetPassthrough in kinds(asked(grouped, out)), "what a group has besides may be bridges, or have no driver"
+    grouped = replace(
+        of, virtual=replace(of.virtual, group_members=members, strangers=(Stranger("0000:09:00.0", "igb"),))
+    )
     refused = blocker(asked(grouped, out))
     assert refused.rule == "IOMMU_GROUP"
-    assert "0000:09:00.0" in refused.message
+    assert "0000:09:00.0 (driver igb)" in refused.message
     assert "0000:08:00.1" not in refused.message
     shared = factory.having(of, (factory.kind(A2, "4Q"), 0), held=[0])
     refused = blocker(asked(shared, out))
@@ -472,3 +477,31 @@ def test_step_refuses_what_the_driver_refuses() -> None:
 def test_functions_keep_their_numbers() -> None:
     """A guard on the factory: function ten is one device further."""
     assert factory.functions(16)[12] == VirtualFunction("0000:08:02.0", 12, "nvidia", 102)
+
+
+def test_vendor_specific_functions_are_not_bound() -> None:
+    of = factory.gpu(L40S)
+    refused = blocker(asked(of, replace(BARE, bound=(factory.address(1),))))
+    assert refused.rule == "NO_FUNCTION"
+    assert "as it is" in refused.message
+
+
+def test_types_that_the_driver_does_not_list_are_refused() -> None:
+    """As on a captured L40S, whose driver lists types of the A, B and Q series."""
+    of = factory.gpu(L40S)
+    assert of.virtual is not None
+    offered = tuple(t.id for t in factory.table(L40S).types if t.id is not None and t.series != "C")
+    of = replace(of, virtual=replace(of.virtual, creatable=offered))
+    refused = blocker(vgpus(of, {"L40S-4C": 1}))
+    assert refused.rule == "SERIES"
+    assert "no C-series type" in refused.message
+    assert not vgpus(of, {"L40S-4Q": 1}).blockers
+    four = tuple(t.id for t in factory.table(L40S).types if t.id in offered and t.fb_mib == 4096)
+    assert of.virtual is not None
+    busy = replace(of, virtual=replace(of.virtual, creatable=tuple(n for n in four if n is not None)))
+    busy = factory.having(busy, (factory.kind(L40S, "4Q"), 0))
+    assert blocker(vgpus(busy, {"L40S-8C": 1})).rule == "SERIES", "another size, but the series is not there"
+    assert not vgpus(busy, {"L40S-8Q": 1}).blockers, "another size is not listed beside these"
+    fewer = tuple(n for n in offered if n != factory.kind(L40S, "3B").id)
+    old = replace(of, virtual=replace(of.virtual, creatable=fewer))
+    assert "does not list NVIDIA L40S-3B" in blocker(vgpus(old, {"L40S-3B": 1})).message

@@ -89,6 +89,7 @@ def test_the_driver_s_own_list_is_compared() -> None:
     found = answers(listed)
     assert found["A2-4Q"].differs == ""
     assert found["A2-8Q"].differs == "the driver does not list it as creatable"
+    assert (found["A2-8Q"].now, found["A2-8Q"].rule) == (0, "SERIES")
     each = factory.kind(A2, "8Q")
     beside = answers(factory.having(listed, (each, 0)))
     assert beside["A2-4Q"].differs == "the driver lists it as creatable"
