@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from aliquot.cli.commands import EXIT_CODES, ROOT
-from aliquot.cli.options import EVERYWHERE, Command, Option
+from aliquot.cli.options import EVERYWHERE, Command, Option, capital
 
 TARGET = Path(__file__).resolve().parent.parent / "docs/cli.md"
 HEAD = """\
@@ -38,7 +38,7 @@ def _command(command: Command, prog: str, level: str) -> Iterator[str]:
     path = f"{prog} {command.name}"
     yield f"{level} {path}"
     yield ""
-    yield f"{command.help[:1].upper()}{command.help[1:]}." + (f" {command.text}" if command.text else "")
+    yield f"{capital(command.help)}." + (f" {command.text}" if command.text else "")
     rows = [_row(option) for option in command.options if not option.hidden and option not in EVERYWHERE]
     if rows:
         yield from ("", "| option | meaning |", "|---|---|", *rows)

@@ -314,3 +314,42 @@ def test_another_kernel_world_meets_the_same_wish(host: Host, run: Run) -> None:
     assert gpu(sim)["world"] == "vendor-vfio"
     assert {(v["function"], v["type_id"]) for v in gpu(sim)["vgpus"]} == before
     assert run("verify", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
+
+
+def test_what_a_host_without_the_vgpu_driver_says(host: Host, run: Run) -> None:
+    host("a2")
+    for words in ("vgpu types 0", "vgpu list", "vgpu enable 0"):
+        assert "vgpu-kvm package" in run(*words.split()).err
+
+
+def test_a_vgpu_type_is_no_profile(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    got = run("explain", "A2-4Q")
+    assert (got.code, "is a vGPU type" in got.err, "next     aliquot vgpu types" in got.err) == (2, True, True)
+
+
+def test_a_node_whose_gpu_is_handed_out(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("passthrough", "enable", "0")
+    assert "verdict: the GPU is handed out to virtual machines" in run("show").out
+
+
+def test_a_machine_opens_an_mdev_by_its_uuid(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    got = run("sim", "vm", "start", "win10", "0000:01:00.4")
+    assert got.code == 2
+    assert "carries the mdev " in got.err
+    assert "by its UUID" in got.err
+
+
+def test_an_instance_under_many_vgpus_takes_one_line(host: Host, run: Run) -> None:
+    host("rtx-pro-6000-blackwell-server-edition:vfio")
+    assert run("apply", "--gpu", "0", "--vgpu", "DC-1-2Q:4").code == 0
+    shown = run("show").out
+    assert "held by 4 vGPUs" in shown
+    assert shown.count("DC-1-2Q  0000:") == 4
+
+
+def test_verbs_that_begin_with_vgpus_keep_their_small_letter(run: Run) -> None:
+    assert run("vgpu", "--help").out.splitlines()[2].startswith("vGPUs for")

@@ -115,7 +115,12 @@ def test_rows_name_the_virtual_machine_and_what_a_reboot_took() -> None:
         ({"world": "mdev"}, False, "vGPU host, world mdev"),
         ({"world": "sriov-mdev", "total": 16}, False, "vGPU host, VFs off, world sriov-mdev"),
         ({"world": "vendor-vfio", "mixed": True}, False, "vGPU host, world vendor-vfio, mixed-size mode"),
-        ({"iommu_group": 38}, True, "passed through to virtual machines (vfio-pci, IOMMU group 38)"),
+        ({}, True, "has no driver: handing it out, or taking it back, was cut off"),
+        (
+            {"driver": "vfio-pci", "iommu_group": 38},
+            True,
+            "passed through to virtual machines (vfio-pci, IOMMU group 38)",
+        ),
     ],
 )
 def test_a_gpu_says_what_it_is_to_virtual_machines(virtual: dict[str, object], handed: bool, words: str) -> None:
@@ -124,6 +129,24 @@ def test_a_gpu_says_what_it_is_to_virtual_machines(virtual: dict[str, object], h
     assert vgpuview.fact(gpu, found) == words
     able = vgpuview.fact(gpu, replace(found, host=VirtualHost(vgpu_manager=True)))
     assert able == (words or ("vGPU host, VFs off" if "total" in virtual else ""))
+
+
+def test_what_can_be_done_with_a_gpu_whose_functions_are_off() -> None:
+    able = VirtualHost(vgpu_manager=True)
+    found = replace(node("a2", total=16), host=able)
+    (said,) = vgpuview.advice(found.gpus, found)
+    assert "GPU 0 are off" in said
+    assert "'aliquot vgpu enable 0'" in said
+    lost = Vgpu("0000:07:00.4", 746, "NVIDIA A2-4Q")
+    found = replace(node("a2", total=16, remembered=(lost,)), host=able)
+    (said,) = vgpuview.advice(found.gpus, found)
+    assert "'aliquot restore --boot'" in said
+    for none in (
+        node("a2", total=16),
+        replace(node("a2", world="sriov-mdev", total=16, functions=(VirtualFunction("0000:07:00.4", 0),)), host=able),
+        replace(node("tesla-t4", world="mdev"), host=able),
+    ):
+        assert vgpuview.advice(none.gpus, none) == []
 
 
 def plan_of(found: Inventory, *actions: Action) -> Plan:

@@ -57,6 +57,12 @@ def test_what_is_wrong_is_said(driver: str, facts: dict[str, object], host: Virt
     assert words in said(node(driver, host=host, total=16, functions=(VF,), **facts))
 
 
+def test_virtual_functions_need_an_iommu_before_they_are_on() -> None:
+    able = VirtualHost(iommu=False, vgpu_manager=True)
+    assert "the IOMMU is off" in said(node(host=able, total=16))
+    assert said(node(host=able, world="mdev")) == "", "an mdev of the GPU itself needs none"
+
+
 def test_remembered_vgpus_without_the_vgpu_driver() -> None:
     found = node(host=VirtualHost(iommu=True, vgpu_manager=False), total=16, remembered=(VGPU,))
     assert "is meant for vGPUs" in said(found)

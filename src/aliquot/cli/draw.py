@@ -163,6 +163,8 @@ def state(instance: GpuInstance) -> str:
         *instance.holders,
         *(h for c in instance.compute_instances for h in c.holders if h not in instance.holders),
     ]
+    if len(found) > 2 and all(h.kind == "vgpu" for h in found):
+        return f"held by {len(found)} vGPUs"
     if found:
         return f"held by {holders(found)}"
     return "held" if instance.held else "idle"

@@ -38,6 +38,10 @@ def check_name(profile: str, inventory: Inventory) -> None:
     close = difflib.get_close_matches(profile, local or sorted(known), 3)
     details = (f"close: {', '.join(close)}",) if close else ()
     command = f"aliquot explain {close[0]}" if close else "aliquot profiles"
+    from aliquot.config.vgpu_names import every_name
+
+    if profile in every_name(inventory):
+        raise ConfigError(f"{profile!r} is a vGPU type, not a MIG profile", next_step="aliquot vgpu types")
     raise ConfigError(f"no GPU has a profile {profile!r}", details=details, next_step=command)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.cli import streams
-from aliquot.cli.options import Command
+from aliquot.cli.options import Command, capital
 from aliquot.cli.parse import Found
 
 
@@ -33,7 +33,7 @@ def group_help(group: Command, prog: str) -> str:
 
 
 def _sentence(text: str) -> str:
-    return text[:1].upper() + text[1:].rstrip(".") + "."
+    return capital(text).rstrip(".") + "."
 
 
 def _wrapped(text: str) -> list[str]:

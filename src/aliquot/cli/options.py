@@ -3,6 +3,11 @@
 from __future__ import annotations
 
 
+def capital(text: str) -> str:
+    """A sentence's first letter made large, unless it begins a name: vGPUs."""
+    return text if text[1:2].isupper() else text[:1].upper() + text[1:]
+
+
 class Option:
     """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list) or ``many`` (the rest).
 

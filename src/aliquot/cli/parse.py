@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from aliquot.cli import following
-from aliquot.cli.options import Command, Option
+from aliquot.cli.options import Command, Option, capital
 from aliquot.errors import UsageError
 
 Args = argparse.Namespace
@@ -127,7 +127,7 @@ def parser(command: Command, prog: str) -> argparse.ArgumentParser:
         filter(
             None,
             [
-                f"{command.help[:1].upper()}{command.help[1:]}{'' if command.help.endswith('?') else '.'}",
+                f"{capital(command.help)}{'' if command.help.endswith('?') else '.'}",
                 _wrapped(command.text),
             ],
         )

@@ -14,7 +14,7 @@ def run(args: Args) -> int:
     said = drivers.verdicts(inventory)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.document(inventory) | {"fingerprint": inventory.fingerprint, "verdicts": list(said)}
-    document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory)]
+    document["notes"] = notes = [*inventory.notes, *drivers.notes(inventory), *vgpuview.advice(gpus, inventory)]
     document["gpus"] = [output.document(g) for g in gpus]
     for tables in ("tables", "vgpu_tables"):
         document.pop(tables, None)
@@ -39,6 +39,10 @@ def _verdict(inventory: Inventory, verdicts: tuple[str, ...]) -> str:
     hosts = sum(vgpuview.hosts(g, inventory) for g in inventory.gpus)
     if not capable and hosts:
         return f"ready: {'the GPU' if hosts == 1 else f'{hosts} GPUs'} can be shared with virtual machines"
+    handed = sum(g.passthrough for g in inventory.gpus)
+    if not capable and handed:
+        rest = "" if handed == len(inventory.gpus) else ", the rest cannot be divided"
+        return f"{'the GPU is' if handed == 1 else f'{handed} GPUs are'} handed out to virtual machines{rest}"
     if not capable:
         return "no GPU of this node can be divided"
     return f"ready: this driver can divide {'the GPU' if capable == 1 else f'all {capable} MIG-capable GPUs'}"

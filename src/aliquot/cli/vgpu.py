@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli import colour, draw, node, output, sharing, vgpudraw, vgpuview
+from aliquot.cli import colour, draw, node, output, sharing, streams, vgpudraw, vgpuview
 from aliquot.cli.parse import Args
 from aliquot.model.desired import GpuWish
 from aliquot.model.inventory import Gpu, Inventory
+from aliquot.model.vgpu_verdicts import DRIVER
 
 if TYPE_CHECKING:
     from aliquot.planner.types import TypeAnswer
@@ -43,7 +44,18 @@ def _types(args: Args) -> int:
     blocks = [[_title(gpu, inventory, answers), *_answers(answers)] for gpu, answers in found if answers]
     text = "\n\n".join("\n".join(lines) for lines in blocks)
     output.emit(document, args.output, text or f"no GPU of {inventory.node} has vGPU types that are known")
+    _advise(args, inventory, [gpu for gpu, answers in found if answers])
     return 0
+
+
+def _advise(args: Args, inventory: Inventory, gpus: Sequence[Gpu]) -> None:
+    """What to do where no vGPU can be made now."""
+    if args.output != "text":
+        return
+    if gpus and inventory.host is not None and inventory.host.vgpu_manager is False:
+        streams.note(f"next     {DRIVER}")
+    for line in vgpuview.advice(gpus, inventory):
+        streams.note(f"note: {line}")
 
 
 def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dict[str, Any]:
@@ -91,6 +103,7 @@ def _list(args: Args) -> int:
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.made("Vgpus", node=inventory.node, gpus=[_plain(g) for g in gpus])
     output.emit(document, args.output, _listed(gpus, inventory))
+    _advise(args, inventory, [g for g in gpus if inventory.vgpu_table(g)])
     return 0
 
 

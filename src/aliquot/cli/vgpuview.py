@@ -12,6 +12,8 @@ def fact(gpu: Gpu, inventory: Inventory) -> str:
     """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
     virtual = gpu.virtual
     if gpu.passthrough:
+        if virtual is not None and not virtual.driver:
+            return "has no driver: handing it out, or taking it back, was cut off"
         group = f", IOMMU group {virtual.iommu_group}" if virtual and virtual.iommu_group is not None else ""
         return f"passed through to virtual machines (vfio-pci{group})"
     if virtual is None or not (hosts(gpu, inventory) or virtual.functions):
@@ -28,6 +30,26 @@ def hosts(gpu: Gpu, inventory: Inventory) -> bool:
     virtual = gpu.virtual
     able = inventory.host is not None and bool(inventory.host.vgpu_manager)
     return virtual is not None and not gpu.passthrough and (bool(virtual.world) or (able and virtual.total > 0))
+
+
+def advice(gpus: Sequence[Gpu], inventory: Inventory) -> list[str]:
+    """What can be done with GPUs that have nothing for virtual machines now, as sentences."""
+    off = [g for g in gpus if hosts(g, inventory) and g.virtual and g.virtual.total and not g.virtual.enabled]
+    gone = [g for g in off if g.virtual and g.virtual.remembered]
+    said = []
+    if gone:
+        said.append(f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' brings back what was asked")
+    rest = [g for g in off if g not in gone]
+    if rest:
+        said.append(
+            f"the virtual functions of {_named(rest)} are off: an apply of vGPUs switches them on, "
+            f"'aliquot vgpu enable {rest[0].index}' does only that"
+        )
+    return said
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    return f"GPU {', '.join(str(g.index) for g in gpus)}"
 
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:

@@ -82,11 +82,16 @@ class Reading:
 
 
 def close(word: str, words: Iterable[str]) -> str:
-    """`` (did you mean ...?)`` with the closest of some words; nothing if none is close or it is one."""
+    """`` (did you mean ...?)`` with the closest of some words, that one alone where only the case is wrong; nothing if
+    none is close or it is one.
+    """
     from difflib import get_close_matches
 
     known = list(words)
-    found = [] if word in known or len(word) > 64 else get_close_matches(word, known, n=3, cutoff=0.6)
+    same = [each for each in known if each.casefold() == word.casefold()]
+    if same:
+        return "" if word in known else f" (did you mean {same[0]}?)"
+    found = [] if len(word) > 64 else get_close_matches(word, known, n=3, cutoff=0.6)
     return f" (did you mean {' or '.join(found)}?)" if found else ""
 
 

@@ -14,13 +14,17 @@ VENDOR_VFIO_BRANCH = 550
 KERNEL_WITHOUT_MDEV = (6, 8)
 """From about this kernel on distributions leave NVIDIA's mediated devices behind; only a hint, files decide."""
 
+DRIVER = "install NVIDIA's vGPU host driver (the vgpu-kvm package of NVIDIA's licensing portal), then: aliquot show"
+"""What to do without a vGPU manager."""
+
 LICENCE = "vGPUs exist here: their guests need an NVIDIA vGPU licence, or run with reduced performance after a while"
 
 
 def warnings(inventory: Inventory) -> tuple[str, ...]:
     """Sentences about what stands in the way of virtual machines here. Empty where nobody asked for any."""
     said = [s for gpu in inventory.gpus for s in _gpu(inventory, gpu)]
-    needing = [g for g in inventory.gpus if g.passthrough or g.vgpus or _waiting(g)]
+    able = inventory.host is not None and bool(inventory.host.vgpu_manager)
+    needing = [g for g in inventory.gpus if g.passthrough or g.vgpus or _waiting(g) or (able and _sriov(g))]
     if inventory.host and needing and not inventory.host.iommu:
         said.append(
             "the IOMMU is off: no virtual machine can get a GPU (switch on VT-d or AMD-Vi in the firmware, add "
@@ -37,6 +41,10 @@ def notes(inventory: Inventory) -> tuple[str, ...]:
 def _waiting(gpu: Gpu) -> bool:
     """Whether a GPU is meant for vGPUs, though it has none now."""
     return bool(gpu.virtual and (gpu.virtual.functions or gpu.virtual.remembered))
+
+
+def _sriov(gpu: Gpu) -> bool:
+    return bool(gpu.virtual and gpu.virtual.total)
 
 
 def _gpu(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:

@@ -123,7 +123,7 @@ class Way(msgspec.Struct, frozen=True):
             if wish is not None
             else "as it was"
             if self.goal.mixed
-            else f"{self.task.asked} does not fit"
+            else f"what is {self.task.asked} does not fit in it"
         )
         return [SetMixedSize(gpu=self.pci, on=self.goal.mixed, reason=why)]
 

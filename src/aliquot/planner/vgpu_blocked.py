@@ -7,6 +7,7 @@ from itertools import islice
 
 from aliquot.model.inventory import Gpu, Holder, Vgpu
 from aliquot.model.plan import Blocker
+from aliquot.model.vgpu_verdicts import DRIVER
 from aliquot.planner.rules import Refusal
 from aliquot.planner.vgpu_names import plan_command, vgpus_text
 from aliquot.planner.vgpu_rooms import Types
@@ -110,8 +111,7 @@ def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], functions: 
 
 def no_driver(gpu: Gpu, why: str) -> Blocker:
     message = f"GPU {gpu.pci} ({gpu.product}) cannot have vGPUs here: {why}"
-    step = "install NVIDIA's vGPU host driver, then: aliquot show"
-    return Blocker(rule="NO_VGPU_DRIVER", message=message, gpu=gpu.pci, next_step=step)
+    return Blocker(rule="NO_VGPU_DRIVER", message=message, gpu=gpu.pci, next_step=DRIVER)
 
 
 def no_iommu(gpu: Gpu, what: str) -> Blocker:
@@ -128,7 +128,7 @@ def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
         rule="IOMMU_GROUP",
         message=f"GPU {gpu.pci} shares IOMMU group {group} with other devices: {listed}",
         gpu=gpu.pci,
-        next_step="aliquot passthrough list",
+        next_step=f"put the card in another slot, or give up those devices; see aliquot passthrough check {gpu.pci}",
     )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.config.load import load
+from aliquot.config.reading import close
 from aliquot.errors import ConfigError
 from unit.config.helpers import faults_of, parted
 
@@ -149,6 +150,11 @@ mig-configs:
 def test_close_matches_of_a_misspelt_profile() -> None:
     (line,) = faults_of(parted("devices: all, mig-enabled: true, mig-devices: {1g.5bg: 1}"))
     assert "did you mean 1g.5gb" in line
+
+
+def test_a_name_in_the_wrong_case_has_one_close_match() -> None:
+    assert close("a2-4q", ["L2-4Q", "A2-4Q", "A2-4C"]) == " (did you mean A2-4Q?)"
+    assert close("A2-4Q", ["L2-4Q", "A2-4Q"]) == ""
 
 
 def test_names_keep_the_order_of_the_file() -> None:

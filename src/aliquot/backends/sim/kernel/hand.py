@@ -111,6 +111,9 @@ def _openable(node: SimNode, name: str) -> None:
         return
     if device.virtual and any(v.function == name and not v.uuid for v in device.gpu.state.vgpus):
         return
+    mdevs = [v.uuid for v in device.gpu.state.vgpus if v.function == name and v.uuid]
+    if mdevs:
+        raise ValueError(f"{name} carries the mdev {', '.join(mdevs)}: a virtual machine opens that, by its UUID")
     raise ValueError(f"{name} has no VFIO handle to open: its driver is {driver or 'none'} and it carries no vGPU")
 
 
