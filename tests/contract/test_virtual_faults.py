@@ -14,7 +14,7 @@ from aliquot.backends.files import Files
 from aliquot.backends.kernel import switching
 from aliquot.backends.kernel.tools import NoTools
 from aliquot.backends.node import Driver, NodeBackend
-from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError
+from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
 from aliquot.model.inventory import Gpu
 from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
 
@@ -322,8 +322,10 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
     assert [note for note in inventory.notes if "damaged" in note]
     (adopted,) = inventory.gpus[0].vgpus
     assert (adopted.function, adopted.type_id, adopted.claim) == (vgpu.function, vgpu.type_id, "")
-    with pytest.raises(InUseError):
-        end(node, found, vgpu)
+    for claimed in (vgpu, adopted):
+        with pytest.raises(StorageError, match="damaged") as caught:
+            end(node, found, claimed)
+        assert caught.value.next_step, "whose it is cannot be told: nothing is ended"
     make(node, found, TEMPLATES[template], 1)
     assert Path(node.directory, "owners.json.damaged").read_bytes() == body
     assert node.backend.read().notes == ()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
@@ -49,8 +48,9 @@ class DriverTools:
         self._chroot = chroot and self._root != ""
         self._timeout_s = timeout_s
 
-    @cached_property
+    @property
     def sriov_manage(self) -> str:
+        """Looked for each time: a driver container may come after us, or again."""
         path = self._root + PROGRAM
         return path if os.access(path, os.X_OK) else ""
 

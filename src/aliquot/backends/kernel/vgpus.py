@@ -16,7 +16,7 @@ from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import refused
 from aliquot.backends.kernel.worlds import Found, World
 from aliquot.engine.ports import Clock
-from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
+from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError, StorageError
 from aliquot.model.inventory import Gpu
 from aliquot.model.vgpu import VgpuTable
 
@@ -95,15 +95,23 @@ class Vgpus:
         self._owners.change(lambda book: book.without(o for o in book.vgpus if o.carries(found)))
 
     def _compare(self, gpu: Gpu, found: Found, wanted: tuple[int, str, str], attempt: str) -> None:
-        """Compare what lies there with what the caller means. Raises InUseError."""
+        """Compare what lies there with what the caller means. Raises InUseError; StorageError where the map does not
+        tell.
+        """
         book, fault = self._owners.load()
+        if fault:
+            raise StorageError(
+                f"{attempt} was not tried: {fault}",
+                next_step=f"look at it, move it away (mv {self._owners.path} {self._owners.path}.old), then run again: "
+                "what runs is adopted",
+            )
         owner = book.owner(found, self._boot())
         there = uuid_of(gpu, found, self._number(gpu.pci, found.function), owner)
         type_id, uuid, token = wanted
         if (found.type_id, there, owner.claim if owner else "") != (type_id, uuid or there, token):
             raise InUseError(
                 f"{attempt} failed: another vGPU lies there by now (type {found.type_id})",
-                details=((fault,) if fault else ("its owner is not the one that was meant: it is not touched",)),
+                details=("its owner is not the one that was meant: it is not touched",),
                 next_step=f"aliquot show {gpu.pci}",
             )
 

@@ -33,9 +33,12 @@ def test_what_it_says_and_how_it_ends(tmp_path: Path) -> None:
 
 
 def test_where_there_is_none(tmp_path: Path) -> None:
-    assert DriverTools(str(tmp_path)).sriov_manage == ""
-    program(tmp_path, "exit 0", mode=0o644)
+    early = DriverTools(str(tmp_path))
+    assert early.sriov_manage == ""
+    path = program(tmp_path, "exit 0", mode=0o644)
     assert DriverTools(str(tmp_path)).sriov_manage == "", "not to be run"
+    path.chmod(0o755)
+    assert early.sriov_manage == str(path), "a driver container came after us"
     assert NoTools().manage(PCI, True)[0] != 0
 
 
