@@ -7,7 +7,7 @@ import signal
 
 import pytest
 
-from crash.bench import Bench, Trip, finish
+from crash.bench import KILLED, Bench, Trip, finish
 from crash.vgpu_bench import ALL, BACKED, MDEV, OFF, SRIOV, VENDOR, Hosts, World, calls
 
 SLOW = pytest.mark.slow
@@ -156,3 +156,26 @@ def test_killed_in_the_middle_then_rebooted(hosts: Hosts) -> None:
     machine.node.reboot()
     machine.mine, machine.holders = set(), []
     machine.assert_finishes()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_handing_out_killed_at_every_write_and_run_again(hosts: Hosts, when: str) -> None:
+    """The GPU is never without a driver after the next run, and its own driver has it back in the end."""
+    out, back = ("passthrough", "enable", "0", "-o", "json"), ("passthrough", "disable", "0", "-o", "json")
+    for words in (out, back):
+        for nth in range(1, 9):
+            machine = hosts.machine(OFF)
+            if words is back:
+                assert machine.run(*out).code == 0
+            machine.node.fault("kill", when=when, nth=nth)
+            found = machine.run(*words)
+            assert found.code in (KILLED, 0), found
+            again = machine.run(*words)
+            assert again.code == 0, again
+            assert machine.node.show()["gpus"][0]["driver"] == ("vfio-pci" if words is out else "nvidia")
+            machine.node.fault("none")
+            assert machine.run(*back).code == 0
+            assert machine.geometry() == machine.former
+            if found.code == 0:
+                assert nth > 2
+                break

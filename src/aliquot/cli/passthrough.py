@@ -81,7 +81,7 @@ def _rows(gpu: Gpu) -> list[tuple[str, ...]]:
     who = vgpuview.state((*gpu.holders,))
     if virtual.functions:
         who = f"{len(virtual.functions)} virtual functions are on"
-    driver = VFIO if gpu.passthrough else virtual.driver or "none"
+    driver = virtual.driver or "none"
     rows: list[tuple[str, ...]] = [
         (gpu.pci, f"GPU {gpu.index} {draw.product(gpu)}", driver, _number(virtual.iommu_group), who)
     ]
@@ -106,7 +106,7 @@ def _plain(gpu: Gpu) -> dict[str, Any]:
         "index": gpu.index,
         "product": gpu.product,
         "passthrough": gpu.passthrough,
-        "driver": VFIO if gpu.passthrough else virtual.driver,
+        "driver": virtual.driver,
         "iommu_group": virtual.iommu_group,
         "group_members": virtual.group_members,
         "holders": gpu.holders,
@@ -121,7 +121,7 @@ def _check(args: Args) -> int:
         inventory = connection.backend.read()
         gpu, function = device(inventory, args.device)
         pci = function.pci if function else gpu.pci
-        already = function.driver == VFIO if function else gpu.passthrough
+        already = (function.driver if function else _virtual(gpu).driver) == VFIO
         members = _members(connection, function.iommu_group if function else _virtual(gpu).iommu_group)
         refusal = None if already else _refusal(connection, pci)
     made = plan(inventory, Desired((_wish(inventory, args.device, True),), name="passthrough check"))

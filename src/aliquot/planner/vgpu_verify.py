@@ -13,8 +13,10 @@ from aliquot.planner.vgpu_names import asked_text
 
 def handed_out(gpu: Gpu, wish: GpuWish) -> list[Drift] | None:
     """What passthrough says of a wish: the drift, or None if the rest is to be looked at."""
-    from aliquot.planner.vgpu_handing import needed_back
+    from aliquot.planner.vgpu_handing import cut_off, needed_back
 
+    if wish.passthrough and cut_off(gpu):
+        return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} has no driver, it should have {VFIO}", VFIO, "")]
     if wish.passthrough and not gpu.passthrough:
         text = f"GPU {gpu.pci} is not handed out, it should be"
         return [Drift(gpu.pci, "passthrough", text, "passthrough", gpu.virtual.driver if gpu.virtual else "")]
