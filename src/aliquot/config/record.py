@@ -103,6 +103,33 @@ def replay(kept: Iterable[Kept], inventory: Inventory) -> tuple[Desired, tuple[F
             text = f"GPU {each.wish.pci} ({each.uuid or 'no UUID'}) is not on this node any more: its wish waits"
             gone.append(Fault("NO_SUCH_GPU", text, each.wish.pci, next_step="aliquot show"))
         else:
-            wishes.append(msgspec.structs.replace(each.wish, pci=pci, source=NAME))
+            wishes.append(msgspec.structs.replace(_moved(each.wish, pci), source=NAME))
             names.add(each.name)
     return Desired(tuple(wishes), name=names.pop() if len(names) == 1 else NAME), tuple(gone)
+
+
+def _moved(wish: GpuWish, pci: str) -> GpuWish:
+    """The wish for a GPU that is at this address now. Virtual functions lie at a distance from it that its SR-IOV
+    capability tells, in routing ids, so that they moved as far as it did.
+    """
+    if pci == wish.pci:
+        return wish
+
+    def there(function: str) -> str:
+        try:
+            number = _routing_id(function) - _routing_id(wish.pci) + _routing_id(pci)
+        except ValueError:
+            return function  # no address: whoever plans it says so
+        return f"{number >> 16:04x}:{number >> 8 & 0xFF:02x}:{number >> 3 & 0x1F:02x}.{number & 7}"
+
+    vgpus = wish.vgpus and tuple(
+        msgspec.structs.replace(v, function=there(v.function)) if v.function else v for v in wish.vgpus
+    )
+    bound = wish.bound and tuple(map(there, wish.bound))
+    return msgspec.structs.replace(wish, pci=pci, vgpus=vgpus, bound=bound)
+
+
+def _routing_id(pci: str) -> int:
+    """A PCI address as one number: domain, bus, device, function."""
+    domain, bus, device, function = (int(part, 16) for part in pci.replace(".", ":").split(":"))
+    return domain << 16 | bus << 8 | device << 3 | function

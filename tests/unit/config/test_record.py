@@ -126,6 +126,17 @@ def test_replay_finds_a_gpu_at_its_new_address() -> None:
     assert [k.wish.pci for k in again] == ["0000:99:00.0"], "the same GPU is not recorded twice"
 
 
+def test_functions_move_with_their_gpu() -> None:
+    """A wish may name virtual functions: they lie at the same distance from the GPU wherever it is."""
+    vgpus = (VgpuWish(746, "NVIDIA A2-4Q", "0000:07:01.2"), VgpuWish(746, "NVIDIA A2-4Q"), VgpuWish(7, "x", ONE))
+    wish = GpuWish(ONE, None, None, vgpus=vgpus, bound=("0000:07:00.7", "0000:08:00.0", "vf"))
+    kept = record.kept((), desired(wish), NODE)
+    moved = replace(NODE, gpus=(replace(NODE.gpus[0], pci="0001:99:1f.0"), NODE.gpus[1]))
+    got = record.replay(kept, moved)[0].gpus[0]
+    assert [v.function for v in got.vgpus or ()] == ["0001:9a:00.2", "", "0001:99:1f.0"]
+    assert got.bound == ("0001:99:1f.7", "0001:9a:1f.0", "vf")
+
+
 def test_another_gpu_in_the_same_slot_gets_nothing() -> None:
     kept = record.kept((), desired(GpuWish(ONE, True, CUT)), NODE)
     other = replace(NODE, gpus=(replace(NODE.gpus[0], uuid="GPU-another"), NODE.gpus[1]))
