@@ -21,9 +21,12 @@ def aim(room: Room, items: Sequence[Item], here: Sequence[Here]) -> Aim | None:
     if order(room, room.start(()), items) is None:
         return None
     partners = Partners(items, places=False)
+    failed: set[State] = set()
     for kept, missing in _choices(room, partners, here):
-        seats = [Seat(h.type, h.spot) for h in kept if h.type is not None]
-        found = order(room, room.start(seats), missing)
+        state = room.start([Seat(h.type, h.spot) for h in kept if h.type is not None])
+        # What is missing of each kind follows from what the room looks like to the driver.
+        found = None if state in failed else order(room, state, missing)
+        failed.add(state)
         if found is not None:
             stays = {id(h) for h in kept}
             return Aim(tuple(kept), tuple(h for h in here if id(h) not in stays), tuple(found))
