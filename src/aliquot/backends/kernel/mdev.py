@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel.pci import DEVICES, attribute
-from aliquot.backends.kernel.reading import names, number, optional, target
+from aliquot.backends.kernel.reading import Malformed, names, number, optional, target
 from aliquot.backends.kernel.worlds import TYPES, Found, Offer
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
@@ -45,7 +45,10 @@ class Mdev:
     def _found(self, function: str, uuid: str) -> Found | None:
         """One mediated device; None if it went while it was looked at."""
         folder = attribute(function, uuid)
-        kind = _TYPE.fullmatch(target(self._files, f"{folder}/mdev_type"))
+        word = target(self._files, f"{folder}/mdev_type")
+        kind = _TYPE.fullmatch(word)
+        if kind is None and word:
+            raise Malformed(f"{folder}/mdev_type is {word[:40]!r}, which has no type's number")
         if kind is None:
             return None
         group = target(self._files, f"{folder}/iommu_group")

@@ -42,6 +42,16 @@ def number(files: Files, path: str) -> int | None:
         raise Malformed(f"{path} says {text[:40]!r}, which is no number") from None
 
 
+def amount(files: Files, path: str) -> int:
+    """A number that stands for none where there is no such attribute. One that is there and says nothing is no zero: by
+    it something that runs would be taken for gone. Raises Malformed.
+    """
+    found = number(files, path)
+    if found is None and optional(files, path) is not None:
+        raise Malformed(f"{path} says nothing")
+    return found or 0
+
+
 def names(files: Files, path: str) -> tuple[str, ...]:
     """The entries of a folder; none where there is no folder."""
     try:

@@ -6,7 +6,7 @@ import msgspec
 
 from aliquot.backends.files import Files
 from aliquot.backends.kernel import pci as bus
-from aliquot.backends.kernel.reading import names, number, optional
+from aliquot.backends.kernel.reading import amount, names, number, optional
 
 
 class Link(msgspec.Struct, frozen=True):
@@ -20,7 +20,7 @@ def total(files: Files, pci: str) -> int:
     """How many virtual functions a GPU can have; 0 without SR-IOV, or with one that its driver does not use (a Tesla T4
     has the capability and no ``sriov_vf_device``).
     """
-    most = number(files, bus.attribute(pci, "sriov_totalvfs")) or 0
+    most = amount(files, bus.attribute(pci, "sriov_totalvfs"))
     if most and optional(files, bus.attribute(pci, "sriov_vf_device")) in ("0", "0000", "0x0"):
         return 0
     return most
@@ -28,7 +28,7 @@ def total(files: Files, pci: str) -> int:
 
 def count(files: Files, pci: str) -> int:
     """How many virtual functions are switched on."""
-    return number(files, bus.attribute(pci, "sriov_numvfs")) or 0
+    return amount(files, bus.attribute(pci, "sriov_numvfs"))
 
 
 def predicted(files: Files, pci: str, most: int) -> tuple[str, ...]:

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aliquot.backends.files import Files
 from aliquot.backends.kernel.mdev import valid
 from aliquot.backends.kernel.pci import attribute
-from aliquot.backends.kernel.reading import Malformed, names, number, optional, target
+from aliquot.backends.kernel.reading import Malformed, amount, names, number, optional, target
 from aliquot.backends.kernel.worlds import CURRENT, VENDOR_VFIO, Found, Offer
 
 CREATABLE = "nvidia/creatable_vgpu_types"
@@ -30,7 +30,7 @@ class VendorVfio:
         return parse(optional(self._files, attribute(function, CREATABLE)) or "", attribute(function, CREATABLE))
 
     def inspect(self, function: str) -> tuple[Found, ...]:
-        type_id = number(self._files, attribute(function, CURRENT))
+        type_id = amount(self._files, attribute(function, CURRENT))
         if not type_id:
             return ()
         return (

@@ -11,7 +11,7 @@ import pytest
 from aliquot.backends.kernel import pci, sriov
 from aliquot.backends.kernel.handing import GroupError, NoIommuError, companions
 from aliquot.backends.kernel.host import host
-from aliquot.backends.kernel.reading import Malformed, number, optional, target
+from aliquot.backends.kernel.reading import Malformed, amount, number, optional, target
 from aliquot.backends.kernel.refusals import refused
 from aliquot.backends.kernel.tools import NoTools
 from aliquot.errors import HardwareError, InUseError, PermissionDeniedError
@@ -29,6 +29,9 @@ def test_attributes(tree: Tree) -> None:
     tree.put("/bad", "many\n")
     tree.put("/empty", "\n")
     assert (number(tree, "/a"), number(tree, "/none"), number(tree, "/empty")) == (0x10DE, None, None)
+    assert (amount(tree, "/a"), amount(tree, "/none")) == (0x10DE, 0)
+    with pytest.raises(Malformed, match="/empty says nothing"):
+        amount(tree, "/empty")
     assert optional(tree, "/a/b") is None, "a file is no folder"
     with pytest.raises(Malformed, match=r"/bad says 'many'"):
         number(tree, "/bad")

@@ -49,6 +49,23 @@ def mdev(tree: Tree, function: str, uuid: str, folder: str) -> None:
     tree.tie(f"{DEVICES}/{function}/{uuid}/iommu_group", "../../../kernel/iommu_groups/91")
 
 
+def test_what_runs_is_never_taken_for_gone(tree: Tree) -> None:
+    """By an attribute that says nothing, or a type that nobody understands, its functions would be switched off."""
+    tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "\n")
+    with pytest.raises(Malformed, match="current_vgpu_type says nothing"):
+        look(tree.scene(), bare())
+    tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "746\n")
+    for name in ("totalvfs", "numvfs"):
+        was = tree.read(f"{DEVICES}/{A2}/sriov_{name}")
+        tree.put(f"{DEVICES}/{A2}/sriov_{name}", "")
+        with pytest.raises(Malformed, match=f"sriov_{name} says nothing"):
+            look(tree.scene(), bare())
+        tree.put(f"{DEVICES}/{A2}/sriov_{name}", was)
+    mdev(tree, VF, UUID, "mtty")
+    with pytest.raises(Malformed, match="'mtty'"):
+        Mdev(tree, SRIOV_MDEV).inspect(VF)
+
+
 # -- vendor-specific VFIO
 
 
