@@ -14,6 +14,8 @@ from aliquot.planner import compute, pack
 from aliquot.planner.board import Board, Placed
 from aliquot.planner.rules import refusals
 
+WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
+
 
 def wish_text(board: Board, counts: Counter[int]) -> str:
     """A geometry as ``--mig`` takes it, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
@@ -98,16 +100,18 @@ def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequenc
         mask |= instance.place.mask
     names = ", ".join(f"{i.profile} at {i.placement}" for i in doomed)
     count = f"{len(doomed)} instance is held" if len(doomed) == 1 else f"{len(doomed)} instances are held"
+    step = f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else WAYS_OUT
+    holders = tuple(h for i in doomed for h in i.holders)
+    if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
+        step = f"destroy the vGPUs, which nobody uses, then the same again: aliquot apply --gpu {gpu.pci} --vgpu none"
     return Blocker(
         rule="HELD",
         message=f"GPU {gpu.pci} cannot become {asked_text(board, wishes)}: {count} ({names})",
         gpu=gpu.pci,
         slices=slices(mask),
-        holders=tuple(h for i in doomed for h in i.holders),
+        holders=holders,
         suggestion=suggestion,
-        next_step=f"aliquot plan --gpu {gpu.pci} --mig {suggestion}"
-        if suggestion
-        else "end the holders, or add --policy wait, or --policy force",
+        next_step=step,
     )
 
 
@@ -133,5 +137,5 @@ def busy(gpu: Gpu, what: str) -> Blocker:
         message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step="end the holders, or add --policy wait, or --policy force",
+        next_step=WAYS_OUT,
     )

@@ -13,6 +13,8 @@ from aliquot.model.plan import Blocker, Policy
 from aliquot.planner import blocked, compute, pack, target
 from aliquot.planner.board import Board, Placed, board
 
+MIG_OFF = "MIG mode goes off"
+
 
 class Lane(msgspec.Struct, frozen=True):
     """What happens to one GPU. ``kept`` counts GPU instances that no call reaches."""
@@ -44,7 +46,9 @@ def plan_gpu(family: Family | None, gpu: Gpu, wish: GpuWish, name: str, policy: 
     if instances is None and wants_mig == gpu.mig.enabled:
         cut = Lane(kept=len(gpu.instances))
     else:
-        cut = change_instances(target.Search(b, gpu, instances or ()), instances or (), wants_mig, asked, policy)
+        cut = change_instances(
+            target.Search(b, gpu, instances or ()), instances or (), "" if wants_mig else MIG_OFF, asked, policy
+        )
     if cut.blockers:
         return cut
     mode = change_mode(family, gpu, wants_mig, asked, policy)
@@ -99,9 +103,11 @@ def _until_reboot(gpu: Gpu, want: str, policy: Policy) -> str:
 
 
 def change_instances(
-    search: target.Search, wishes: tuple[InstanceWish, ...], enabled: bool, asked: str, policy: Policy
+    search: target.Search, wishes: tuple[InstanceWish, ...], clear: str, asked: str, policy: Policy
 ) -> Lane:
-    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it."""
+    """Destroy what must go and create what is missing, on the GPU as ``search`` sees it. ``clear`` says why nothing can
+    stay, where that is so.
+    """
     b, gpu = search.board, search.gpu
     aim = search.aim()
     if aim is None:
@@ -112,7 +118,7 @@ def change_instances(
         return Lane(blockers=(blocked.held(b, gpu, wishes, held),))
     new = [k for k in aim.placed if k not in aim.kept]
     actions: list[Action] = [
-        _destroy(b, gpu, i, new, asked, enabled, policy) for i in sorted(aim.doomed, key=_held_first)
+        _destroy(b, gpu, i, new, asked, clear, policy) for i in sorted(aim.doomed, key=_held_first)
     ]
     for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
         actions += _inside(gpu, aim.kept[place], change, asked)
@@ -127,11 +133,11 @@ def _held_first(instance: GpuInstance) -> tuple[bool, int]:
 
 
 def _destroy(
-    b: Board, gpu: Gpu, instance: GpuInstance, new: list[Placed], asked: str, enabled: bool, policy: Policy
+    b: Board, gpu: Gpu, instance: GpuInstance, new: list[Placed], asked: str, clear: str, policy: Policy
 ) -> Destroy:
     in_way = next((k for k in new if b.masks[k] & instance.place.mask), None)
-    if not enabled:
-        why = "MIG mode goes off"
+    if clear:
+        why = clear
     elif in_way:
         why = f"in the way of {b.profiles[in_way[0]].name} at {Placement(in_way[1], b.profiles[in_way[0]].size)}"
     else:

@@ -10,12 +10,13 @@ from aliquot.planner.former import VFIO
 from aliquot.planner.vgpu_carriers import on_the_gpu_itself, usable
 from aliquot.planner.vgpu_rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
 from aliquot.planner.vgpu_search import inside
+from aliquot.planner.vm import ONLY_Q
 
 
 class TypeAnswer(msgspec.Struct, frozen=True):
     """One type on one GPU. ``now`` is how many more can be made without changing anything else; ``why`` says in one
-    sentence why none can, by ``rule``. ``differs`` is what the driver says otherwise, empty if it agrees (or has no
-    list).
+    sentence why none can, by ``rule``. ``per_vm`` is the most in one virtual machine that NVIDIA supports. ``differs``
+    is what the driver says otherwise, empty if it agrees (or has no list).
     """
 
     name: str
@@ -106,7 +107,7 @@ class _Look:
             kind=each.kind,
             size_mib=each.fb_mib,
             max=each.max,
-            per_vm=each.per_vm,
+            per_vm=1 if self.table.name in ONLY_Q and each.series != "Q" else each.per_vm,
             now=now,
             profile=each.profile,
             rule=rule,
@@ -125,6 +126,10 @@ class _Look:
             return "PASSTHROUGH", "the GPU is handed out whole"
         if self.gpu.virtual is None or (host is not None and host.vgpu_manager is False):
             return "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"
+        if self.virtual.world == "" and self.virtual.total == 0:
+            return "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"
+        if self.virtual.total and host is not None and not host.iommu:
+            return "NO_IOMMU", "the IOMMU is off"
         if each.mig_backed and not self.gpu.mig.enabled:
             return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {each.profile}"
         if not each.mig_backed and self.gpu.mig.enabled:
@@ -155,7 +160,8 @@ class _Look:
             )
             return "NO_INSTANCE", what
         if self.virtual.mixed:
-            return "MIXED_SIZE", f"none of its {len(each.mixed)} places is free"
+            places = len(each.mixed)
+            return "MIXED_SIZE", f"none of its {places} places is free" if places > 1 else "its one place is not free"
         other = next((t for t in present if t.fb_mib != each.fb_mib), None)
         if other is not None:
             return "EQUAL_SIZE", f"the GPU has vGPUs of {other.size_gib} GiB ({other.name}), and one size only"

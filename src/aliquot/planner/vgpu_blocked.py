@@ -8,6 +8,7 @@ from itertools import islice
 from aliquot.model.inventory import Gpu, Holder, Vgpu
 from aliquot.model.plan import Blocker
 from aliquot.model.vgpu_verdicts import DRIVER
+from aliquot.planner.blocked import WAYS_OUT
 from aliquot.planner.rules import Refusal
 from aliquot.planner.vgpu_names import plan_command, vgpus_text
 from aliquot.planner.vgpu_rooms import Types
@@ -16,7 +17,6 @@ from aliquot.planner.vgpu_rules import names, text
 _TRIES = 24
 """How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
 
-WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
 
 Feasible = Callable[[Types], bool]
 

@@ -104,6 +104,8 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
     unseen = virtual.world == "" and (virtual.total == 0 or virtual.enabled) and not away
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
         return vgpu_blocked.no_driver(t.gpu, "no vGPU driver is at work on it")
+    if making and virtual.total and host is not None and not host.iommu:
+        return vgpu_blocked.no_iommu(t.gpu, "a vGPU on a virtual function")
     return None
 
 

@@ -158,13 +158,17 @@ def without(t: Task, evicted: Sequence[Vgpu]) -> Task:
 def _instances(t: Task, aimed: Goal, change: Changes) -> tuple[Lane, Aim | None]:
     """What happens to GPU instances, and to the vGPUs in them (or to all vGPUs, without MIG mode)."""
     everything = tuple(Here(v, t.table.by_id.get(v.type_id) if t.table else None, v.placement) for v in t.gpu.vgpus)
+    held = [v for v in t.gpu.vgpus if v.held]
+    gone = change.wipe or (not aimed.mig and t.gpu.mig.enabled)
+    if held and gone and t.wish.vgpus is not None and t.policy.held == "refuse":
+        return Lane(blockers=(_held(t, aimed, held),)), None
     if not aimed.mig:
-        cut = _destroyed(t)
+        cut = _destroyed(t, lane.MIG_OFF)
         if cut.blockers:
             return cut, None
         return cut, _without_mig(t, aimed, change, everything)
     if change.wipe:
-        cut = _destroyed(t)
+        cut = _destroyed(t, lane.MIG_OFF if change.mode else "switching virtual functions takes them away")
         wanted = whole_wish(t.wish.instances, t.gpu)
         found, vgpus = _with_mig(replace(t, gpu=_emptied(t.gpu), wish=replace(t.wish, instances=wanted)))
         lost = Lane(blockers=cut.blockers or found.blockers)
@@ -184,12 +188,12 @@ def _without_mig(t: Task, aimed: Goal, change: Changes, everything: tuple[Here, 
     return found if found is None or stay else Aim((), everything, found.made)
 
 
-def _destroyed(t: Task) -> Lane:
+def _destroyed(t: Task, why: str) -> Lane:
     """Every GPU instance goes."""
     if not t.gpu.instances:
         return Lane()
     gpu = t.gpu if t.wish.vgpus is None else bare(t.gpu)
-    return lane.change_instances(target.Search(t.board, gpu, ()), (), False, t.asked, t.policy)
+    return lane.change_instances(target.Search(t.board, gpu, ()), (), why, t.asked, t.policy)
 
 
 def _emptied(gpu: Gpu) -> Gpu:
@@ -227,7 +231,7 @@ def _with_mig(t: Task) -> tuple[Lane, Aim | None]:
         lost = [h for h in present if h.spot in under and t.policy.held == "force"]
         stay = [h for h in present if h not in lost]
         vgpus = Aim(tuple(h for h in stay if h.spot not in under), tuple(lost), ())
-    return lane.change_instances(search, instances, True, t.asked, t.policy), vgpus
+    return lane.change_instances(search, instances, "", t.asked, t.policy), vgpus
 
 
 def _left_alone(t: Task, present: Sequence[Here]) -> tuple[Lane, Aim | None]:
@@ -265,9 +269,7 @@ def _in_use(t: Task, change: Changes) -> Blocker | None:
     if busy and t.policy.held == "refuse":
         holders = [h for f in busy for h in f.holders]
         names = [f.pci for f in busy]
-        return vgpu_blocked.functions_in_use(
-            t.gpu, "they cannot be switched off", holders, names, vgpu_blocked.WAYS_OUT
-        )
+        return vgpu_blocked.functions_in_use(t.gpu, "they cannot be switched off", holders, names, blocked.WAYS_OUT)
     if t.gpu.vgpus and t.wish.vgpus is None and t.wish.functions is False:
         listed = [f"{v.type} on {v.function}" for v in t.gpu.vgpus]
         holders = [h for v in t.gpu.vgpus for h in v.holders]

@@ -505,3 +505,35 @@ def test_types_that_the_driver_does_not_list_are_refused() -> None:
     fewer = tuple(n for n in offered if n != factory.kind(L40S, "3B").id)
     old = replace(of, virtual=replace(of.virtual, creatable=fewer))
     assert "does not list NVIDIA L40S-3B" in blocker(vgpus(old, {"L40S-3B": 1})).message
+
+
+def test_a_vgpu_on_a_virtual_function_needs_an_iommu() -> None:
+    off = VirtualHost(iommu=False, vgpu_manager=True)
+    of = factory.gpu(A2)
+    wish = factory.wish(of, {"A2-4Q": 1})
+    assert blocker(plan(factory.node(of, host=off), wish)).rule == "NO_IOMMU"
+    t4 = factory.gpu(T4)
+    assert not plan(factory.node(t4, host=off), factory.wish(t4, {"T4-4Q": 1})).blockers, "an mdev of the GPU does not"
+
+
+def test_who_holds_the_vgpu_is_named_where_mig_mode_would_go_off() -> None:
+    of = done(factory.gpu(H100), vgpus(factory.gpu(H100), {"H100-1-10C": 1}))
+    used = replace(of, vgpus=tuple(replace(v, holders=(factory.VM,)) for v in of.vgpus))
+    refused = blocker(vgpus(used, {"H100-10C": 1}))
+    assert (refused.rule, refused.holders) == ("HELD", (factory.VM,))
+
+
+def test_instances_under_idle_vgpus_say_how_to_be_rid_of_those() -> None:
+    of = done(factory.gpu(H100), vgpus(factory.gpu(H100), {"H100-1-10C": 1}))
+    cut = replace(BARE, mig=False, instances=())
+    assert "which nobody uses" in (blocker(asked(of, cut)).next_step or "")
+    used = replace(of, vgpus=tuple(replace(v, holders=(factory.VM,)) for v in of.vgpus))
+    assert "which nobody uses" not in (blocker(asked(used, cut)).next_step or "")
+
+
+def test_why_gpu_instances_go() -> None:
+    of = done(factory.gpu(H100), vgpus(factory.gpu(H100), {"H100-1-10C": 1}))
+    off = asked(of, replace(BARE, vgpus=(), functions=False))
+    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"switching virtual functions takes them away"}
+    off = vgpus(of, {"H100-10C": 1})
+    assert {a.reason for a in off.actions if isinstance(a, Destroy)} == {"MIG mode goes off"}

@@ -50,6 +50,14 @@ def test_modes_drivers_and_functions() -> None:
     assert {a.rule for a in answers(factory.gpu(A2, on=False)).values()} == {"NO_FUNCTION", "TYPE_WITHOUT_ID"}
     ordinary = answers(factory.gpu(A2), VirtualHost(vgpu_manager=False))
     assert ordinary["A2-4Q"].rule == "NO_VGPU_DRIVER"
+    off = answers(factory.gpu(A2), VirtualHost(iommu=False, vgpu_manager=True))
+    assert (off["A2-4Q"].rule, off["A2-4Q"].why) == ("NO_IOMMU", "the IOMMU is off")
+    silent = factory.gpu("Tesla T4")
+    assert silent.virtual is not None
+    idle = answers(
+        replace(silent, virtual=replace(silent.virtual, world="")), VirtualHost(iommu=True, vgpu_manager=True)
+    )
+    assert (idle["T4-4Q"].now, idle["T4-4Q"].rule) == (0, "NO_VGPU_DRIVER"), "its kernel shows no mdevs"
     assert answers(replace(factory.gpu(A2), passthrough=True))["A2-4Q"].rule == "PASSTHROUGH"
     assert answers(replace(factory.gpu(A2), lost=True))["A2-4Q"].rule == "GPU_LOST"
     off, on = answers(factory.gpu(H100)), answers(factory.gpu(H100, mig=True))
@@ -93,3 +101,13 @@ def test_the_driver_s_own_list_is_compared() -> None:
     each = factory.kind(A2, "8Q")
     beside = answers(factory.having(listed, (each, 0)))
     assert beside["A2-4Q"].differs == "the driver lists it as creatable"
+
+
+def test_of_an_a2_only_q_types_may_be_several_in_one_machine() -> None:
+    found = answers(factory.gpu(A2))
+    assert {n: a.per_vm for n, a in found.items() if n in ("A2-4Q", "A2-4C", "A2-4A")} == {
+        "A2-4Q": 16,
+        "A2-4C": 1,
+        "A2-4A": 1,
+    }
+    assert answers(factory.gpu(L40S))["L40S-4C"].per_vm == 16
