@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.backends.files import Files
-from aliquot.backends.kernel import handing, sriov, worlds
+from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel import pci as bus
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.instances import with_vgpus
 from aliquot.backends.kernel.owners import Book, Owner
 from aliquot.backends.kernel.worlds import Found, Offer, World
 from aliquot.model import vgpu
-from aliquot.model.inventory import Gpu, Vgpu, Virtual, VirtualFunction
+from aliquot.model.inventory import Gpu, Stranger, Vgpu, Virtual, VirtualFunction
 from aliquot.model.vgpu import VgpuTable
 
 if TYPE_CHECKING:
@@ -55,6 +55,7 @@ def look(scene: Scene, gpu: Gpu) -> Seen:
     addresses = sriov.predicted(files, pci, most)
     world = worlds.world(files, pci, [link.pci for link in links], bool(most))
     group = bus.group(files, pci)
+    members = () if group is None else bus.members(files, group)
     functions = tuple(_function(scene, link) for link in links)
     carriers = [link.pci for link in links] if most else [pci]
     found = _found(world, functions, carriers)
@@ -70,8 +71,8 @@ def look(scene: Scene, gpu: Gpu) -> Seen:
         world="" if world is None else world.name,
         driver=bus.driver(files, pci),
         iommu_group=group,
-        group_members=() if group is None else bus.members(files, group),
-        strangers=handing.strangers(files, pci, group),
+        group_members=members,
+        strangers=_strangers(files, pci, group, members),
         total=most,
         addresses=addresses,
         functions=functions,
@@ -166,6 +167,15 @@ def uuid_of(gpu: Gpu, found: Found, number: int, owner: Owner | None) -> str:
     from aliquot.planner.vgpu_names import stable_uuid
 
     return stable_uuid(gpu, number)
+
+
+def _strangers(files: Files, pci: str, group: int | None, members: Sequence[str]) -> tuple[Stranger, ...]:
+    """What of the group stands in the way of a passthrough. A GPU that is alone in its group needs no such look."""
+    if len(members) < 2:
+        return ()
+    from aliquot.backends.kernel.handing import strangers
+
+    return strangers(files, pci, group)
 
 
 def remembered(scene: Scene, gpu: Gpu, addresses: Sequence[str], vgpus: Sequence[Vgpu]) -> tuple[Vgpu, ...]:
