@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.backends.files import Files
-from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel import pci as bus
+from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.instances import with_vgpus
 from aliquot.backends.kernel.owners import Book, Owner
