@@ -27,10 +27,8 @@ class ThreadWorkers:
             return [job() for job in jobs]
         from concurrent.futures import ThreadPoolExecutor
 
-        with ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
-            waiting = [pool.submit(job) for job in jobs]
-            try:
-                return [job.result() for job in waiting]
-            except KeyboardInterrupt:
-                stop()
-                raise  # leaving the pool waits for every lane
+        from aliquot.backends.whole import whole
+
+        # Nobody hears of Ctrl-C, however often it is pressed, before the last lane has ended: the way back is next.
+        with whole(stop), ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:
+            return [job.result() for job in [pool.submit(job) for job in jobs]]

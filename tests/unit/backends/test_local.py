@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
+import time
 from functools import partial
 from pathlib import Path
 
@@ -30,6 +32,25 @@ def test_lanes_run_side_by_side_and_answer_in_order() -> None:
 def test_a_single_lane_runs_in_the_callers_thread() -> None:
     assert ThreadWorkers().run([threading.current_thread]) == [threading.current_thread()]
     assert ThreadWorkers().run([]) == []
+
+
+def test_nothing_goes_back_while_a_lane_still_runs() -> None:
+    """Ctrl-C is pressed twice: whoever hears of it then leads back what the lanes did, beside nobody."""
+    stopped: list[bool] = []
+    ended: list[int] = []
+
+    def lane(n: int) -> None:
+        if n == 0:
+            for _ in range(2):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(0.2)
+        time.sleep(0.5)
+        ended.append(n)
+
+    with pytest.raises(KeyboardInterrupt):
+        ThreadWorkers().run([partial(lane, n) for n in range(3)], lambda: stopped.append(True))
+    assert (sorted(ended), bool(stopped)) == ([0, 1, 2], True)
+    assert signal.getsignal(signal.SIGINT) is signal.default_int_handler
 
 
 def test_the_clock_only_goes_forward() -> None:

@@ -25,7 +25,7 @@ from aliquot.backends.kernel.pci import handed_out as lent_gpus
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import name, refused
 from aliquot.backends.kernel.tools import Tools
-from aliquot.backends.kernel.whole import whole
+from aliquot.backends.whole import whole
 from aliquot.backends.workers import SystemClock
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, HardwareError, InUseError
