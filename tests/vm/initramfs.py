@@ -17,11 +17,11 @@ for module in {modules}; do /bin/busybox insmod /modules/$module || echo "cannot
 /bin/busybox mount -t 9p -o trans=virtio,version=9p2000.L,ro,msize=524288,cache=loose host /host
 /bin/busybox mount -t tmpfs -o mode=755 over /over
 /bin/busybox mkdir /over/upper /over/work
-/bin/busybox mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work root /root
-for each in proc sys dev; do /bin/busybox mount --move /$each /root/$each; done
-/bin/busybox mount -t tmpfs -o mode=755 run /root/run
-/bin/busybox cp /plan.json /root/run/plan.json
-exec /bin/busybox switch_root /root /bin/sh {script}
+/bin/busybox mount -t overlay -o lowerdir=/host,upperdir=/over/upper,workdir=/over/work root /top
+for each in proc sys dev; do /bin/busybox mount --move /$each /top/$each; done
+/bin/busybox mount -t tmpfs -o mode=755 run /top/run
+/bin/busybox cp /plan.json /top/run/plan.json
+exec /bin/busybox switch_root /top /bin/sh {script}
 echo "the guest found no {script}"
 /bin/busybox poweroff -f
 """
@@ -50,7 +50,7 @@ def build(busybox: Path, release: Path, script: Path, plan: str) -> bytes:
         "plan.json": plan.encode(),
     }
     files |= {f"modules/{path.name}": path.read_bytes() for path in loaded}
-    return archive(files, ("bin", "proc", "sys", "dev", "modules", "host", "over", "root"))
+    return archive(files, ("bin", "proc", "sys", "dev", "modules", "host", "over", "top"))
 
 
 def archive(files: Mapping[str, bytes], folders: tuple[str, ...]) -> bytes:
