@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable
 
 from aliquot.backends import codes
+from aliquot.backends.whole import whole
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
 
 RESET_TIMEOUT_S = 120.0
@@ -42,15 +43,18 @@ class LocalHost:
 
         attempt = f"resetting GPU {pci}"
         try:
-            done = subprocess.run(
-                [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=RESET_TIMEOUT_S,
-                env={**os.environ, "LC_ALL": "C"},
-            )
+            # Ctrl-C would end it in the middle of a reset: it hears of none, and we of ours when it is done.
+            with whole():
+                done = subprocess.run(
+                    [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=RESET_TIMEOUT_S,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                )
         except subprocess.TimeoutExpired as failure:
             raise HardwareError(
                 f"{attempt} did not end within {RESET_TIMEOUT_S:.0f} s", next_step="aliquot show"

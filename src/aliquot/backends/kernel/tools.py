@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import os
 from contextlib import suppress
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
-if TYPE_CHECKING:
-    import subprocess
+from aliquot.backends.whole import whole
 
 PROGRAM = "/usr/lib/nvidia/sriov-manage"
 TIMEOUT_S = 180.0
@@ -55,50 +54,38 @@ class DriverTools:
         return path if os.access(path, os.X_OK) else ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
-        import subprocess
-
         way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
-        try:
-            # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
-            started = subprocess.Popen(
-                [*way_in, "-e" if on else "-d", pci],
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env={**os.environ, "LC_ALL": "C"},
-                start_new_session=True,
-            )
-        except OSError as failure:
-            return 127, f"it cannot be run: {failure.strerror}"
-        return _finished(started, self._timeout_s)
+        with whole():
+            return _run([*way_in, "-e" if on else "-d", pci], self._timeout_s)
 
 
-def _finished(started: subprocess.Popen[str], timeout_s: float) -> tuple[int, str]:
-    """Its status and words. An interrupt from the keyboard is raised after its end."""
+def _run(command: list[str], timeout_s: float) -> tuple[int, str]:
+    """Its status and words; others where it cannot be run, or does not end."""
     import signal
     import subprocess
-    import time
 
-    deadline = time.monotonic() + timeout_s
-    interrupted = False
-    while True:
-        try:
-            out, err = started.communicate(timeout=max(0.0, deadline - time.monotonic()))
-            found = started.returncode, out + err
-            break
-        except KeyboardInterrupt:
-            interrupted = True
-        except subprocess.TimeoutExpired:
-            with suppress(ProcessLookupError):
-                os.killpg(started.pid, signal.SIGKILL)
-            with suppress(subprocess.TimeoutExpired):
-                started.wait(_KILLED_S)
-            for pipe in filter(None, (started.stdout, started.stderr)):
-                pipe.close()
-            found = _TIMED_OUT, f"it did not end within {timeout_s:.0f} s"
-            break
-    if interrupted:
-        raise KeyboardInterrupt
-    return found
+    try:
+        # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
+        started = subprocess.Popen(
+            command,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+    except OSError as failure:
+        return 127, f"it cannot be run: {failure.strerror}"
+    try:
+        out, err = started.communicate(timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        with suppress(ProcessLookupError):
+            os.killpg(started.pid, signal.SIGKILL)
+        with suppress(subprocess.TimeoutExpired):
+            started.wait(_KILLED_S)
+        for pipe in filter(None, (started.stdout, started.stderr)):
+            pipe.close()
+        return _TIMED_OUT, f"it did not end within {timeout_s:.0f} s"
+    return started.returncode, out + err
