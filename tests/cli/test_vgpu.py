@@ -353,3 +353,18 @@ def test_an_instance_under_many_vgpus_takes_one_line(host: Host, run: Run) -> No
 
 def test_verbs_that_begin_with_vgpus_keep_their_small_letter(run: Run) -> None:
     assert run("vgpu", "--help").out.splitlines()[2].startswith("vGPUs for")
+
+
+def test_nothing_to_do_speaks_of_what_was_asked(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2")
+    assert "nothing to do: 2 vGPUs are as asked" in run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").out
+    assert "nothing to do: the virtual functions are as asked" in run("vgpu", "enable", "0").out
+
+
+def test_an_export_for_mig_parted_says_what_it_leaves_out(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    assert run("export").err == ""
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    assert "left out: see --native" in run("export").err
+    assert run("export", "--native").err == ""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from aliquot.cli import documents, node
+from aliquot.cli import documents, node, streams
 from aliquot.cli.parse import Args
 
 
 def run(args: Args) -> int:
     from aliquot.config.export import export, export_native
 
-    made = (export_native if args.native else export)(node.inventory(args), args.label)
-    return documents.give(made, args)
+    inventory = node.inventory(args)
+    if not args.native and any(g.vgpus or g.passthrough for g in inventory.gpus):
+        streams.note(
+            "note: mig-parted's format has no word for vGPUs and passthrough, which are left out: see --native"
+        )
+    return documents.give((export_native if args.native else export)(inventory, args.label), args)

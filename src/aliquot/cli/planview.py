@@ -160,8 +160,11 @@ def _gpus(pcis: tuple[str, ...]) -> str:
 
 
 def kept(plan: Plan) -> str:
-    """``3 instances are``, ``1 vGPU is``."""
-    what = {"instance": any(w.instances for w in plan.desired.gpus), "vGPU": any(w.vgpus for w in plan.desired.gpus)}
+    """``3 instances are``, ``1 vGPU is``, and where the wish speaks of neither, ``the virtual functions are``."""
+    gpus = plan.desired.gpus
+    what = {"instance": any(w.instances for w in gpus), "vGPU": any(w.vgpus for w in gpus)}
+    if not any(what.values()) and any(w.functions is not None or w.bound is not None for w in gpus):
+        return "the virtual functions are"
     named = [name for name, asked in what.items() if asked] or ["instance"]
     return f"1 {named[-1]} is" if plan.kept == 1 else f"{plan.kept} {' and '.join(f'{n}s' for n in named)} are"
 
