@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
+
+from aliquot.cli import boot
+from aliquot.cli.doing import Job
+
 from .conftest import Run
 from .test_vgpu import Host, host
 
@@ -20,3 +25,19 @@ def test_a_gpu_that_fails_does_not_take_the_others_with_it(host: Host, run: Run)
     assert [{v["uuid"] for v in g["vgpus"]} for g in gpus] == [before[0], set(), before[2]]
     assert "one by one" in found.err
     assert "0000:02:00.4" in found.err
+
+
+def test_ctrl_c_ends_it(host: Host, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The others are not asked one by one then."""
+    host("a2:mdev*2")
+    assert run("apply", "--gpu", "0-1", "--vgpu", "A2-4Q").code == 0
+    assert run("sim", "reboot").code == 0
+    asked: list[int] = []
+
+    def interrupted(job: Job, args: object) -> int:
+        asked.append(len(job.plan.desired.gpus))
+        return 130
+
+    monkeypatch.setattr(boot, "carry_out", interrupted)
+    assert run("restore", "--boot").code == 130
+    assert asked == [2]

@@ -11,7 +11,7 @@ import msgspec
 from aliquot.cli import failure, node, output, streams, wish
 from aliquot.cli.doing import Job, carry_out
 from aliquot.cli.parse import Args
-from aliquot.errors import AliquotError, BlockedError, HardwareError, NoDriverError, UsageError
+from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, NoDriverError, UsageError
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Blocker, Plan, Policy
 
@@ -55,7 +55,7 @@ def run(args: Args) -> int:
         code = 0
         if found.plan.desired.gpus:
             code = carry_out(Job(connection, found.plan, found.inventory), args)
-            if code not in _WELL and len(found.plan.desired.gpus) > 1:
+            if code not in (*_WELL, CutOffError.exit_code) and len(found.plan.desired.gpus) > 1:
                 code = _one_by_one(connection, found.plan, args)
     if found.left_out and code in _WELL:
         raise _left_out(found.left_out, len(kept))
