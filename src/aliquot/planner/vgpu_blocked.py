@@ -120,6 +120,13 @@ def no_iommu(gpu: Gpu, what: str) -> Blocker:
     return Blocker(rule="NO_IOMMU", message=message, gpu=gpu.pci, next_step=step)
 
 
+def no_vfio(gpu: Gpu) -> Blocker:
+    """Found late, everything that is in its way would have gone before."""
+    message = f"GPU {gpu.pci}: passthrough needs the driver vfio-pci, which is not loaded"
+    step = "modprobe vfio-pci, then: aliquot passthrough list"
+    return Blocker(rule="NO_VFIO", message=message, gpu=gpu.pci, next_step=step)
+
+
 def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
     """Handing out a GPU hands out its IOMMU group: other devices in it would go along."""
     group = gpu.virtual.iommu_group if gpu.virtual else None

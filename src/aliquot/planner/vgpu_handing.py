@@ -60,6 +60,8 @@ def why_not(inventory: Inventory, gpu: Gpu, wish: GpuWish, policy: Policy) -> Bl
     """Why the whole GPU cannot be handed out."""
     if inventory.host is None or not inventory.host.iommu:
         return vgpu_blocked.no_iommu(gpu, "passthrough")
+    if not inventory.host.vfio:
+        return vgpu_blocked.no_vfio(gpu)
     others = foreign(gpu)
     if others:
         return vgpu_blocked.foreign_group(gpu, others)
@@ -90,6 +92,8 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
     if aimed.bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
         if not (host and host.iommu):
             return vgpu_blocked.no_iommu(t.gpu, "handing out virtual functions")
+        if not host.vfio:
+            return vgpu_blocked.no_vfio(t.gpu)
         if virtual.world == "vendor-vfio":
             why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
             return vgpu_blocked.refused(t.gpu, Refusal("NO_FUNCTION", why), f"aliquot vgpu list {t.gpu.pci}")

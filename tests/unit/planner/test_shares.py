@@ -282,6 +282,9 @@ def test_why_a_gpu_is_not_handed_out() -> None:
     out = replace(BARE, passthrough=True)
     assert of.virtual is not None
     assert blocker(asked(of, out, host=VirtualHost(iommu=False, vgpu_manager=True))).rule == "NO_IOMMU"
+    # Before anything is destroyed for it: after a boot nothing else has loaded it.
+    late = blocker(asked(of, replace(out, vgpus=()), host=VirtualHost(iommu=True, vfio=False, vgpu_manager=True)))
+    assert (late.rule, "modprobe vfio-pci" in (late.next_step or "")) == ("NO_VFIO", True)
     members = (of.pci, "0000:08:00.1", "0000:09:00.0")
     grouped = replace(of, virtual=replace(of.virtual, group_members=members))
     assert SetPassthrough in kinds(asked(grouped, out)), "what a group has besides may be bridges, or have no driver"
@@ -315,6 +318,7 @@ def test_virtual_functions_are_handed_out_alone() -> None:
     assert kinds(asked(after, replace(BARE, bound=()))) == [SetPassthrough, SetPassthrough]
     assert blocker(asked(of, replace(BARE, bound=("0000:99:00.0",)))).rule == "NO_FUNCTION"
     assert blocker(asked(of, replace(BARE, bound=two), host=VirtualHost(iommu=False))).rule == "NO_IOMMU"
+    assert blocker(asked(of, replace(BARE, bound=two), host=VirtualHost(iommu=True))).rule == "NO_VFIO"
 
 
 # -- functions

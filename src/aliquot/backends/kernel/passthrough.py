@@ -113,6 +113,12 @@ def hand_back(files: Files, owners: Owners, pci: str, function: str, suspend: Su
     HardwareError.
     """
     what = function or pci
+    if not function and sriov.count(files, pci):
+        raise InUseError(
+            f"GPU {pci} has virtual functions while vfio-pci has it: taking it back would end them",
+            details=(f"{bus.attribute(pci, 'sriov_numvfs')} is not 0",),
+            next_step=f"whoever switched them on switches them off again, then: aliquot passthrough disable {pci}",
+        )
     record = owners.load()[0].of_function(what)
     if record is not None:
         drivers: dict[str, str | None] = dict(record.drivers)

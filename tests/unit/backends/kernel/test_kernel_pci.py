@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,8 @@ import pytest
 from aliquot.backends.kernel import pci, sriov
 from aliquot.backends.kernel.handing import GroupError, NoIommuError, companions
 from aliquot.backends.kernel.host import host
+from aliquot.backends.kernel.owners import Owners
+from aliquot.backends.kernel.passthrough import hand_back
 from aliquot.backends.kernel.reading import Malformed, amount, number, optional, target
 from aliquot.backends.kernel.refusals import refused
 from aliquot.backends.kernel.tools import NoTools
@@ -134,6 +137,15 @@ def test_a_virtual_function_takes_neither_its_gpu_nor_its_siblings_along(tree: T
         "0000:08:00.1 (driver snd_hda_intel)",
         "0000:08:00.5 (driver nvidia)",
     )
+
+
+def test_virtual_functions_of_a_gpu_that_vfio_pci_has(tree: Tree, tmp_path: Path) -> None:
+    """vfio-pci can switch them on (enable_sriov); it switches them off when it lets go, under whoever has them."""
+    tree.function(A2, driver="vfio-pci")
+    tree.sriov(A2, 16, on=2)
+    with pytest.raises(InUseError, match="virtual functions while vfio-pci has it"):
+        hand_back(tree, Owners(str(tmp_path / "lib")), A2, "", nullcontext)
+    assert pci.driver(tree, A2) == "vfio-pci"
 
 
 def test_the_host(tree: Tree) -> None:
