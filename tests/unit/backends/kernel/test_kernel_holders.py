@@ -93,8 +93,8 @@ def test_in_a_namespace_of_its_own(tree: Tree) -> None:
 
 def test_a_machine_that_was_jailed(tree: Tree) -> None:
     """A process in a chroot (Firecracker's jailer, a driver container) opened a node of its own: its path is longer."""
-    tree.process(60, "/srv/jailer/vm1/root/dev/vfio/95", "/srv/jailer/vm1/root/dev/vfio/vfio", cmdline="vmm\0")
-    tree.process(61, "/run/x/dev/vfio/devices/vfio8 (deleted)", cmdline="vmm\0")
+    tree.process(60, "/jails/vm1/dev/vfio/95", "/jails/vm1/dev/vfio/vfio", cmdline="vmm\0")
+    tree.process(61, "/jails/x/dev/vfio/devices/vfio8 (deleted)", cmdline="vmm\0")
     look = Holders(tree)
     assert [h.id for h in look.of(("/dev/vfio/95",))] == ["60"]
     assert [h.id for h in look.of(("/dev/vfio/devices/vfio8",))] == ["61"]
