@@ -166,6 +166,24 @@ def test_a_program_that_stops_half_way(bench: Start, kind: str) -> None:
 
 
 @twin
+def test_a_kill_while_functions_are_switched(bench: Start, kind: str) -> None:
+    """A pod that is ended takes the program with it: the GPU, which NVML no longer knows, is listed and taken back."""
+    node = bench("a2:vfio*2", kind)
+    before = node.backend.read().gpus
+    pci = before[1].pci
+    with pytest.raises(Killed):
+        node.open(Cut(node.files, 1, True), HalfWay(node.files)).set_functions(pci, 16)
+    node.backend.nvml.renumber()
+    inventory = node.backend.read()
+    assert [(g.pci, g.uuid, g.index) for g in inventory.gpus] == [(g.pci, g.uuid, g.index) for g in before]
+    assert [note for note in inventory.notes if pci in note and "no driver" in note]
+    node.backend.set_passthrough(pci, False)
+    assert node.backend.read().gpus == before
+    node.backend.set_functions(pci, 16)
+    assert json.loads(Path(node.directory, "owners.json").read_text())["handed"] == []
+
+
+@twin
 def test_the_right_number_is_left_alone(bench: Start, kind: str) -> None:
     """Switching them on again would destroy GPU instances and mixed-size mode."""
     node = bench("l40s:vfio", kind)

@@ -158,12 +158,13 @@ class Kernel:
         InUseError where something still is on a virtual function.
         """
         from aliquot.backends.kernel import switching
+        from aliquot.backends.kernel.passthrough import on_record
 
         with self._acting(gpu.pci):
             now = self._now(gpu).gpu
             if len(now.virtual.functions if now.virtual else ()) != count:
                 self._refuse_if_used(now)
-                with suspend():
+                with on_record(self.files, self.owners, now, self._boot()), suspend():
                     switching.switch(self.files, self.tools, self._clock, gpu.pci, count)
                 self._vgpus.forget(gpu)
             if count:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import AbstractContextManager, suppress
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager, suppress
 
 import msgspec
 
@@ -106,6 +106,23 @@ def hand_out(files: Files, owners: Owners, clock: Clock, gpu: Gpu, function: str
             with suppress(AliquotError):
                 owners.change(lambda book: book.without_handed(what))
         raise
+
+
+@contextmanager
+def on_record(files: Files, owners: Owners, gpu: Gpu, boot: str) -> Iterator[None]:
+    """For a program that takes a GPU from its driver for a while: killed with it, we would leave a GPU that nobody
+    lists. The record that it was here is on disk before, and goes when it has a driver again.
+    """
+    before = bus.driver(files, gpu.pci)
+    record = Handed(gpu.pci, {gpu.pci: before}, gpu.pci, gpu.uuid, gpu.product, gpu.mig.enabled, boot)
+    owners.change(lambda book: book.with_handed(record))
+    try:
+        yield
+    finally:
+        # One that stays by a full disk does no harm: a GPU that has its driver is not listed for its sake.
+        with suppress(AliquotError):
+            if bus.driver(files, gpu.pci):
+                owners.change(lambda book: book.without_handed(gpu.pci))
 
 
 def hand_back(files: Files, owners: Owners, pci: str, function: str, suspend: Suspend) -> None:
