@@ -222,6 +222,15 @@ def test_modes_alone(a100: Sim, run: Run) -> None:
     assert run("verify", *wish).code == 30
 
 
+def test_the_last_line_tells_of_modes_and_resets(a100: Sim, run: Run) -> None:
+    """All that the plan's figures count, in the past tense."""
+    for wish in ("1g.5gb", "disabled"):
+        planned = run("plan", "--gpu", "0", "--mig", wish).out
+        assert "MIG mode of 1 GPU to set, GPU 0000:01:00.0 to reset" in planned
+        done = run("apply", "--gpu", "0", "--mig", wish).out
+        assert "MIG mode of 1 GPU set, GPU 0000:01:00.0 reset; verified" in done
+
+
 def test_a_guest_that_cannot_reset_waits_for_its_reboot(state: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     control.start(state, "a100-sxm4-40gb:guest", "guest")
     monkeypatch.setenv("ALIQUOT_SIM", "guest")

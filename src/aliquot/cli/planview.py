@@ -124,9 +124,7 @@ def figures(plan: Plan) -> str:
     parts = [f"{plan.kept} kept", f"{plan.destroyed} to destroy", f"{plan.created} to create"]
     if _only_settings(plan):
         parts = []
-    parts += _settings(plan, "to set")
-    modes = len({a.gpu for a in plan.actions if isinstance(a, SetMode)})
-    parts += [f"MIG mode of {'1 GPU' if modes == 1 else f'{modes} GPUs'} to set"] if modes else []
+    parts += [*_settings(plan, "to set"), *_modes(plan, "to set")]
     inner = sum(isinstance(a, CreateCompute | DestroyCompute) for a in plan.actions)
     parts += [f"{inner} compute instance {'change' if inner == 1 else 'changes'}"] if inner else []
     parts += [f"{_gpus(plan.resets)} to reset"] if plan.resets else []
@@ -143,10 +141,16 @@ def _settings(plan: Plan, verb: str) -> list[str]:
     return parts
 
 
+def _modes(plan: Plan, verb: str) -> list[str]:
+    modes = len({a.gpu for a in plan.actions if isinstance(a, SetMode)})
+    return [f"MIG mode of {'1 GPU' if modes == 1 else f'{modes} GPUs'} {verb}"] if modes else []
+
+
 def deeds(plan: Plan) -> str:
-    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what was set."""
+    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what was set and reset."""
     counts = f"kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
-    return ", ".join([*([] if _only_settings(plan) else [counts]), *_settings(plan, "set")])
+    parts = [*([] if _only_settings(plan) else [counts]), *_settings(plan, "set"), *_modes(plan, "set")]
+    return ", ".join([*parts, *([f"{_gpus(plan.resets)} reset"] if plan.resets else [])])
 
 
 def _only_settings(plan: Plan) -> bool:
