@@ -324,6 +324,14 @@ def test_what_the_driver_does_not_say_is_left_out() -> None:
     assert found["cuda.driver.rev"] == ""
 
 
+def test_devices_of_unknown_size_do_not_get_that_of_the_whole_gpu() -> None:
+    inventory, facts = Node("a30*2").cut("all", "1g.6gb*4").read()
+    unknown = tuple(replace(d, memory_mib=-1) for d in facts.mig_devices)
+    found = of((inventory, replace(facts, mig_devices=unknown)), "single")
+    assert found["gpu.product"] == "NVIDIA-A30-MIG-1g.6gb"
+    assert "gpu.memory" not in found
+
+
 def test_an_unknown_strategy_is_an_error() -> None:
     with pytest.raises(ConfigError, match="'both' is not a MIG strategy"):
         of(Node("a30"), "both")

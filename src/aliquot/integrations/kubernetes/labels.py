@@ -126,6 +126,8 @@ def _resources(present: tuple[Card, ...], strategy: str) -> dict[str, str]:
     found["mig.strategy"] = strategy
     on = tuple(card for card in present if card.enabled)
     if strategy == "single":
+        if on:
+            found.pop("gpu.memory", None)  # the whole GPU's says nothing of its devices, whose own may be unknown
         return found | (_single(present, on) if on else {})
     for word in dict.fromkeys(text.profile_word(device.profile) for card in on for device in card.devices):
         of_it = _devices(f"mig-{word}", word, on)
