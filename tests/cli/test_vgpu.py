@@ -351,6 +351,24 @@ def test_an_instance_under_many_vgpus_takes_one_line(host: Host, run: Run) -> No
     assert shown.count("DC-1-2Q  0000:") == 4
 
 
+def test_vgpus_inside_instances_carry_the_letters_of_these(host: Host, run: Run) -> None:
+    """Other letters of their own would look like those: ``b`` would lie on instance ``a``."""
+    sim = host("rtx-pro-6000-blackwell-server-edition:vfio")
+    wish = ("--gpu", "0", "--vgpu", "DC-1-8Q:4")
+    planned = run("plan", *wish).out.splitlines()
+    assert [line.split()[2] for line in planned if ", instance at" in line] == ["a", "a", "a", "b"]
+    assert run("apply", *wish).code == 0
+    shown = [line.split() for line in run("show").out.splitlines()]
+    instances = {row[5]: row[0] for row in shown if "id" in row}
+    assert instances == {"3": "a", "4": "b"}
+    vgpus = [row for row in shown if "instance" in row]
+    assert [row[0] for row in vgpus] == [instances[row[row.index("instance") + 1]] for row in vgpus]
+    gone = run("plan", "--gpu", "0", "--vgpu", "none").out.splitlines()
+    assert [line.split()[2] for line in gone if "DC-1-8Q on" in line] == ["a", "a", "a", "b"]
+    assert run("sim", "vm", "start", "win10", gpu(sim)["vgpus"][0]["function"]).code == 0
+    assert "DC-1-8Q:4  (1 held)" in run("show").out
+
+
 def test_verbs_that_begin_with_vgpus_keep_their_small_letter(run: Run) -> None:
     assert run("vgpu", "--help").out.splitlines()[2].startswith("vGPUs for")
 

@@ -108,9 +108,9 @@ def act(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, 
             more = "" if inside == [action.profile] else f" with {' + '.join(inside) or 'no compute instance'}"
             return "create", letter, f"{action.profile} at {action.placement}{more}"
         case DestroyCompute():
-            return "destroy", _inside(gpu, action.instance), f"{action.profile} (compute instance)"
+            return "destroy", instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
         case CreateCompute():
-            return "create", _inside(gpu, action.instance), f"{action.profile} (compute instance)"
+            return "create", instance_letter(gpu, action.instance), f"{action.profile} (compute instance)"
         case SetMode():
             return "set", "", f"MIG mode {action.mode}"
         case Reset():
@@ -121,9 +121,13 @@ def act(action: Action, gpu: Gpu, actions: Sequence[Action]) -> tuple[str, str, 
         case SetMixedSize():
             return "set", "", f"mixed-size mode {'on' if action.on else 'off'}"
         case CreateVgpu():
-            return "create", _share(vgpudraw.planned(gpu, actions, None), action), f"{_vgpu(action)}{_where(action)}"
+            letter = _letter(planned(gpu, actions), action.instance) if action.instance is not None else ""
+            letter = letter or _share(vgpudraw.planned(gpu, actions, None), action)
+            return "create", letter, f"{_vgpu(action)}{_where(action)}"
         case DestroyVgpu():
-            return "destroy", _share(vgpudraw.now(gpu, None), action), _vgpu(action)
+            named = (action.function, action.uuid)
+            owner = next((v.gpu_instance for v in gpu.vgpus if (v.function, v.uuid) == named), None)
+            return "destroy", instance_letter(gpu, owner) or _share(vgpudraw.now(gpu, None), action), _vgpu(action)
         case SetPassthrough():
             what = f"passthrough of {action.function}" if action.function else "passthrough"
             return "set", "", f"{what} {'on' if action.on else 'off'}"
@@ -148,8 +152,9 @@ def _letter(pieces: Sequence[Piece], placement: str) -> str:
     return next((p.letter for p in pieces if p.place == place), "")
 
 
-def _inside(gpu: Gpu, instance_id: int) -> str:
-    instance = gpu.instance(instance_id)
+def instance_letter(gpu: Gpu, instance_id: int | None) -> str:
+    """The letter of a GPU instance, empty for none."""
+    instance = None if instance_id is None else gpu.instance(instance_id)
     return _letter(now(gpu), instance.placement) if instance else ""
 
 

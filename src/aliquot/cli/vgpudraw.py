@@ -20,7 +20,8 @@ _TICK = 8
 
 class Share(msgspec.Struct, frozen=True):
     """One vGPU in a picture. ``start`` and ``size`` are GiB; ``start`` is None where it has no place of its own:
-    vGPUs of one size are drawn side by side, those inside GPU instances not at all.
+    vGPUs of one size are drawn side by side, those inside GPU instances not at all. These have no ``letter`` of their
+    own either: where one stands it is that of their GPU instance.
     """
 
     letter: str
@@ -37,6 +38,11 @@ def letter(n: int) -> str:
     return LETTERS[n % len(LETTERS)]
 
 
+def own(gpu: Gpu, n: int) -> str:
+    """The letter of a GPU's n-th vGPU, empty in MIG mode."""
+    return "" if gpu.mig.enabled else letter(n)
+
+
 def now(gpu: Gpu, table: VgpuTable | None) -> tuple[Share, ...]:
     """The vGPUs that are, lettered in the order of their functions."""
     mixed = bool(gpu.virtual and gpu.virtual.mixed)
@@ -46,7 +52,7 @@ def now(gpu: Gpu, table: VgpuTable | None) -> tuple[Share, ...]:
         place = each.placement if mixed else None
         tint = colour.YELLOW if each.held else ""
         name, key = short(each.type), (each.function, each.uuid)
-        found.append(Share(letter(n), name, key, _size(kind), place, each.held, tint))
+        found.append(Share(own(gpu, n), name, key, _size(kind), place, each.held, tint))
     return tuple(found)
 
 
@@ -58,11 +64,13 @@ def planned(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tup
     modes = [a.on for a in actions if isinstance(a, SetMixedSize)]
     mixed = modes[-1] if modes else bool(gpu.virtual and gpu.virtual.mixed and not wiped)
     made = []
+    first = len(gpu.instances) if gpu.mig.enabled else len(gpu.vgpus)
     for n, a in enumerate(a for a in actions if isinstance(a, CreateVgpu)):
         size = _size(_kind(table, a.type_id))
         start = a.placement if mixed else None
         name = short(a.type)
-        made.append(Share(letter(len(gpu.vgpus) + n), name, (a.function, a.uuid), size, start, tint=colour.GREEN))
+        sign = "" if a.instance is not None else letter(first + n)
+        made.append(Share(sign, name, (a.function, a.uuid), size, start, tint=colour.GREEN))
     return (*stay, *made)
 
 
@@ -72,8 +80,10 @@ def short(name: str) -> str:
 
 
 def summary(shares: Sequence[Share]) -> str:
-    """``A2-4Q:3  (a held)``; ``no vGPU`` for none."""
+    """``A2-4Q:3  (a held)``, inside GPU instances ``(1 held)``; ``no vGPU`` for none."""
     held = [s.letter for s in shares if s.held]
+    if held and not all(held):
+        held = [str(len(held))]
     counts = geometry_text(geometry(s.name for s in shares)) if shares else "no vGPU"
     return counts + (f"  ({', '.join(held)} held)" if held else "")
 

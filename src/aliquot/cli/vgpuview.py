@@ -71,9 +71,18 @@ def now(gpu: Gpu, inventory: Inventory) -> str:
 
 
 def rows(gpu: Gpu) -> list[tuple[str, ...]]:
-    """A table: letter, type, function, UUID, where on the GPU, who has it. Those that a reboot took come last."""
+    """A table: letter (in MIG mode that of the GPU instance), type, function, UUID, where on the GPU, who has it.
+    Those that a reboot took come last.
+    """
     found: list[tuple[str, ...]] = [
-        (vgpudraw.letter(n), v.type, v.function, v.uuid, _where(gpu, v), state(v.holders))
+        (
+            draw.instance_letter(gpu, v.gpu_instance) or vgpudraw.own(gpu, n),
+            v.type,
+            v.function,
+            v.uuid,
+            _where(gpu, v),
+            state(v.holders),
+        )
         for n, v in enumerate(gpu.vgpus)
     ]
     if gpu.virtual is None:
