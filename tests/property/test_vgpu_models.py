@@ -14,8 +14,8 @@ from aliquot.model.desired import Desired, GpuWish
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.planner.planning import plan
 from aliquot.planner.step import step
-from aliquot.planner.types import types
 from aliquot.planner.verify import verify
+from aliquot.planner.vgpu.types import types
 from property import vgpu_strategies as strategies
 from simworld import Node
 

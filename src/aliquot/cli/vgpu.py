@@ -12,7 +12,7 @@ from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.vgpu_verdicts import DRIVER
 
 if TYPE_CHECKING:
-    from aliquot.planner.types import TypeAnswer
+    from aliquot.planner.vgpu.types import TypeAnswer
 
 
 def run(args: Args) -> int:
@@ -35,7 +35,7 @@ def _disable(args: Args) -> int:
 
 
 def _types(args: Args) -> int:
-    from aliquot.planner.types import types
+    from aliquot.planner.vgpu.types import types
 
     inventory = node.inventory(args)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus

@@ -58,7 +58,7 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
 def _lane(inventory: Inventory, gpu: Gpu, wish: GpuWish, name: str, policy: Policy) -> Lane:
     """The lane of one GPU. Where nothing is shared with virtual machines, their half of the planner is not loaded."""
     if concerns_virtual_machines(gpu, wish):
-        from aliquot.planner.vgpu_lane import plan_shares
+        from aliquot.planner.vgpu.shares import plan_shares
 
         return plan_shares(inventory, gpu, wish, name, policy)
     family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None

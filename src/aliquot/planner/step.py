@@ -29,10 +29,11 @@ from aliquot.model.actions import (
 from aliquot.model.catalog import Family, Profile
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.model.placement import Placement
-from aliquot.planner import rules, vgpu_step
+from aliquot.planner import rules
 from aliquot.planner.board import board
 from aliquot.planner.instance_ids import instance_id as instance_id
-from aliquot.planner.vgpu_step import StepRefused as StepRefused
+from aliquot.planner.vgpu import steps
+from aliquot.planner.vgpu.steps import StepRefused as StepRefused
 
 replace = msgspec.structs.replace
 
@@ -43,7 +44,7 @@ def step(inventory: Inventory, action: Action) -> Inventory:
     if gpu.passthrough and not isinstance(action, SetPassthrough):
         raise StepRefused("PASSTHROUGH: the GPU is handed out")
     if isinstance(action, SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough):
-        after = vgpu_step.act(inventory, gpu, action)
+        after = steps.act(inventory, gpu, action)
     else:
         after = _act(inventory.family(gpu), gpu, action)
     return replace(inventory, gpus=tuple(after if g.pci == gpu.pci else g for g in inventory.gpus))
@@ -54,7 +55,7 @@ def _act(family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | 
         case SetMode():
             return _set_mode(family, gpu, action.mode)
         case Reset():
-            if gpu.holders or any(i.held for i in gpu.instances) or vgpu_step.functions(gpu):
+            if gpu.holders or any(i.held for i in gpu.instances) or steps.functions(gpu):
                 raise StepRefused("IN_USE: a client is on the GPU")
             return replace(gpu, mig=replace(gpu.mig, current=gpu.mig.pending), instances=())
         case Create():
@@ -76,7 +77,7 @@ def _act(family: Family, gpu: Gpu, action: SetMode | Reset | Create | Destroy | 
 def _set_mode(family: Family, gpu: Gpu, mode: str) -> Gpu:
     if mode == "disabled" and gpu.instances:
         raise StepRefused("IN_USE: instances exist")
-    if gpu.vgpus or (mode == "disabled" and vgpu_step.functions(gpu)):
+    if gpu.vgpus or (mode == "disabled" and steps.functions(gpu)):
         raise StepRefused("IN_USE: virtual functions exist")
     current = gpu.mig.current if family.mode.change_needs_gpu_reset else mode
     return replace(gpu, mig=replace(gpu.mig, current=current, pending=mode))

@@ -33,10 +33,10 @@ def _shared(gpu: Gpu, wish: GpuWish, family: Family | None) -> list[Drift]:
     """The differences on one GPU. Where nothing is shared with virtual machines, their half is not loaded."""
     if not concerns_virtual_machines(gpu, wish):
         return _gpu(gpu, wish, family)
-    from aliquot.planner import vgpu_verify
+    from aliquot.planner.vgpu import drift
 
-    out = vgpu_verify.handed_out(gpu, wish)
-    return _gpu(gpu, wish, family) + vgpu_verify.shares(gpu, wish) if out is None else out
+    out = drift.handed_out(gpu, wish)
+    return _gpu(gpu, wish, family) + drift.shares(gpu, wish) if out is None else out
 
 
 def _gpu(gpu: Gpu, wish: GpuWish, family: Family | None) -> list[Drift]:

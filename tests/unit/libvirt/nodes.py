@@ -7,7 +7,7 @@ import msgspec
 from aliquot.integrations.libvirt.values import MDEV, PCI, Domain, Hostdev
 from aliquot.model import vgpu as tables
 from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 
 HOST = VirtualHost(iommu=True, vfio=True, vgpu_manager=True)
 

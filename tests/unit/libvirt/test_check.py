@@ -9,7 +9,7 @@ from aliquot.integrations.libvirt.check import Report, check
 from aliquot.integrations.libvirt.judge import Around
 from aliquot.integrations.libvirt.values import Domain, Hostdev, NodeDevice
 from aliquot.model.inventory import Holder, Inventory, VirtualFunction, VirtualHost
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 
 from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
 

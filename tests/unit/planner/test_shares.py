@@ -25,7 +25,7 @@ from aliquot.planner.former import VFIO, former, sparing
 from aliquot.planner.planning import plan
 from aliquot.planner.step import StepRefused, step
 from aliquot.planner.verify import verify
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 
 replace = msgspec.structs.replace
 A2, L40S, H100, A100 = "NVIDIA A2", "NVIDIA L40S", "NVIDIA H100 PCIe", "NVIDIA A100-PCIE-40GB"

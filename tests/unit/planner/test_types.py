@@ -8,7 +8,7 @@ import vgpufactory as factory
 from aliquot.model.inventory import Gpu, VirtualHost
 from aliquot.planner.planning import plan
 from aliquot.planner.step import step
-from aliquot.planner.types import TypeAnswer, types
+from aliquot.planner.vgpu.types import TypeAnswer, types
 
 replace = msgspec.structs.replace
 A2, L40S, H100 = "NVIDIA A2", "NVIDIA L40S", "NVIDIA H100 PCIe"

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 import vgpufactory as factory
-from aliquot.planner.vm import MOST, VmDevice, check, default_ramfb
+from aliquot.planner.vgpu.vm import MOST, VmDevice, check, default_ramfb
 
 replace = msgspec.structs.replace
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from aliquot.backends.kernel.kernel import Kernel
 from aliquot.backends.kernel.tools import NoTools
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 from vm.inside.machine import A2, FILES, GROUPED, T4
 
 GPUS = (

@@ -8,7 +8,7 @@ import uuid
 
 from aliquot.errors import AliquotError, HardwareError, InUseError
 from aliquot.model import vgpu as tables
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 from vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from vm.inside.checks import check, fails, refused
 from vm.inside.machine import A2, FILES, T4, device

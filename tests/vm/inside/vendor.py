@@ -6,7 +6,7 @@ import errno
 import os
 
 from aliquot.errors import HardwareError, InUseError
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 from vm.inside import hypervisor
 from vm.inside.cards import bare, destroy, destroy_all, gpu, kernel, make
 from vm.inside.checks import check, fails, refused, until

@@ -164,7 +164,7 @@ def uuid_of(gpu: Gpu, found: Found, number: int, owner: Owner | None) -> str:
         return found.uuid
     if owner is not None and owner.uuid:
         return owner.uuid
-    from aliquot.planner.vgpu_names import stable_uuid
+    from aliquot.planner.vgpu.names import stable_uuid
 
     return stable_uuid(gpu, number)
 

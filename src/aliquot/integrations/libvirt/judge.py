@@ -12,7 +12,7 @@ from aliquot.integrations.libvirt.known import VFIO_PCI, Known, by_pci, former, 
 from aliquot.integrations.libvirt.values import MDEV, PCI, Domain, Hostdev, NodeDevice
 from aliquot.model.inventory import Gpu, Holder, Inventory
 from aliquot.model.plan import Blocker
-from aliquot.planner.vgpu_names import plan_command
+from aliquot.planner.vgpu.names import plan_command
 
 NVIDIA = "nvidia"
 """The policy that keeps to NVIDIA's list of what may be several in one VM; ``driver`` takes what the driver takes."""

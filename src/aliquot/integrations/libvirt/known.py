@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.integrations.libvirt.values import MDEV, PCI, Domain, Hostdev
 from aliquot.model.inventory import Gpu, Inventory, Vgpu, VirtualFunction
-from aliquot.planner.vgpu_names import stable_uuid
+from aliquot.planner.vgpu.names import stable_uuid
 
 VENDOR_VFIO = "vendor-vfio"
 VFIO_PCI = "vfio-pci"

@@ -12,7 +12,7 @@ from aliquot.integrations.libvirt.known import VFIO_PCI, Known, hostdev_of, name
 from aliquot.integrations.libvirt.values import PCI, Hostdev
 from aliquot.model import vgpu as tables
 from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu
-from aliquot.planner.vgpu_names import plan_command
+from aliquot.planner.vgpu.names import plan_command
 
 Busy = Mapping[str, str]
 """Device (mdev UUID, PCI address) to the VM that has it."""

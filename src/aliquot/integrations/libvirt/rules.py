@@ -11,7 +11,7 @@ from aliquot.integrations.libvirt.values import MDEV, Hostdev
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.model.plan import Blocker
 from aliquot.model.vgpu import TIME_SLICED, VgpuType
-from aliquot.planner import vm
+from aliquot.planner.vgpu import vm
 
 
 def together(inventory: Inventory, every: Sequence[Known], policy: str) -> tuple[Blocker, ...]:

@@ -7,9 +7,9 @@ from typing import NamedTuple
 
 from aliquot.model.inventory import Gpu, Vgpu
 from aliquot.planner.rules import Refusal
-from aliquot.planner.vgpu_names import stable_uuid
-from aliquot.planner.vgpu_partners import Item
-from aliquot.planner.vgpu_rooms import MOST_TIME_SLICED, Spot
+from aliquot.planner.vgpu.names import stable_uuid
+from aliquot.planner.vgpu.partners import Item
+from aliquot.planner.vgpu.rooms import MOST_TIME_SLICED, Spot
 
 
 class Carried(NamedTuple):

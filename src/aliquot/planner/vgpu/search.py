@@ -12,9 +12,9 @@ from aliquot.model.vgpu import VgpuTable
 from aliquot.planner import pack, target
 from aliquot.planner.board import Board, Placed
 from aliquot.planner.instance_ids import instance_id
-from aliquot.planner.vgpu_partners import Aim, Here, Item
-from aliquot.planner.vgpu_rooms import MigRoom, profile_of
-from aliquot.planner.vgpu_target import aim
+from aliquot.planner.vgpu.aim import aim
+from aliquot.planner.vgpu.partners import Aim, Here, Item
+from aliquot.planner.vgpu.rooms import MigRoom, profile_of
 
 
 def bare(gpu: Gpu) -> Gpu:

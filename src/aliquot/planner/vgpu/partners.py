@@ -8,7 +8,7 @@ from typing import NamedTuple
 from aliquot.model.desired import VgpuWish
 from aliquot.model.inventory import Vgpu
 from aliquot.model.vgpu import VgpuType
-from aliquot.planner.vgpu_rooms import Spot
+from aliquot.planner.vgpu.rooms import Spot
 
 
 class Item(NamedTuple):

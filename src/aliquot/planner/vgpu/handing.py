@@ -11,12 +11,13 @@ from aliquot.model.catalog import Family
 from aliquot.model.desired import GpuWish
 from aliquot.model.inventory import Gpu, Inventory, Mig, Virtual
 from aliquot.model.plan import Blocker, Policy
-from aliquot.planner import blocked, vgpu_blocked
+from aliquot.planner import blocked
 from aliquot.planner.former import VFIO
 from aliquot.planner.rules import Refusal
+from aliquot.planner.vgpu import blocking
 
 if TYPE_CHECKING:
-    from aliquot.planner.vgpu_goal import Goal, Task
+    from aliquot.planner.vgpu.goal import Goal, Task
 
 replace = msgspec.structs.replace
 
@@ -59,19 +60,19 @@ def foreign(gpu: Gpu) -> tuple[str, ...]:
 def why_not(inventory: Inventory, gpu: Gpu, wish: GpuWish, policy: Policy) -> Blocker | None:
     """Why the whole GPU cannot be handed out."""
     if inventory.host is None or not inventory.host.iommu:
-        return vgpu_blocked.no_iommu(gpu, "passthrough")
+        return blocking.no_iommu(gpu, "passthrough")
     if not inventory.host.vfio:
-        return vgpu_blocked.no_vfio(gpu)
+        return blocking.no_vfio(gpu)
     others = foreign(gpu)
     if others:
-        return vgpu_blocked.foreign_group(gpu, others)
+        return blocking.foreign_group(gpu, others)
     live = _live(gpu)
     spoken_of = wish.vgpus is not None or wish.functions is False
     if live and not spoken_of and policy.held != "force":
         holders = [h for v in gpu.vgpus for h in v.holders]
         holders += [h for f in (gpu.virtual or Virtual()).functions for h in f.holders if h not in holders]
         way = f"aliquot vgpu disable {gpu.pci}"
-        return vgpu_blocked.functions_in_use(gpu, "it cannot be handed out", holders, live, way)
+        return blocking.functions_in_use(gpu, "it cannot be handed out", holders, live, way)
     if gpu.holders and policy.held == "refuse":
         return blocked.busy(gpu, "it cannot be handed out")
     return None
@@ -91,25 +92,25 @@ def not_here(t: Task, aimed: Goal, switching_on: bool) -> Blocker | None:
     making = bool(t.items) and not _there(t)
     if aimed.bound - {f.pci for f in virtual.functions if f.driver == VFIO}:
         if not (host and host.iommu):
-            return vgpu_blocked.no_iommu(t.gpu, "handing out virtual functions")
+            return blocking.no_iommu(t.gpu, "handing out virtual functions")
         if not host.vfio:
-            return vgpu_blocked.no_vfio(t.gpu)
+            return blocking.no_vfio(t.gpu)
         if virtual.world == "vendor-vfio":
             why = f"{VFIO} takes no virtual function of vendor-specific VFIO: a virtual machine has it as it is"
-            return vgpu_blocked.refused(t.gpu, Refusal("NO_FUNCTION", why), f"aliquot vgpu list {t.gpu.pci}")
+            return blocking.refused(t.gpu, Refusal("NO_FUNCTION", why), f"aliquot vgpu list {t.gpu.pci}")
     if not making and not switching_on:
         return None
     if t.gpu.virtual is None:
-        return vgpu_blocked.no_driver(t.gpu, "the kernel was not asked about it")
+        return blocking.no_driver(t.gpu, "the kernel was not asked about it")
     if host is not None and host.vgpu_manager is False:
-        return vgpu_blocked.no_driver(t.gpu, "its driver is the ordinary one, without the vGPU manager")
+        return blocking.no_driver(t.gpu, "its driver is the ordinary one, without the vGPU manager")
     # What vfio-pci has shows nothing: whether its own driver offers vGPUs is seen once that has it back.
     away = t.inventory.gpu(t.gpu.pci).passthrough
     unseen = virtual.world == "" and (virtual.total == 0 or virtual.enabled) and not away
     if making and unseen and not (virtual.enabled and host is not None and host.vgpu_manager):
-        return vgpu_blocked.no_driver(t.gpu, "no vGPU driver is at work on it")
+        return blocking.no_driver(t.gpu, "no vGPU driver is at work on it")
     if making and virtual.total and host is not None and not host.iommu:
-        return vgpu_blocked.no_iommu(t.gpu, "a vGPU on a virtual function")
+        return blocking.no_iommu(t.gpu, "a vGPU on a virtual function")
     return None
 
 
@@ -117,11 +118,11 @@ def unlisted(t: Task, names: Sequence[str]) -> Blocker | None:
     """A new vGPU of a type that the driver's own list shows it does not have."""
     if not names or t.virtual.creatable is None:
         return None
-    from aliquot.planner.types import unlisted as of
+    from aliquot.planner.vgpu.types import unlisted as of
 
     reasons = of(t.inventory, t.gpu)
     found = next((name for name in names if name in reasons), None)
-    return vgpu_blocked.refused(t.gpu, Refusal("SERIES", reasons[found])) if found is not None else None
+    return blocking.refused(t.gpu, Refusal("SERIES", reasons[found])) if found is not None else None
 
 
 def _there(t: Task) -> bool:

@@ -10,8 +10,8 @@ from aliquot.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixe
 from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
 from aliquot.model.vgpu import VgpuTable, VgpuType
 from aliquot.planner.former import VFIO
-from aliquot.planner.vgpu_rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, Spot
-from aliquot.planner.vgpu_search import inside
+from aliquot.planner.vgpu.rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, Spot
+from aliquot.planner.vgpu.search import inside
 
 replace = msgspec.structs.replace
 VgpuAction = SetFunctions | SetMixedSize | CreateVgpu | DestroyVgpu | SetPassthrough

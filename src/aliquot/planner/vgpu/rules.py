@@ -1,6 +1,6 @@
 """Which vGPUs can be together on one GPU: each rule is a named predicate that explains its refusal.
 
-Places are another matter (``vgpu_target``): these rules look at types and counts alone.
+Places are another matter (``aim``): these rules look at types and counts alone.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from aliquot.model import vgpu
 from aliquot.model.vgpu import VgpuTable, VgpuType
 from aliquot.planner.rules import Refusal
-from aliquot.planner.vgpu_names import asked_text
-from aliquot.planner.vgpu_rooms import MOST_TIME_SLICED, MOST_WITH_MIG, Types
+from aliquot.planner.vgpu.names import asked_text
+from aliquot.planner.vgpu.rooms import MOST_TIME_SLICED, MOST_WITH_MIG, Types
 
 
 def find(table: VgpuTable | None, type_id: int, name: str, product: str) -> VgpuType | Refusal:

@@ -14,8 +14,8 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Sequence
 from typing import NamedTuple
 
-from aliquot.planner.vgpu_partners import Aim, Bucket, Here, Item, Partners
-from aliquot.planner.vgpu_rooms import MixedRoom, Seat
+from aliquot.planner.vgpu.partners import Aim, Bucket, Here, Item, Partners
+from aliquot.planner.vgpu.rooms import MixedRoom, Seat
 
 Cost = tuple[int, int]
 """(held vGPUs destroyed, vGPUs destroyed)."""

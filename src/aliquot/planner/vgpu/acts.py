@@ -17,13 +17,13 @@ from aliquot.model.actions import (
 )
 from aliquot.model.inventory import Vgpu
 from aliquot.model.placement import Placement
-from aliquot.planner import vgpu_blocked, vgpu_rules
 from aliquot.planner.former import VFIO
 from aliquot.planner.instance_ids import instance_id
-from aliquot.planner.vgpu_carriers import Carried
-from aliquot.planner.vgpu_goal import Goal, Task, fits_empty, mixed_now
-from aliquot.planner.vgpu_partners import Here
-from aliquot.planner.vgpu_rooms import Types
+from aliquot.planner.vgpu import blocking, rules
+from aliquot.planner.vgpu.carriers import Carried
+from aliquot.planner.vgpu.goal import Goal, Task, fits_empty, mixed_now
+from aliquot.planner.vgpu.partners import Here
+from aliquot.planner.vgpu.rooms import Types
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -173,7 +173,7 @@ def around_held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Types:
         return []
 
     def beside(some: Types) -> Types:
-        return vgpu_rules.counted([*stay, *(each for each, n in some for _ in range(n))])
+        return rules.counted([*stay, *(each for each, n in some for _ in range(n))])
 
     def feasible(some: Types) -> bool:
         return fits_empty(t, beside(some), mixed=aimed.mixed)
@@ -181,5 +181,5 @@ def around_held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Types:
     wanted = list(t.types)
     for each in stay:
         wanted = [(w, n - (w.name == each.name)) for w, n in wanted]
-    near = beside(vgpu_blocked.nearest([(w, n) for w, n in wanted if n > 0], feasible))
+    near = beside(blocking.nearest([(w, n) for w, n in wanted if n > 0], feasible))
     return [] if near == t.types or not fits_empty(t, near, mixed=aimed.mixed) else near

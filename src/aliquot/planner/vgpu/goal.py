@@ -11,15 +11,16 @@ from aliquot.model.desired import GpuWish, InstanceWish
 from aliquot.model.inventory import Gpu, Inventory, Virtual
 from aliquot.model.plan import Blocker, Policy
 from aliquot.model.vgpu import VgpuTable
-from aliquot.planner import blocked, pack, vgpu_blocked, vgpu_rules
+from aliquot.planner import blocked, pack
 from aliquot.planner.board import Board, board
 from aliquot.planner.former import VFIO
 from aliquot.planner.rules import Refusal, refusals
-from aliquot.planner.vgpu_carriers import on_the_gpu_itself, usable
-from aliquot.planner.vgpu_partners import Item
-from aliquot.planner.vgpu_rooms import EqualRoom, MixedRoom, Room, Types, profile_of
-from aliquot.planner.vgpu_search import VgpuSearch
-from aliquot.planner.vgpu_target import aim as end_state
+from aliquot.planner.vgpu import blocking, rules
+from aliquot.planner.vgpu.aim import aim as end_state
+from aliquot.planner.vgpu.carriers import on_the_gpu_itself, usable
+from aliquot.planner.vgpu.partners import Item
+from aliquot.planner.vgpu.rooms import EqualRoom, MixedRoom, Room, Types, profile_of
+from aliquot.planner.vgpu.search import VgpuSearch
 
 
 class Task(msgspec.Struct, frozen=True):
@@ -40,7 +41,7 @@ class Task(msgspec.Struct, frozen=True):
 
     @property
     def types(self) -> Types:
-        return vgpu_rules.counted(i.type for i in self.items)
+        return rules.counted(i.type for i in self.items)
 
     @property
     def board(self) -> Board:
@@ -70,9 +71,9 @@ def task(inventory: Inventory, gpu: Gpu, wish: GpuWish, asked: str, policy: Poli
     items: list[Item] = []
     shared = on_the_gpu_itself(gpu)
     for each in wish.vgpus or ():
-        found = vgpu_rules.find(table, each.type_id, each.type, gpu.product)
+        found = rules.find(table, each.type_id, each.type, gpu.product)
         if isinstance(found, Refusal):
-            return vgpu_blocked.refused(gpu, found)
+            return blocking.refused(gpu, found)
         # Where the GPU itself carries all vGPUs, its address tells nothing about which.
         items.append(Item(msgspec.structs.replace(each, function="") if shared else each, found))
     return Task(inventory, gpu, wish, asked, policy, family, table, tuple(items))
@@ -85,7 +86,7 @@ def goal(t: Task) -> Goal | Blocker:
         if t.wish.mig is not None and t.wish.mig != t.backed:
             name = t.items[0].type.name
             needs = "on" if t.backed else "off"
-            return vgpu_blocked.refused(t.gpu, Refusal("MIG_TYPE", f"{name} needs MIG mode {needs}"))
+            return blocking.refused(t.gpu, Refusal("MIG_TYPE", f"{name} needs MIG mode {needs}"))
         mig = t.backed
     if mig and t.family is None:
         return blocked.not_capable(t.gpu)
@@ -105,7 +106,7 @@ def _functions(t: Task) -> int | Blocker:
     if t.wish.functions is False:
         if t.items and sriov:
             why = "vGPUs are asked, and virtual functions, which carry them, are asked to be off"
-            return vgpu_blocked.refused(t.gpu, Refusal("NO_FUNCTION", why))
+            return blocking.refused(t.gpu, Refusal("NO_FUNCTION", why))
         return 0
     if not wants:
         return now
@@ -115,7 +116,7 @@ def _functions(t: Task) -> int | Blocker:
     named = {*(t.wish.bound or ()), *(i.wish.function for i in t.items if i.wish.function)}
     if named - set(t.virtual.addresses) - known:
         unknown = sorted(named - set(t.virtual.addresses) - known)
-        return vgpu_blocked.outside(t.gpu, "is no virtual function of it", unknown)
+        return blocking.outside(t.gpu, "is no virtual function of it", unknown)
     enough = now and len(t.items) <= len(usable(t.gpu, frozenset(t.wish.bound or ()))) and named <= known
     return now if enough or now == total else total
 
@@ -125,10 +126,10 @@ def _no_sriov(t: Task) -> Blocker:
     if t.table is not None and t.table.sriov:
         why = "it offers no virtual functions (sriov_totalvfs is 0): switch SR-IOV on in the firmware"
         if t.gpu.virtual is None:
-            return vgpu_blocked.no_driver(t.gpu, "the kernel was not asked about it")
+            return blocking.no_driver(t.gpu, "the kernel was not asked about it")
     elif t.table is not None:
         why += ": its vGPUs are mediated devices of the GPU itself"
-    return vgpu_blocked.refused(t.gpu, Refusal("NO_FUNCTION", why), "aliquot show")
+    return blocking.refused(t.gpu, Refusal("NO_FUNCTION", why), "aliquot show")
 
 
 def _mixed(t: Task, mig: bool, functions: int) -> bool | Blocker:
@@ -139,7 +140,7 @@ def _mixed(t: Task, mig: bool, functions: int) -> bool | Blocker:
             why = (
                 "mixed-size mode and MIG mode exclude each other" if mig else f"{t.gpu.product} has no mixed-size mode"
             )
-            return vgpu_blocked.refused(t.gpu, Refusal("MIXED_SIZE", why))
+            return blocking.refused(t.gpu, Refusal("MIXED_SIZE", why))
         return True
     if t.wish.mixed is False or mig or not functions or not mixed_now(t):
         return False
@@ -179,7 +180,7 @@ def room(t: Task, mixed: bool) -> Room:
 def fits_empty(t: Task, types: Types, *, mixed: bool) -> bool:
     """Whether an empty GPU of this kind can hold these types, on functions without number."""
     assert t.table is not None
-    if next(vgpu_rules.refusals(t.table, types, mixed=mixed), None) is not None:
+    if next(rules.refusals(t.table, types, mixed=mixed), None) is not None:
         return False
     if any(each.mig_backed for each, _ in types):
         return _layout_exists(t, types)
@@ -222,13 +223,13 @@ def impossible(t: Task, aim: Goal) -> Blocker | None:
         return None
     assert t.table is not None
     types = t.types
-    refusal = next(vgpu_rules.refusals(t.table, types, mixed=aim.mixed), None)
+    refusal = next(rules.refusals(t.table, types, mixed=aim.mixed), None)
     if refusal is None:
         refusal = _no_room(t, aim)
     carriers = usable(at_goal(t, aim), aim.bound)
     if refusal is None and not on_the_gpu_itself(t.gpu):
         away = f" ({len(aim.bound)} are bound to {VFIO})" if aim.bound else ""
-        refusal = vgpu_rules.enough_functions([pci for _, pci in carriers], len(t.items), away)
+        refusal = rules.enough_functions([pci for _, pci in carriers], len(t.items), away)
     if refusal is None:
         return None
     most = len(carriers)
@@ -236,7 +237,7 @@ def impossible(t: Task, aim: Goal) -> Blocker | None:
     def feasible(some: Types) -> bool:
         return sum(n for _, n in some) <= most and fits_empty(t, some, mixed=aim.mixed)
 
-    return vgpu_blocked.impossible(t.gpu, types, refusal, vgpu_blocked.nearest(types, feasible), aim.mixed)
+    return blocking.impossible(t.gpu, types, refusal, blocking.nearest(types, feasible), aim.mixed)
 
 
 def _no_room(t: Task, aim: Goal) -> Refusal | None:

@@ -8,12 +8,12 @@ from aliquot.model.desired import GpuWish, VgpuWish
 from aliquot.model.inventory import Gpu, Vgpu, Virtual
 from aliquot.model.plan import Drift
 from aliquot.planner.former import VFIO
-from aliquot.planner.vgpu_names import asked_text
+from aliquot.planner.vgpu.names import asked_text
 
 
 def handed_out(gpu: Gpu, wish: GpuWish) -> list[Drift] | None:
     """What passthrough says of a wish: the drift, or None if the rest is to be looked at."""
-    from aliquot.planner.vgpu_handing import cut_off, needed_back
+    from aliquot.planner.vgpu.handing import cut_off, needed_back
 
     if wish.passthrough and cut_off(gpu):
         return [Drift(gpu.pci, "passthrough", f"GPU {gpu.pci} has no driver, it should have {VFIO}", VFIO, "")]

@@ -7,10 +7,10 @@ import msgspec
 from aliquot.model.inventory import Gpu, Inventory, Virtual
 from aliquot.model.vgpu import VgpuTable, VgpuType
 from aliquot.planner.former import VFIO
-from aliquot.planner.vgpu_carriers import on_the_gpu_itself, usable
-from aliquot.planner.vgpu_rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
-from aliquot.planner.vgpu_search import inside
-from aliquot.planner.vm import ONLY_Q
+from aliquot.planner.vgpu.carriers import on_the_gpu_itself, usable
+from aliquot.planner.vgpu.rooms import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
+from aliquot.planner.vgpu.search import inside
+from aliquot.planner.vgpu.vm import ONLY_Q
 
 
 class TypeAnswer(msgspec.Struct, frozen=True):

@@ -14,15 +14,16 @@ from aliquot.model.actions import Action, Create, CreateCompute, Destroy, Destro
 from aliquot.model.desired import GpuWish
 from aliquot.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 from aliquot.model.plan import Blocker, Policy
-from aliquot.planner import blocked, lane, target, vgpu_acts, vgpu_blocked, vgpu_handing
+from aliquot.planner import blocked, lane, target
 from aliquot.planner.lane import Lane
 from aliquot.planner.rules import Refusal
-from aliquot.planner.vgpu_carriers import carry
-from aliquot.planner.vgpu_goal import Goal, Task, at_goal, goal, impossible, mixed_now, room, task, whole_wish
-from aliquot.planner.vgpu_partners import Aim, Here
-from aliquot.planner.vgpu_rooms import MigRoom
-from aliquot.planner.vgpu_search import VgpuSearch, bare, here
-from aliquot.planner.vgpu_target import aim
+from aliquot.planner.vgpu import acts, blocking, handing
+from aliquot.planner.vgpu.aim import aim
+from aliquot.planner.vgpu.carriers import carry
+from aliquot.planner.vgpu.goal import Goal, Task, at_goal, goal, impossible, mixed_now, room, task, whole_wish
+from aliquot.planner.vgpu.partners import Aim, Here
+from aliquot.planner.vgpu.rooms import MigRoom
+from aliquot.planner.vgpu.search import VgpuSearch, bare, here
 
 replace = msgspec.structs.replace
 
@@ -52,17 +53,17 @@ def plan_shares(inventory: Inventory, gpu: Gpu, wish: GpuWish, name: str, policy
         return Lane(blockers=(blocked.lost(gpu),))
     asked = f'asked by "{name}"' if name else "asked"
     if gpu.passthrough:
-        if wish.passthrough and vgpu_handing.cut_off(gpu):
+        if wish.passthrough and handing.cut_off(gpu):
             again = SetPassthrough(
                 gpu=gpu.pci, on=True, reason=f"{asked}; it has no driver: handing it out was cut off"
             )
             return Lane((again,))
-        if wish.passthrough or not vgpu_handing.needed_back(gpu, wish):
+        if wish.passthrough or not handing.needed_back(gpu, wish):
             return Lane()
         if gpu.holders and policy.held == "refuse":
-            return Lane(blockers=(vgpu_blocked.handed_out(gpu),))
+            return Lane(blockers=(blocking.handed_out(gpu),))
         family = inventory.family(gpu) if gpu.mig.capable and gpu.family else None
-        rest = _visible(inventory, vgpu_handing.taken_back(gpu, family), wish, asked, policy)
+        rest = _visible(inventory, handing.taken_back(gpu, family), wish, asked, policy)
         back = SetPassthrough(gpu=gpu.pci, on=False, reason=asked if wish.passthrough is False else f"{asked} of it")
         return rest if rest.blockers else replace(rest, actions=(back, *rest.actions))
     return _visible(inventory, gpu, wish, asked, policy)
@@ -71,7 +72,7 @@ def plan_shares(inventory: Inventory, gpu: Gpu, wish: GpuWish, name: str, policy
 def _visible(inventory: Inventory, gpu: Gpu, wish: GpuWish, asked: str, policy: Policy) -> Lane:
     """The lane of a GPU that the driver has."""
     if wish.passthrough:
-        blocker = vgpu_handing.why_not(inventory, gpu, wish, policy)
+        blocker = handing.why_not(inventory, gpu, wish, policy)
         if blocker is not None:
             return Lane(blockers=(blocker,))
         wish = replace(wish, instances=(), vgpus=(), functions=False if gpu.virtual else None, mixed=None, bound=None)
@@ -102,7 +103,7 @@ def changes(t: Task, aimed: Goal) -> Changes:
 
 def _shares(t: Task, aimed: Goal) -> Lane:
     change = changes(t, aimed)
-    for blocker in (impossible(t, aimed), vgpu_handing.not_here(t, aimed, change.on), _in_use(t, change)):
+    for blocker in (impossible(t, aimed), handing.not_here(t, aimed, change.on), _in_use(t, change)):
         if blocker is not None:
             return Lane(blockers=(blocker,))
     evicted = [v for v in t.gpu.vgpus if v.function in aimed.bound]
@@ -116,8 +117,8 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     kept = [h.vgpu for h in vgpus.kept]
     carried = carry(at_goal(t, aimed), vgpus.made, kept, aimed.bound)
     if isinstance(carried, Refusal):
-        return Lane(blockers=(vgpu_blocked.refused(t.gpu, carried, f"aliquot vgpu list {t.gpu.pci}"),))
-    unlisted = vgpu_handing.unlisted(t, [c.item.type.name for c in carried])
+        return Lane(blockers=(blocking.refused(t.gpu, carried, f"aliquot vgpu list {t.gpu.pci}"),))
+    unlisted = handing.unlisted(t, [c.item.type.name for c in carried])
     if unlisted is not None:
         return Lane(blockers=(unlisted,))
     mode = Lane()
@@ -130,7 +131,7 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     if (new or change.off or change.on) and t.gpu.holders and t.policy.held == "refuse":
         what = "no instance can be created" if new else "virtual functions cannot be switched"
         return Lane(blockers=(blocked.busy(t.gpu, what),))
-    spoken = vgpu_acts.Way(t, aimed, change.off, change.on, change.mode)
+    spoken = acts.Way(t, aimed, change.off, change.on, change.mode)
     before: list[Action] = [*spoken.destroyed(vgpus.doomed), *gone, *spoken.unbound()]
     before += [*spoken.mixed_size(change.mixed and not aimed.mixed), *spoken.functions_off()]
     if mode.reboot:
@@ -250,14 +251,14 @@ def _left_alone(t: Task, present: Sequence[Here]) -> tuple[Lane, Aim | None]:
 def _no_room(t: Task) -> Blocker:
     missing = ", ".join(dict.fromkeys(i.type.profile for i in t.items))
     why = f"its GPU instances have no room for the vGPUs asked (they need {missing})"
-    return vgpu_blocked.refused(t.gpu, Refusal("NO_INSTANCE", why))
+    return blocking.refused(t.gpu, Refusal("NO_INSTANCE", why))
 
 
 def _held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Blocker:
     """Held vGPUs are in the way; the nearest wish keeps them."""
     what = "it cannot become what was asked" if t.items else "its vGPUs cannot be destroyed"
-    near = vgpu_acts.around_held(t, aimed, [v for v in t.gpu.vgpus if v.held])
-    return vgpu_blocked.held(t.gpu, what, held, near, aimed.mixed)
+    near = acts.around_held(t, aimed, [v for v in t.gpu.vgpus if v.held])
+    return blocking.held(t.gpu, what, held, near, aimed.mixed)
 
 
 def _in_use(t: Task, change: Changes) -> Blocker | None:
@@ -269,10 +270,10 @@ def _in_use(t: Task, change: Changes) -> Blocker | None:
     if busy and t.policy.held == "refuse":
         holders = [h for f in busy for h in f.holders]
         names = [f.pci for f in busy]
-        return vgpu_blocked.functions_in_use(t.gpu, "they cannot be switched off", holders, names, blocked.WAYS_OUT)
+        return blocking.functions_in_use(t.gpu, "they cannot be switched off", holders, names, blocked.WAYS_OUT)
     if t.gpu.vgpus and t.wish.vgpus is None and t.wish.functions is False:
         listed = [f"{v.type} on {v.function}" for v in t.gpu.vgpus]
         holders = [h for v in t.gpu.vgpus for h in v.holders]
         way = f"aliquot plan --gpu {t.gpu.pci} --vgpu none"
-        return vgpu_blocked.functions_in_use(t.gpu, "they cannot be switched off", holders, listed, way)
+        return blocking.functions_in_use(t.gpu, "they cannot be switched off", holders, listed, way)
     return None

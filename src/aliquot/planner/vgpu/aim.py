@@ -6,10 +6,10 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
 
-from aliquot.planner.vgpu_mixed import fill
-from aliquot.planner.vgpu_partners import Aim, Bucket, Here, Item, Partners
-from aliquot.planner.vgpu_rooms import MixedRoom, Room, Seat, Spot, State
-from aliquot.planner.vgpu_rules import counted
+from aliquot.planner.vgpu.mixed import fill
+from aliquot.planner.vgpu.partners import Aim, Bucket, Here, Item, Partners
+from aliquot.planner.vgpu.rooms import MixedRoom, Room, Seat, Spot, State
+from aliquot.planner.vgpu.rules import counted
 
 
 def aim(room: Room, items: Sequence[Item], here: Sequence[Here]) -> Aim | None:

@@ -10,9 +10,9 @@ from aliquot.model.plan import Blocker
 from aliquot.model.vgpu_verdicts import DRIVER
 from aliquot.planner.blocked import WAYS_OUT
 from aliquot.planner.rules import Refusal
-from aliquot.planner.vgpu_names import plan_command, vgpus_text
-from aliquot.planner.vgpu_rooms import Types
-from aliquot.planner.vgpu_rules import names, text
+from aliquot.planner.vgpu.names import plan_command, vgpus_text
+from aliquot.planner.vgpu.rooms import Types
+from aliquot.planner.vgpu.rules import names, text
 
 _TRIES = 24
 """How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
