@@ -92,6 +92,16 @@ def test_mixed_sizes_and_instances(host: Host, run: Run) -> None:
     compare("vgpu-mixed", *mixed, *backed)
 
 
+def test_a_gpu_in_mixed_size_mode_takes_other_sizes_without_being_told(host: Host, run: Run) -> None:
+    sim = host("l40s:vfio")
+    assert run("apply", "--gpu", "0", "--vgpu", "L40S-24Q,L40S-8Q", "--mixed-size").code == 0
+    found = run("apply", "--gpu", "0", "--vgpu", "L40S-16Q:1,L40S-8Q:2")
+    assert found.code == 0, found
+    assert run("sim", "reboot").code == 0
+    assert run("restore", "--boot").code == 0
+    assert sorted(v["type_id"] for v in gpu(sim)["vgpus"]) == [1152, 1152, 1154]
+
+
 def test_passthrough_of_a_gpu_and_of_a_function(host: Host, run: Run) -> None:
     host("a2:mdev*2")
     compare(

@@ -48,8 +48,10 @@ def types(table: VgpuTable, wishes: Sequence[TypeWish]) -> tuple[Found, list[Typ
     return found, problems
 
 
-def clash(table: VgpuTable, found: Found, mixed: bool | None) -> TypeProblem | None:
-    """Types that cannot be beside each other on one GPU, whatever the GPU."""
+def clash(table: VgpuTable, found: Found, mixed: bool, way: str) -> TypeProblem | None:
+    """Types that cannot be beside each other on one GPU, whatever the GPU. ``mixed``: in mixed-size mode; ``way``: how
+    that is asked for.
+    """
     kinds = {each.mig_backed for _, each in found}
     if len(kinds) > 1:
         last = next(wish for wish, each in reversed(found) if each.mig_backed != found[0][1].mig_backed)
@@ -60,17 +62,20 @@ def clash(table: VgpuTable, found: Found, mixed: bool | None) -> TypeProblem | N
         last = next(wish for wish, each in found if each.fb_mib != found[0][1].fb_mib)
         names = " and ".join(each.short for _, each in found)
         possible = table.mixed_size and table.sriov
-        way = "write 'mixed-size: true' beside 'vgpu', or --mixed-size" if possible else "this card has none"
-        what = f"{names} are of different sizes, which needs mixed-size mode ({way}), on"
+        how = way if possible else "this card has none"
+        what = f"{names} are of different sizes, which needs mixed-size mode ({how}), on"
         wanted = ",".join(f"{each.short}:{wish.count}" for wish, each in found)
         return TypeProblem("EQUAL_SIZE", last, what, wanted if possible else "")
     return None
 
 
 def time_sliced(gpu: Gpu, table: VgpuTable, entry: Entry, found: Found) -> GpuWish:
-    """The wish for time-sliced vGPUs on one GPU, without its address."""
+    """The wish for time-sliced vGPUs on one GPU, without its address. Different sizes are a wish for mixed-size mode
+    also where it is on already and was not asked for: after a reboot it is off.
+    """
     mig = False if gpu.mig.capable else None
-    return GpuWish("", mig, (), vgpus=vgpus(found), functions=functions(gpu, table), mixed=entry.mixed)
+    mixed = True if len({each.fb_mib for _, each in found}) > 1 else entry.mixed
+    return GpuWish("", mig, (), vgpus=vgpus(found), functions=functions(gpu, table), mixed=mixed)
 
 
 def mig_backed(gpu: Gpu, table: VgpuTable, family: Family, entry: Entry, found: Found) -> GpuWish | TypeProblem:

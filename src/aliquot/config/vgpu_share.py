@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.config.file import PASSTHROUGH, Entry
+from aliquot.config.file import PASSTHROUGH, VGPU_DEVICE_MANAGER, Entry
 from aliquot.config.mig_share import Claims
 from aliquot.config.report import Report
 from aliquot.config.selector import packed
@@ -75,9 +75,10 @@ def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu])
     found, problems = types(table, entry.types)
     for problem in problems:
         _problem(report, problem, table, gpus)
-    clashing = clash(table, found, entry.mixed)
+    equal = [gpu for gpu in gpus if not _mixed(entry, gpu)]
+    clashing = clash(table, found, not equal, _way(report))
     if clashing is not None:
-        _problem(report, clashing, table, gpus)
+        _problem(report, clashing, table, equal or gpus)
     if problems or clashing is not None:
         return None
     if not found[0][1].mig_backed:
@@ -92,6 +93,22 @@ def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu])
         _problem(report, made, table, gpus)
         return None
     return made
+
+
+def _mixed(entry: Entry, gpu: Gpu) -> bool:
+    """Whether the GPU is to be in mixed-size mode: as the entry says, and where it says nothing as it is."""
+    if entry.mixed is not None:
+        return entry.mixed
+    return gpu.virtual is not None and gpu.virtual.mixed is True
+
+
+def _way(report: Report) -> str:
+    """How mixed-size mode is asked for."""
+    if report.config.schema == VGPU_DEVICE_MANAGER:
+        return (
+            "which this format cannot say: use the native format with 'mixed-size: true', or --vgpu with --mixed-size"
+        )
+    return "write 'mixed-size: true' beside 'vgpu', or --mixed-size"
 
 
 def _problem(report: Report, problem: TypeProblem, table: VgpuTable, gpus: Sequence[Gpu]) -> None:

@@ -12,7 +12,7 @@ from aliquot.cli.commands import ROOT
 from aliquot.cli.parse import Args, arguments, find
 from aliquot.config.adhoc import adhoc
 from aliquot.errors import ConfigError, UsageError
-from unit.config.vgpu_nodes import node
+from unit.config.vgpu_nodes import changed, hosting, node
 
 NODE = node("A2", "T4", "A2")
 
@@ -38,6 +38,20 @@ def test_mixed_size() -> None:
     (one,) = adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"], mixed=True).gpus
     assert (one.mixed, len(one.vgpus or ())) == (True, 2)
     assert [f.rule for f in adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"]).faults] == ["EQUAL_SIZE"]
+
+
+def test_mixed_size_mode_that_is_on_stays_and_holds_what_it_can() -> None:
+    """Nobody need ask for what is: but the wish is one for the mode, which a reboot ends."""
+    cards = changed(
+        changed(hosting(node("A2", "A2", "A2"), enabled=True), 0, virtual_mixed=True), 2, virtual_mixed=True
+    )
+    (one,) = adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"]).gpus
+    assert (one.mixed, len(one.vgpus or ())) == (True, 2)
+    (same,) = adhoc(["0"], [], cards, vgpu=["A2-4Q:2"]).gpus
+    assert same.mixed is None
+    (fault,) = adhoc(["0-2"], [], cards, vgpu=["A2-4Q,A2-8Q"]).faults
+    assert (fault.rule, fault.pci) == ("EQUAL_SIZE", cards.gpus[1].pci)
+    assert [f.rule for f in adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"], mixed=False).faults] == ["EQUAL_SIZE"]
 
 
 @pytest.mark.parametrize("on", [True, False])

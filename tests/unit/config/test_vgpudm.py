@@ -84,6 +84,9 @@ def test_what_only_the_node_tells() -> None:
         return [f.rule for f in wish_for(dm(f"devices: all, vgpu-devices: {{{types}}}"), node(*cards)).faults]
 
     assert rule("A2-4Q: 1, A2-8Q: 1", "A2") == ["EQUAL_SIZE"]
+    (two,) = wish_for(dm("devices: all, vgpu-devices: {A2-4Q: 1, A2-8Q: 1}"), node("A2")).faults
+    assert "this format cannot say: use the native format" in two.message
+    assert "write 'mixed-size" not in two.message
     assert rule("A2-4Q: 1", "A2", "T4") == ["WRONG_CARD"]
     assert rule("RTX5880-Ada-2Q: 1", "RTX 5880 Ada Generation") == ["TYPE_WITHOUT_ID"]
     assert rule("A2-4Q: 1") == ["NOTHING_MATCHES"]
