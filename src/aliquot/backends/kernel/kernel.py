@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.backends.files import Files
-from aliquot.backends.kernel import worlds
 from aliquot.backends.kernel.holders import Holders, Unasked
 from aliquot.backends.kernel.host import host, vgpu_driver
 from aliquot.backends.kernel.look import Scene, Seen, look
@@ -25,6 +24,7 @@ from aliquot.backends.kernel.pci import handed_out as lent_gpus
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import name, refused
 from aliquot.backends.kernel.tools import Tools
+from aliquot.backends.kernel.world import CURRENT, TYPES
 from aliquot.backends.whole import whole
 from aliquot.backends.workers import SystemClock
 from aliquot.engine.ports import Clock
@@ -227,9 +227,7 @@ class Kernel:
             )
 
     def _lists_types(self, function: str) -> bool:
-        return self.files.exists(attribute(function, worlds.CURRENT)) or self.files.exists(
-            attribute(function, worlds.TYPES)
-        )
+        return self.files.exists(attribute(function, CURRENT)) or self.files.exists(attribute(function, TYPES))
 
 
 def _words(failure: Exception) -> str:

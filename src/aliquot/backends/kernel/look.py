@@ -13,7 +13,7 @@ from aliquot.backends.kernel import sriov, worlds
 from aliquot.backends.kernel.holders import Holders
 from aliquot.backends.kernel.instances import with_vgpus
 from aliquot.backends.kernel.owners import Book, Owner
-from aliquot.backends.kernel.worlds import Found, Offer, World
+from aliquot.backends.kernel.world import MDEV, Found, Offer, World
 from aliquot.model import vgpu
 from aliquot.model.inventory import Gpu, Stranger, Vgpu, Virtual, VirtualFunction
 from aliquot.model.vgpu import VgpuTable
@@ -118,7 +118,7 @@ def _offers(
     """
     if world is None:
         return ()
-    taken = {v.function for v in found} if world.name != worlds.MDEV else set()
+    taken = {v.function for v in found} if world.name != MDEV else set()
     lent = {f.pci for f in functions if f.driver == bus.VFIO}
     free = [c for c in carriers if c not in taken | lent]
     known = vgpu.table(gpu.pci_device, gpu.subsystem)

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from aliquot.backends.files import Files
 from aliquot.backends.kernel.pci import DEVICES, attribute
 from aliquot.backends.kernel.reading import Malformed, names, number, optional, target
-from aliquot.backends.kernel.worlds import TYPES, Found, Offer
+from aliquot.backends.kernel.world import TYPES, Found, Offer
 
 _UUID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}", re.IGNORECASE)
 _TYPE = re.compile(r"[A-Za-z][\w-]*-(\d+)")

@@ -15,7 +15,7 @@ from threading import Lock
 import msgspec
 
 from aliquot.backends.kernel import store
-from aliquot.backends.kernel.worlds import Found
+from aliquot.backends.kernel.world import Found
 
 FILE = "owners.json"
 _MOST = 16 << 20

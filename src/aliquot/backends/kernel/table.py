@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from aliquot.backends.kernel import store
-from aliquot.backends.kernel.worlds import Offer
+from aliquot.backends.kernel.world import Offer
 from aliquot.errors import AliquotError
 from aliquot.model.inventory import Gpu
 from aliquot.model.vgpu import MIG_BACKED, TIME_SLICED, VgpuTable, VgpuType

@@ -13,7 +13,7 @@ from aliquot.backends.files import Files
 from aliquot.backends.kernel.mdev import valid
 from aliquot.backends.kernel.pci import attribute
 from aliquot.backends.kernel.reading import Malformed, amount, names, number, optional, target
-from aliquot.backends.kernel.worlds import CURRENT, VENDOR_VFIO, Found, Offer
+from aliquot.backends.kernel.world import CURRENT, VENDOR_VFIO, Found, Offer
 
 CREATABLE = "nvidia/creatable_vgpu_types"
 

@@ -14,7 +14,7 @@ from aliquot.backends.kernel.look import uuid_of
 from aliquot.backends.kernel.owners import Book, Owner, Owners, claim
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.refusals import refused
-from aliquot.backends.kernel.worlds import Found, World
+from aliquot.backends.kernel.world import MDEV, Found, World
 from aliquot.engine.ports import Clock
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError, StorageError
 from aliquot.model.inventory import Gpu
@@ -48,7 +48,7 @@ class Vgpus:
         world = self._world(gpu.pci, function)
         attempt = f"creating vGPU type {type_id} on {function}"
         there = self._inspect(world, function)
-        if any(found.uuid == uuid for found in there) or (there and world.name != worlds.MDEV):
+        if any(found.uuid == uuid for found in there) or (there and world.name != MDEV):
             raise InUseError(
                 f"{attempt} failed: it carries a vGPU of type {there[0].type_id} by now",
                 next_step=f"aliquot show {gpu.pci}",

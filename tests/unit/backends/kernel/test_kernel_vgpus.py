@@ -13,7 +13,7 @@ from aliquot.backends.kernel.mdev import Mdev
 from aliquot.backends.kernel.owners import Book, Owner
 from aliquot.backends.kernel.reading import Malformed
 from aliquot.backends.kernel.vendor_vfio import VendorVfio, parse
-from aliquot.backends.kernel.worlds import SRIOV_MDEV
+from aliquot.backends.kernel.world import SRIOV_MDEV
 from aliquot.model import vgpu
 from aliquot.model.inventory import Gpu, GpuInstance, Holder, Mig, Vgpu
 
