@@ -37,12 +37,25 @@ def blocked(entry: str, cards: Inventory) -> Fault:
     return fault
 
 
-@pytest.mark.parametrize("name", ["NVIDIA A2-4Q", "A2-4Q"])
+@pytest.mark.parametrize("name", ["NVIDIA A2-4Q", "A2-4Q", "id:746", "nvidia-746"])
 def test_time_sliced_with_virtual_functions(name: str) -> None:
     wish = only(f'gpus: all, vgpu: {{"{name}": 4}}', node("A2"))
     assert (wish.mig, wish.instances, wish.functions, wish.mixed, wish.passthrough) == (None, (), True, None, None)
     assert {(v.type_id, v.type, v.function, v.uuid) for v in wish.vgpus or ()} == {(746, "NVIDIA A2-4Q", "", "")}
     assert types(wish) == {"NVIDIA A2-4Q": 4}
+
+
+def test_types_by_their_numbers() -> None:
+    unquoted = only("gpus: all, vgpu: {id:746: 2, nvidia-754: 1}", node("A2"))
+    assert types(unquoted) == {"NVIDIA A2-4Q": 2, "NVIDIA A2-4C": 1}
+    fault = blocked("gpus: all, vgpu: {id:746: 2}", node("T4"))
+    assert (fault.rule, "no vGPU type id:746: NVIDIA A2 has it" in fault.message) == ("WRONG_CARD", True)
+    (line,) = faults_of(native("gpus: all, vgpu: {746: 2}"))
+    assert "write id:746, or the type's name" in line
+    same = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 2}"), node("A2"))
+    assert (len(same.gpus), same.faults) == (1, ())
+    other = wish_for(native("gpus: all, vgpu: {id:746: 2}", "gpus: all, vgpu: {A2-4Q: 3}"), node("A2"))
+    assert [f.rule for f in other.faults] == ["OVERLAP"]
 
 
 def test_a_card_without_virtual_functions() -> None:
@@ -264,3 +277,17 @@ def test_mode_only_leaves_vgpus_and_passthrough_alone() -> None:
     for share, mig in (("vgpu: {A100X-1-5C: 1}", True), ("vgpu: {A100X-4C: 1}", False), ("passthrough: true", None)):
         wanted = mode_only(wish_for(native(f"gpus: all, {share}"), node("A100-SXM4-40GB")))
         assert wanted.gpus == (GpuWish("0000:10:00.0", mig, None, "f:4:5"),)
+
+
+def test_all_spares_gpus_that_are_handed_out() -> None:
+    cards = node("A2", "A2")
+    here, away = cards.gpus[0], msgspec.structs.replace(cards.gpus[1], passthrough=True)
+    mixed = msgspec.structs.replace(cards, gpus=(here, away))
+    found = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), mixed)
+    assert [w.pci for w in found.gpus] == [here.pci]
+    assert "is handed out to virtual machines and is left alone" in found.notes[0]
+    named = wish_for(native("gpus: {index: 1}, vgpu: {A2-4Q: 4}"), mixed)
+    assert [w.pci for w in named.gpus] == [away.pci]
+    nothing = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), msgspec.structs.replace(cards, gpus=(away,)))
+    assert not nothing.gpus
+    assert "is here for them" in nothing.faults[0].message
