@@ -47,6 +47,9 @@ def test_bad_words(shared: Run) -> None:
         ("libvirt xml --vgpu A2-4Q --count x", 2, "invalid int value"),
         ("libvirt xml --vgpu ,", 2, "a vGPU type is missing"),
         ("libvirt xml --count 2 0", 2, "--count takes a number from 1 on, and goes with --vgpu"),
+        ("libvirt xml --vgpu a2-4q", 2, "no GPU has a vGPU type a2-4q (did you mean A2-4Q?)"),
+        ("libvirt xml --vgpu id:9746", 2, "no GPU has a vGPU type id:9746"),
+        ("libvirt xml --vgpu 746", 2, "write id:746, or the type's name"),
         ("libvirt attach", 2, "the following arguments are required"),
         ("libvirt attach vm --vgpu A2-4Q --multi some", 2, "invalid choice: 'some'"),
         ("libvirt nodedev", 2, "COMMAND"),
@@ -54,6 +57,13 @@ def test_bad_words(shared: Run) -> None:
         result = shared(*line.split())
         assert (result.code, result.out) == (code, ""), line
         assert said in result.err, line
+
+
+def test_a_type_by_its_number(shared: Run) -> None:
+    first = shared("libvirt", "xml", "--vgpu", "A2-4Q").out
+    assert "<hostdev" in first
+    assert shared("libvirt", "xml", "--vgpu", "id:746").out == first
+    assert shared("plan", "--gpu", "0", "--vgpu", "a2-4q").code == 2
 
 
 def test_without_a_daemon(shared: Run) -> None:

@@ -14,6 +14,7 @@ from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
+    from aliquot.config.vgpu_wish import TypeWish
     from aliquot.integrations.libvirt.attach import Change
     from aliquot.integrations.libvirt.judge import Around
     from aliquot.integrations.libvirt.pick import Ask
@@ -48,9 +49,21 @@ def _ask(args: Args, inventory: Inventory) -> Ask:
                 wish = parse_type(piece, column)
             except ValueError as error:
                 raise UsageError(f"--vgpu {text}: {error}", next_step="aliquot vgpu types") from error
-            types.append((wish.name, wish.count * (args.count or 1)))
+            types.append((_type(inventory, wish), wish.count * (args.count or 1)))
     gpus = tuple(node.gpu(inventory, word).pci for word in getattr(args, "gpu", None) or [])
     return Ask(tuple(types), gpus, tuple(_device(inventory, word) for word in args.devices))
+
+
+def _type(inventory: Inventory, wish: TypeWish) -> str:
+    """The type's name, which must be spelled as ``plan`` wants it. Raises ConfigError for one that no card has."""
+    from aliquot.config.vgpu_names import every_name, find, hint, tables
+    from aliquot.errors import ConfigError
+
+    found = next((each for table in tables(inventory) if (each := find(table, wish))), None)
+    if found is None:
+        close = hint(wish, every_name(inventory))
+        raise ConfigError(f"no GPU has a vGPU type {wish.name}{close}", next_step="aliquot vgpu types")
+    return wish.name if wish.id is None else found.name
 
 
 def _device(inventory: Inventory, word: str) -> str:

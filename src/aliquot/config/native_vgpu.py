@@ -29,8 +29,9 @@ def read_types(reading: Reading, node: Node) -> tuple[TypeWish, ...]:
 
 def _type(reading: Reading, key: Scalar, node: Node) -> TypeWish | None:
     name = " ".join(key.text.split())
-    if not isinstance(key.value, str) or not name:
-        reading.faults.add(key, f"a vGPU type is a name, not {article(key)} (for example NVIDIA A2-4Q, or A2-4Q)")
+    if not isinstance(key.value, str) or not name or name.isdigit():
+        way = f"write id:{name}, or the type's name" if name.isdigit() else "for example NVIDIA A2-4Q, or A2-4Q"
+        reading.faults.add(key, f"a vGPU type is a name, not {article(key)} ({way})")
         return None
     count = whole(reading, node, f"the count of {name!r}")
     if count is None:

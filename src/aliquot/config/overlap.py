@@ -10,9 +10,12 @@ from aliquot.config.selector import Selector
 
 
 def agree(one: Entry, other: Entry) -> bool:
-    """Whether two entries want the same of a GPU, whatever the order and spelling of their wishes."""
+    """Whether two entries want the same of a GPU, whatever the order and spelling of their wishes. A vGPU type's
+    number may stand for any name: which, only the GPUs tell.
+    """
     shares = (one.share, one.mig, one.on, one.mixed) == (other.share, other.mig, other.on, other.mixed)
-    return shares and _wanted(one) == _wanted(other) and _types(one) == _types(other)
+    numbered = any(w.id is not None for w in (*one.types, *other.types))
+    return shares and _wanted(one) == _wanted(other) and (numbered or _types(one) == _types(other))
 
 
 def _wanted(entry: Entry) -> Counter[object]:

@@ -16,6 +16,8 @@ _LISTED = 12
 
 def find(table: VgpuTable, wish: TypeWish) -> VgpuType | None:
     """The type that a wish names on a card, None if the card has no such type."""
+    if wish.id is not None:
+        return table.by_id.get(wish.id)
     return next((table.by_name[name] for name in wish.names if name in table.by_name), None)
 
 

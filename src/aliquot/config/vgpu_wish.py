@@ -1,4 +1,4 @@
-"""The wish for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``none``."""
+"""The wish for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``id:746:4``, ``none``."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
 
 
 class TypeWish(msgspec.Struct, frozen=True):
-    """``count`` vGPUs of a type that was asked by its full or its short name. ``bare`` is the name without a MIG
-    attribute where the format knows such: it holds if no type has the whole name.
+    """``count`` vGPUs of a type that was asked by its full or its short name, or by its number. ``bare`` is the name
+    without a MIG attribute where the format knows such: it holds if no type has the whole name.
     """
 
     name: str
@@ -30,6 +30,14 @@ class TypeWish(msgspec.Struct, frozen=True):
     @property
     def names(self) -> tuple[str, ...]:
         return (self.name, self.bare) if self.bare else (self.name,)
+
+    @property
+    def id(self) -> int | None:
+        """The number of a type that was asked by it: ``id:746``, or as the mdev tree has it, ``nvidia-746``."""
+        for prefix in ("id:", "nvidia-"):
+            if self.name.startswith(prefix):
+                return number(self.name.removeprefix(prefix))
+        return None
 
 
 def pieces(text: str) -> list[tuple[int, str]]:
@@ -44,10 +52,14 @@ def pieces(text: str) -> list[tuple[int, str]]:
 
 def parse_type(text: str, column: int) -> TypeWish:
     """Reads ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
+    mark = "id:" if text.startswith("id:") else ""
+    text = text.removeprefix(mark)
     name, star, count = text.partition("*")
     if not star:
         name, star, count = text.partition(":")
-    name = " ".join(name.split())
+    name = mark + " ".join(name.split())
+    if name.isdigit():
+        raise ValueError(f"{name} is a number: write id:{name}, or the type's name")
     if not name:
         raise ValueError("a vGPU type is missing (expected for example A2-4Q:4, or none)")
     wanted = number(count.strip()) if star else 1

@@ -23,6 +23,8 @@ NODE = node("A2", "T4", "A2")
         ("NVIDIA A2-4Q*4", {"NVIDIA A2-4Q": 4}),
         ("A2-4Q:2, A2-4C", {"NVIDIA A2-4Q": 2, "NVIDIA A2-4C": 1}),
         (" NVIDIA  A2-4Q : 3 ,A2-4A*1", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4A": 1}),
+        ("id:746:3,nvidia-754", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}),
+        ("id:746*3, nvidia-754 : 1", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}),
         ("none", {}),
     ],
 )
@@ -89,6 +91,15 @@ def test_faults_carry_the_column() -> None:
         "--vgpu column 17: a vGPU type is missing (expected for example A2-4Q:4, or none)",
         "--vgpu column 18: the count of 'A2-4A' must be a whole number from 1 to 64",
     )
+    for text, said in (
+        ("746", "746 is a number: write id:746, or the type's name"),
+        ("id:", "no GPU has a vGPU type id:"),
+        ("nvidia-x", "no GPU has a vGPU type nvidia-x"),
+        ("id:9746", "no GPU has a vGPU type id:9746"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            adhoc(["0"], [], NODE, vgpu=[text])
+        assert caught.value.details[0].startswith(f"--vgpu column 1: {said}")
     with pytest.raises(ConfigError) as caught:
         adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-4Z"])
     assert caught.value.details[0].startswith("--vgpu column 7: no GPU has a vGPU type A2-4Z (did you mean A2-4Q")
