@@ -9,9 +9,9 @@ import msgspec
 
 from aliquot.config import mig_share, vgpu_share
 from aliquot.config.faults import place
-from aliquot.config.file import MIG, VGPU_DEVICE_MANAGER, ConfigFile, Entry
+from aliquot.config.file import MIG, NATIVE, PASSTHROUGH, VGPU_DEVICE_MANAGER, ConfigFile, Entry
 from aliquot.config.report import Report
-from aliquot.config.texts import gpu_text
+from aliquot.config.texts import gpu_text, gpus_text
 from aliquot.config.vgpu_names import belongs_elsewhere
 from aliquot.model.desired import Desired, Fault, GpuWish
 from aliquot.model.inventory import Gpu, Inventory
@@ -55,6 +55,7 @@ class Selection:
         gpus = [gpu for gpu in self.inventory.gpus if entry.selector.matches(gpu)]
         self.missing(entry)
         mine = [gpu for gpu in gpus if not self.is_for_another_board(entry, gpu, entries)]
+        mine = self.here(entry, mine)
         claims = mig_share.claims if entry.share == MIG else vgpu_share.claims
         found, matched = claims(self.report, entry, mine)
         for gpu, wanted in found:
@@ -62,6 +63,19 @@ class Selection:
         if not gpus:
             self.idle.append(entry)
         return matched
+
+    def here(self, entry: Entry, gpus: Sequence[Gpu]) -> list[Gpu]:
+        """The GPUs without those that are handed out whole. To such a GPU only an entry of our own format speaks that
+        means it and not simply all: the tools whose files we read do not even see it.
+        """
+        if entry.share == PASSTHROUGH or (self.config.schema == NATIVE and not entry.selector.everything):
+            return list(gpus)
+        away = [gpu for gpu in gpus if gpu.passthrough]
+        if away:
+            verb = "is" if len(away) == 1 else "are"
+            self.report.notes.append(f"{gpus_text(away)} {verb} handed out to virtual machines and {verb} left alone")
+            self.report.left_alone = "is here for this: see aliquot passthrough list"
+        return [gpu for gpu in gpus if not gpu.passthrough]
 
     def is_for_another_board(self, entry: Entry, gpu: Gpu, entries: Sequence[Entry]) -> bool:
         """Whether an entry of vgpu-device-manager's format names types of another board with the GPU's PCI id, while

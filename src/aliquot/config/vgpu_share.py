@@ -26,11 +26,6 @@ def claims(report: Report, entry: Entry, gpus: Sequence[Gpu]) -> tuple[Claims, b
     if entry.share == PASSTHROUGH:
         wish = GpuWish("", None, None, passthrough=entry.on)
         return [(gpu, wish) for gpu in gpus], bool(gpus)
-    if entry.selector.everything:
-        away = [gpu for gpu in gpus if gpu.passthrough]
-        gpus = [gpu for gpu in gpus if not gpu.passthrough]
-        why = f"{'is' if len(away) == 1 else 'are'} handed out to virtual machines"
-        _passed_over(report, entry, away, "PASSTHROUGH", why, "is here for them (aliquot passthrough list)")
     known: list[tuple[VgpuTable, list[Gpu]]] = []
     bare: list[Gpu] = []
     for gpu in gpus:

@@ -290,4 +290,16 @@ def test_all_spares_gpus_that_are_handed_out() -> None:
     assert [w.pci for w in named.gpus] == [away.pci]
     nothing = wish_for(native("gpus: all, vgpu: {A2-4Q: 4}"), msgspec.structs.replace(cards, gpus=(away,)))
     assert not nothing.gpus
-    assert "is here for them" in nothing.faults[0].message
+    assert "is here for this" in nothing.faults[0].message
+
+
+def test_files_for_mig_spare_gpus_that_are_handed_out() -> None:
+    cards = node("A100-SXM4-40GB", "A100-SXM4-40GB")
+    here, away = cards.gpus[0], msgspec.structs.replace(cards.gpus[1], passthrough=True)
+    mixed = msgspec.structs.replace(cards, gpus=(here, away))
+    for devices in ("all", "[0, 1]"):
+        entry = f"{{devices: {devices}, mig-enabled: true, mig-devices: {{1g.5gb: 7}}}}"
+        found = wish_for(f"version: v1\nmig-configs:\n  c:\n    - {entry}\n", mixed)
+        assert [w.pci for w in found.gpus] == [here.pci]
+    assert [w.pci for w in wish_for(native("gpus: all, mig: {1g.5gb: 7}"), mixed).gpus] == [here.pci]
+    assert [w.pci for w in wish_for(native("gpus: {index: 1}, mig: {1g.5gb: 7}"), mixed).gpus] == [away.pci]
