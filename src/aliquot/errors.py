@@ -80,6 +80,12 @@ class LockedError(BlockedError):
     code = "LOCKED"
 
 
+class NoSuchGpuError(BlockedError):
+    """This node has no GPU of that name."""
+
+    code = "NO_SUCH_GPU"
+
+
 class InUseError(BlockedError):
     """The hardware says that a client is still on the thing to be changed."""
 

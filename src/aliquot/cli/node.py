@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli import streams
 from aliquot.cli.parse import Args
-from aliquot.errors import BlockedError, UsageError
+from aliquot.errors import NoSuchGpuError, UsageError
 
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
@@ -33,7 +33,8 @@ def inventory(args: Args) -> Inventory:
 def gpu(found: Inventory, word: str) -> Gpu:
     """The GPU that a person means: index, PCI address, UUID, or a product that only one GPU has.
 
-    Raises UsageError where the word cannot name a GPU, BlockedError where this node has none or several of that name.
+    Raises UsageError where several GPUs have that name, NoSuchGpuError where this node has none, or the word is the
+    address of a GPU's virtual function.
     """
     hits = [g for g in found.gpus if word.lower() in _names(g)]
     if len(hits) == 1:
@@ -42,8 +43,12 @@ def gpu(found: Inventory, word: str) -> Gpu:
     if hits:
         raise UsageError(f"{word!r} names {len(hits)} GPUs", details=known, next_step=f"aliquot show {hits[0].pci}")
     if not found.gpus:
-        raise BlockedError(f"there is no GPU {word!r}: this node has none", next_step="aliquot show")
-    raise BlockedError(f"there is no GPU {word!r} on this node", details=known, next_step="aliquot show")
+        raise NoSuchGpuError(f"there is no GPU {word!r}: this node has none", next_step="aliquot show")
+    owner, number = found.owner(word) or (None, 0)
+    if owner is not None:
+        sentence = f"{word} is virtual function {number} of GPU {owner.index}: name the GPU itself"
+        raise NoSuchGpuError(sentence, details=known, next_step=f"aliquot show {owner.pci}")
+    raise NoSuchGpuError(f"there is no GPU {word!r} on this node", details=known, next_step="aliquot show")
 
 
 def _names(gpu: Gpu) -> tuple[str, ...]:

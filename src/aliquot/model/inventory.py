@@ -7,6 +7,7 @@ from functools import cached_property
 import msgspec
 
 from aliquot.model import catalog, vgpu
+from aliquot.model.ids import pci_address
 from aliquot.model.placement import Placement
 from aliquot.model.vgpu import VgpuTable
 
@@ -222,6 +223,15 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
             if gpu.pci == pci:
                 return gpu
         raise KeyError(pci)
+
+    def owner(self, word: str) -> tuple[Gpu, int] | None:
+        """The GPU that has a virtual function of that PCI address, on or off, and its number; None for other words."""
+        try:
+            pci = pci_address(word)
+        except ValueError:
+            return None
+        every = ((gpu, n, each) for gpu in self.gpus if gpu.virtual for n, each in enumerate(gpu.virtual.addresses))
+        return next(((gpu, n) for gpu, n, each in every if each == pci), None)
 
     @cached_property
     def fingerprint(self) -> str:
