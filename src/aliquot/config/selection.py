@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from shlex import quote
 
 import msgspec
 
@@ -97,6 +98,7 @@ class Selection:
             ("PCI address", selector.pcis, {gpu.pci for gpu in here}),
         ):
             absent = [str(one) for one in wanted or () if one not in present]
+            absent = [one for one in absent if not self.is_a_function(entry, one)]
             if not absent:
                 continue
             sentence = f"there is no GPU with the {what} {', '.join(absent)} here"
@@ -105,6 +107,24 @@ class Selection:
             else:
                 sentence = f"{sentence} (this node has {len(here)})"
                 self.report.block("NO_SUCH_GPU", entry, sentence, next_step="aliquot show")
+
+    def is_a_function(self, entry: Entry, pci: str) -> bool:
+        """Blocks for the address of a virtual function, with what to type: a GPU is named by its own."""
+        owner, number = self.inventory.owner(pci) or (None, 0)
+        if owner is None or self.config.compat:
+            return False
+        next_step, way = f"aliquot show {owner.pci}", "name the GPU itself"
+        if entry.share == PASSTHROUGH:
+            next_step, way = (
+                f"aliquot passthrough {'enable' if entry.on else 'disable'} {pci}",
+                "this is for whole GPUs",
+            )
+        elif entry.types:
+            types = quote(",".join(f"{wish.name}:{wish.count}" for wish in entry.types))
+            next_step = f"aliquot plan --gpu {owner.pci} --vgpu {types}" + " --mixed-size" * bool(entry.mixed)
+        sentence = f"{pci} is virtual function {number} of {gpu_text(owner)}: {way}"
+        self.report.block("NO_SUCH_GPU", entry, sentence, owner.pci, next_step)
+        return True
 
     def wish(self, gpu: Gpu) -> GpuWish | None:
         claims = self.claims[gpu.pci]

@@ -112,6 +112,23 @@ def test_what_blocks_here() -> None:
     assert [f.rule for f in adhoc(["0", "0"], [], NODE, vgpu=["A2-4Q", "A2-8Q"]).faults] == ["OVERLAP"]
 
 
+def test_the_address_of_a_virtual_function() -> None:
+    """It is told whose it is, and what to type."""
+    cards = hosting(NODE)
+    typed = {"vgpu": ["NVIDIA A2-4Q:2,A2-8Q"], "mixed": True}, {"passthrough": True}, {"passthrough": False}
+    steps = (
+        "aliquot plan --gpu 0000:10:00.0 --vgpu 'NVIDIA A2-4Q:2,A2-8Q:1' --mixed-size",
+        "aliquot passthrough enable 0000:10:00.5",
+        "aliquot passthrough disable 0000:10:00.5",
+    )
+    for wanted, step in zip(typed, steps, strict=True):
+        (fault,) = adhoc(["10:00.5"], [], cards, **wanted).faults  # type: ignore[arg-type]
+        assert (fault.rule, fault.next_step) == ("NO_SUCH_GPU", step)
+        assert "0000:10:00.5 is virtual function 1 of GPU 0 (NVIDIA A2" in fault.message
+    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], cards).faults
+    assert fault.next_step == "aliquot show 0000:10:00.0"
+
+
 def parsed(*words: str) -> Args:
     return arguments(find(ROOT, words))
 
