@@ -95,10 +95,22 @@ def test_mig_on_keeps_the_functions_where_no_reset_is_needed() -> None:
     assert [a.instance for a in got.actions if isinstance(a, CreateVgpu)] == ["0:8"]
 
 
-def test_a_mig_wish_ends_time_sliced_vgpus_and_leaves_the_functions() -> None:
+def test_a_mig_wish_does_not_end_vgpus_that_it_does_not_speak_of() -> None:
     of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
     wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(9, "3g.40gb", (2,)),))
-    got = asked(of, wish)
+    for policy in ("refuse", "wait"):
+        refused = blocker(asked(of, wish, Policy(policy)))
+        assert refused.rule == "FUNCTIONS_IN_USE"
+        assert "NVIDIA H100-10C on" in refused.message
+        assert refused.next_step == f"aliquot plan --gpu {of.pci} --vgpu none"
+    got = asked(of, replace(wish, vgpus=()))
+    assert kinds(got) == [DestroyVgpu, SetMode, Create]
+
+
+def test_a_mig_wish_by_force_ends_time_sliced_vgpus_and_leaves_the_functions() -> None:
+    of = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0))
+    wish = GpuWish(of.pci, mig=True, instances=(InstanceWish(9, "3g.40gb", (2,)),))
+    got = asked(of, wish, Policy("force"))
     assert kinds(got) == [DestroyVgpu, SetMode, Create]
     assert got.actions[0].reason == "MIG mode goes on"
     held = factory.having(factory.gpu(H100), (factory.kind(H100, "10C"), 0), held=[0])

@@ -110,6 +110,8 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     instances, vgpus = _instances(without(t, evicted), aimed, change)
     if instances.blockers or vgpus is None:
         return Lane(blockers=instances.blockers)
+    if t.wish.vgpus is None and t.policy.held != "force" and any(not h.vgpu.held for h in vgpus.doomed):
+        return Lane(blockers=(_unspoken(t, [h.vgpu for h in vgpus.doomed]),))
     vgpus = Aim(vgpus.kept, (*vgpus.doomed, *(Here(v, None) for v in evicted)), vgpus.made)
     held = [h.vgpu for h in vgpus.doomed if h.vgpu.held]
     if held and t.policy.held == "refuse":
@@ -259,6 +261,17 @@ def _held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Blocker:
     what = "it cannot become what was asked" if t.items else "its vGPUs cannot be destroyed"
     near = acts.around_held(t, aimed, [v for v in t.gpu.vgpus if v.held])
     return blocking.held(t.gpu, what, held, near, aimed.mixed)
+
+
+def _unspoken(t: Task, vgpus: Sequence[Vgpu]) -> Blocker:
+    """vGPUs that no machine has open, in the way of a wish that does not speak of them: of a MIG file or label, which
+    cannot. Whose they are is not ours to guess.
+    """
+    listed = [f"{v.type} on {v.function}" for v in vgpus]
+    holders = [h for v in vgpus for h in v.holders]
+    what = "it cannot become what was asked"
+    way = f"aliquot plan --gpu {t.gpu.pci} --vgpu none"
+    return blocking.functions_in_use(t.gpu, what, holders, listed, way)
 
 
 def _in_use(t: Task, change: Changes) -> Blocker | None:
