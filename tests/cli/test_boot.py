@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.backends.sim import control
 from aliquot.cli import boot
 from aliquot.cli.doing import Job
 
@@ -25,6 +26,33 @@ def test_a_gpu_that_fails_does_not_take_the_others_with_it(host: Host, run: Run)
     assert [{v["uuid"] for v in g["vgpus"]} for g in gpus] == [before[0], set(), before[2]]
     assert "one by one" in found.err
     assert "0000:02:00.4" in found.err
+
+
+def test_what_comes_only_while_a_machine_starts_is_waited_for_only_then(
+    host: Host, run: Run, state: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The vGPU manager: on a machine that has been running for long with the ordinary driver it does not come."""
+    sim = host("a2:mdev")
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q").code == 0
+    assert run("sim", "reboot", "--kernel", "none").code == 0
+    monkeypatch.setattr(boot, "uptime", lambda: boot.STARTING_S)
+    found = run("restore", "--boot")
+    assert (found.code, "NO_VGPU_DRIVER" in found.err, "waiting" in found.err) == (20, True, False), found
+    looks: list[float] = []
+
+    def starting() -> float:
+        """The driver is there by the second look."""
+        if not looks:
+            control.Node(state, "host").reboot("mdev")
+        looks.append(20.0)
+        return looks[-1]
+
+    monkeypatch.setattr(boot, "uptime", starting)
+    monkeypatch.setattr("aliquot.cli.streams.watched", lambda: True)
+    found = run("restore", "--boot")
+    assert (found.code, looks, len(sim.node.show()["gpus"][0]["vgpus"])) == (0, [20.0], 1), found
+    assert "waiting, 120 s at most: " in found.err
+    assert "(Ctrl-C, or --wait 0, does not wait)" in found.err
 
 
 def test_ctrl_c_ends_it(host: Host, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -29,6 +29,11 @@ _WELL = (0, 10)
 LATE = ("NO_VGPU_DRIVER",)
 """Rules that a machine may break only because it is still starting."""
 
+STARTING_S = 900.0
+"""How long after its start a machine may still load the vGPU driver, or find a GPU: servers with many GPUs take minutes
+to get so far.
+"""
+
 
 class _Found(msgspec.Struct, frozen=True):
     """What the node can be given back: a plan for the GPUs that can have it, and why others cannot."""
@@ -82,7 +87,9 @@ def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
 
 
 def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
-    """Waits, no longer than asked, until the driver answers and has every recorded GPU. Raises NoDriverError."""
+    """Waits, no longer than asked, until the driver answers and, while the machine is starting, until it has the vGPU
+    manager and every recorded GPU: later these do not come by themselves. Raises NoDriverError.
+    """
     start = time.monotonic()
     deadline = start + float(args.wait)
     grace: float | None = None
@@ -100,13 +107,19 @@ def _await(args: Args, kept: Sequence[Kept], policy: Policy) -> None:
             grace = grace or min(deadline, time.monotonic() + GONE_S)
             late = [b for b in found.left_out if b.rule in LATE]
             gone = [b for b in found.left_out if b.rule == "NO_SUCH_GPU" and time.monotonic() < grace]
-            if not (late or gone) or time.monotonic() >= deadline:
+            if not (late or gone) or time.monotonic() >= deadline or uptime() >= STARTING_S:
                 return
             why = (late or gone)[0].message
         if why != told:
-            streams.note(f"waiting, {max(0.0, deadline - time.monotonic()):.0f} s at most: {why}")
+            skip = " (Ctrl-C, or --wait 0, does not wait)" if streams.watched() else ""
+            streams.note(f"waiting, {max(0.0, deadline - time.monotonic()):.0f} s at most: {why}{skip}")
             told = why
         time.sleep(POLL_S)
+
+
+def uptime() -> float:
+    """Seconds since the machine was started."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
 def _look(inventory: Inventory, kept: Sequence[Kept], policy: Policy) -> _Found:

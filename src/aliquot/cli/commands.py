@@ -112,7 +112,8 @@ _RESTORE = Command(
         Option("--boot", help="the last wish for each GPU, as recorded by apply", kind="flag"),
         Option(
             "--wait",
-            help="seconds that --boot waits at most for the driver and its GPUs",
+            help="seconds that --boot waits at most for the driver; while the machine starts also for its vGPU manager "
+            "and GPUs; 0: not at all",
             metavar="SECONDS",
             default="120",
             number="float",

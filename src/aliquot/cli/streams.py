@@ -29,6 +29,14 @@ def note(text: str) -> None:
         return
 
 
+def watched() -> bool:
+    """Whether somebody reads stderr on a terminal."""
+    try:
+        return sys.stderr.isatty()
+    except (AttributeError, ValueError):
+        return False
+
+
 def point_away() -> None:
     """stdout cannot be written: point it away, so that Python's own flush at exit stays quiet."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
