@@ -47,7 +47,7 @@ def test_bad_words(shared: Run) -> None:
         ("libvirt xml --vgpu A2-4Q --count x", 2, "invalid int value"),
         ("libvirt xml --vgpu ,", 2, "a vGPU type is missing"),
         ("libvirt xml --count 2 0", 2, "--count takes a number from 1 on, and goes with --vgpu"),
-        ("libvirt xml --vgpu a2-4q", 2, "no GPU has a vGPU type a2-4q (did you mean A2-4Q?)"),
+        ("libvirt xml --vgpu a2-4q", 2, "error[UNKNOWN_TYPE]: no GPU has a vGPU type a2-4q (did you mean A2-4Q?)"),
         ("libvirt xml --vgpu id:9746", 2, "no GPU has a vGPU type id:9746"),
         ("libvirt xml --vgpu 746", 2, "write id:746, or the type's name"),
         ("libvirt attach", 2, "the following arguments are required"),

@@ -62,7 +62,9 @@ def _type(inventory: Inventory, wish: TypeWish) -> str:
     found = next((each for table in tables(inventory) if (each := find(table, wish))), None)
     if found is None:
         close = hint(wish, every_name(inventory))
-        raise ConfigError(f"no GPU has a vGPU type {wish.name}{close}", next_step="aliquot vgpu types")
+        error = ConfigError(f"no GPU has a vGPU type {wish.name}{close}", next_step="aliquot vgpu types")
+        error.code = "UNKNOWN_TYPE"
+        raise error
     return wish.name if wish.id is None else found.name
 
 
