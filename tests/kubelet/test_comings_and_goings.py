@@ -35,6 +35,24 @@ def test_a_kubelet_that_restarts_gets_everything_again(kubelet: Kubelet) -> None
     go(scenario)
 
 
+@pytest.mark.parametrize("turns", range(6))
+def test_it_ends_whatever_happens_at_that_moment(root: Path, turns: int) -> None:
+    async def scenario() -> None:
+        plugins = DevicePlugins(str(root), timing=QUICK)
+        task = asyncio.create_task(plugins.run())
+        await asyncio.sleep(0.01)
+        plugins._wake.set()
+        for _ in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        done, _ = await asyncio.wait([task], timeout=1)
+        task.cancel()
+        await plugins.close()
+        assert done
+
+    go(scenario)
+
+
 def test_a_kubelet_that_comes_later(root: Path) -> None:
     """Not even its directory is there at first."""
 

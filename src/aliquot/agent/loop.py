@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from contextlib import suppress
 
 from aliquot.agent import steps
 from aliquot.agent.act import Actor
@@ -93,10 +94,10 @@ class Loop:
         return step.seconds if isinstance(step, steps.Rest) else 0.0
 
     async def _rest(self, seconds: float) -> None:
-        try:
-            await asyncio.wait_for(self._happened.wait(), seconds)
-        except TimeoutError:
-            return
+        # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._happened.wait()
 
     def _trouble(self, error: AliquotError) -> float:
         """The API server or the disk is in the way of a step, not the step itself."""

@@ -117,8 +117,10 @@ class DevicePlugins:
                 endpoints = list(self._endpoints.values())
                 await asyncio.gather(*(e.tell(kubelet) for e in endpoints))
                 self._say(next((e.problem for e in endpoints if e.problem is not None), None))
+            # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._timing.look)
+                async with asyncio.timeout(self._timing.look):
+                    await self._wake.wait()
 
     async def close(self) -> None:
         """End all servers and remove their sockets, once ``run`` was cancelled. Kubelet then shows the devices as
