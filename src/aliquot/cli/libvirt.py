@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
@@ -122,15 +122,13 @@ def _check(args: Args) -> int:
         inventory = connection.backend.read()
         domains = libvirt.domains()
         domain = find(domains, args.vm)
-        report = check(inventory, domain, _around(args, libvirt, connection, inventory, domains))
+        report = check(inventory, domain, _around(args, libvirt, inventory, domains))
     document = output.made("LibvirtCheck", node=inventory.node, **output.document(report), fine=not report.every)
     output.emit(document, args.output, libvirtview.report(report, args.typed_node))
     return 20 if report.every else 0
 
 
-def _around(
-    args: Args, libvirt: Libvirt, connection: Connection, inventory: Inventory, domains: tuple[Domain, ...]
-) -> Around:
+def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[Domain, ...]) -> Around:
     from aliquot.integrations.libvirt.errors import LibvirtError
     from aliquot.integrations.libvirt.judge import Around
 
@@ -139,22 +137,8 @@ def _around(
     except LibvirtError as error:
         streams.note(f"note     libvirt's mdevs are not considered: {error.brief}")
         mdevs = ()
-    foreign = {gpu.pci: _foreign(connection, gpu.pci, _group(inventory, gpu.pci)) for gpu in inventory.gpus}
+    foreign = {gpu.pci: tuple(map(str, gpu.virtual.strangers)) for gpu in inventory.gpus if gpu.virtual is not None}
     return Around(domains, mdevs, foreign, args.multi, libvirt.version())
-
-
-def _group(inventory: Inventory, pci: str) -> tuple[str, ...]:
-    virtual = inventory.gpu(pci).virtual
-    return virtual.group_members if virtual else ()
-
-
-def _foreign(connection: Connection, pci: str, group: Iterable[str]) -> tuple[str, ...]:
-    """The devices of an IOMMU group that are not of a GPU's board and stand in a VM's way, with their drivers."""
-    from aliquot.backends.kernel import pci as bus
-
-    harmless = ("", bus.VFIO, "pci-stub", "pcieport")
-    members = (bus.member(connection.files, each) for each in group if bus.slot(each) != bus.slot(pci))
-    return tuple(f"{m.pci} (driver {m.driver})" for m in members if not m.bridge and m.driver not in harmless)
 
 
 def _attach(args: Args) -> int:
@@ -168,7 +152,7 @@ def _attach(args: Args) -> int:
         if args.start and domain.running:
             raise UsageError(f"VM {domain.name} runs already: leave out --start", next_step=f"{args.prog} --help")
         where = attach.target(domain, live=args.live, config=args.config, ramfb=args.ramfb)
-        around = _around(args, libvirt, connection, inventory, domains)
+        around = _around(args, libvirt, inventory, domains)
         change = attach.attaching(inventory, domain, _ask(args, inventory), where, around)
         libvirtview.refuse(change.blockers, args)
         if not args.dry_run:

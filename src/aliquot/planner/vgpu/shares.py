@@ -110,12 +110,10 @@ def _shares(t: Task, aimed: Goal) -> Lane:
     instances, vgpus = _instances(without(t, evicted), aimed, change)
     if instances.blockers or vgpus is None:
         return Lane(blockers=instances.blockers)
-    if t.wish.vgpus is None and t.policy.held != "force" and any(not h.vgpu.held for h in vgpus.doomed):
-        return Lane(blockers=(_unspoken(t, [h.vgpu for h in vgpus.doomed]),))
+    blocker = _must_stay(t, aimed, [h.vgpu for h in vgpus.doomed], evicted)
+    if blocker is not None:
+        return Lane(blockers=(blocker,))
     vgpus = Aim(vgpus.kept, (*vgpus.doomed, *(Here(v, None) for v in evicted)), vgpus.made)
-    held = [h.vgpu for h in vgpus.doomed if h.vgpu.held]
-    if held and t.policy.held == "refuse":
-        return Lane(blockers=(_held(t, aimed, held),))
     kept = [h.vgpu for h in vgpus.kept]
     carried = carry(at_goal(t, aimed), vgpus.made, kept, aimed.bound)
     if isinstance(carried, Refusal):
@@ -261,6 +259,14 @@ def _held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Blocker:
     what = "it cannot become what was asked" if t.items else "its vGPUs cannot be destroyed"
     near = acts.around_held(t, aimed, [v for v in t.gpu.vgpus if v.held])
     return blocking.held(t.gpu, what, held, near, aimed.mixed)
+
+
+def _must_stay(t: Task, aimed: Goal, doomed: Sequence[Vgpu], evicted: Sequence[Vgpu]) -> Blocker | None:
+    """Why vGPUs that are in the way may not go under this policy."""
+    if t.wish.vgpus is None and t.policy.held != "force" and any(not v.held for v in doomed):
+        return _unspoken(t, doomed)
+    held = [v for v in (*doomed, *evicted) if v.held]
+    return _held(t, aimed, held) if held and t.policy.held == "refuse" else None
 
 
 def _unspoken(t: Task, vgpus: Sequence[Vgpu]) -> Blocker:
