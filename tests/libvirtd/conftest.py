@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -36,6 +37,8 @@ def through(request: pytest.FixtureRequest) -> str:
     way = str(request.param)
     if way == "binding":
         pytest.importorskip("libvirt", reason="libvirt-python is not installed")
+    elif shutil.which("virsh") is None:
+        pytest.skip("virsh is not installed")
     return way
 
 
