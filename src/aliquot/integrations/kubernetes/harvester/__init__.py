@@ -1,0 +1,1 @@
+"""Harvester's ``devices.harvesterhci.io/v1beta1``: GPUs for virtual machines as objects. Values and rules, no I/O."""
