@@ -9,7 +9,8 @@ class PciFunction(msgspec.Struct, frozen=True):
     """One function. ``vendor_id`` and ``device_id``: four hex digits, lower case; ``class_id``: class and subclass
     (``0302``). ``vendor``, ``product`` and ``subclass`` are the names of pci.ids. ``physfn`` is the physical function's
     address where this is a virtual one. ``sriov``: it can have virtual functions (``sriov_vf_device`` is there and not
-    0); ``virtual`` are their addresses in the lexical order of ``virtfn*``, ``total`` how many there can be. ``gpu``: a physical display function of NVIDIA's. ``numa`` is None where the machine has no nodes.
+    0); ``virtual`` are their addresses in the lexical order of ``virtfn*``, ``total`` how many there can be. ``gpu``: a
+    physical display function of NVIDIA's. ``numa`` is None where the machine has no nodes.
     """
 
     address: str

@@ -33,8 +33,8 @@ class Objects(msgspec.Struct, frozen=True):
 
 class View(msgspec.Struct, frozen=True):
     """One look. ``functions`` need no driver: NVIDIA's functions and what shares an IOMMU group with them.
-    ``inventory`` is None while no driver answers; ``trouble`` says why, by ``reason`` and a sentence. ``now`` is wall time for
-    conditions (seconds), ``boot`` the id of this boot.
+    ``inventory`` is None while no driver answers; ``trouble`` says why, by ``reason`` and a sentence. ``now`` is wall
+    time for conditions (seconds), ``boot`` the id of this boot.
     """
 
     node: str
