@@ -109,13 +109,13 @@ class Session:
         try:
             async with self.transport.stream(call, self.timeout_s) as stream:
                 status = stream.status
-                self._count(call.asked, status, started)
+                self.count(call.asked, status, started)
                 if status >= 300:
                     raise from_answer(status, await self._rest(stream), call.asked, retry_after=stream.retry_after)
                 yield stream
         except ApiError:
             if not status:
-                self._count(call.asked, 0, started)
+                self.count(call.asked, 0, started)
             raise
 
     async def _rest(self, stream: Stream) -> bytes:
@@ -131,12 +131,13 @@ class Session:
         try:
             answer = await self.transport.send(call, self.timeout_s)
         except ApiError:
-            self._count(call.asked, 0, started)
+            self.count(call.asked, 0, started)
             raise
-        self._count(call.asked, answer.status, started)
+        self.count(call.asked, answer.status, started)
         return answer
 
-    def _count(self, asked: Request, status: int, started: float) -> None:
+    def count(self, asked: Request, status: int, started: float) -> None:
+        """One request was answered with this HTTP status (0: not at all); ``started`` is its monotonic time."""
         resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
         key = asked.verb, resource
         self.requests[key] = self.requests.get(key, 0) + 1

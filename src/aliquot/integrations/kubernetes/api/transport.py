@@ -8,13 +8,12 @@ credentials, certificates that are renewed on disk or by a plugin, and proxies a
 from __future__ import annotations
 
 import asyncio
-import base64
 import os
 import socket
 import ssl
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, ExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from typing import Any
 
 import httpx2
@@ -25,12 +24,13 @@ from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.api.credentials import Credentials, credentials
 from aliquot.integrations.kubernetes.api.errors import Request, away
 from aliquot.integrations.kubernetes.api.giving_up import SETTLE_S, Handshake, heard, settled
-from aliquot.integrations.kubernetes.api.kubeconfig import Access, Cluster, User
+from aliquot.integrations.kubernetes.api.kubeconfig import Access
 from aliquot.integrations.kubernetes.api.proxies import proxy_for
+from aliquot.integrations.kubernetes.api.tls import context, stamps
 
 USER_AGENT = f"aliquot/{__version__}"
 CHECK_FILES_S = 60.0
-_KEEP_ALIVE = (
+KEEP_ALIVE = (
     (socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1),
     (socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 30),
     (socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 10),
@@ -58,6 +58,18 @@ class Answer(msgspec.Struct, frozen=True):
     retry_after: str | None = None
 
 
+class Way(msgspec.Struct, frozen=True):
+    """What a connection that is no HTTP request needs to reach the same server as the same user. ``server_name`` is
+    what its certificate must say, empty for the name in its URL; ``proxy`` the URL of one on the way.
+    """
+
+    server: str
+    headers: tuple[tuple[str, str], ...]
+    tls: ssl.SSLContext | None
+    server_name: str
+    proxy: str | None
+
+
 class Stream:
     """An answer that goes on. ``body`` and ``chunks`` raise ApiAwayError when the connection breaks."""
 
@@ -73,14 +85,14 @@ class Stream:
         try:
             return await self._response.aread()
         except (httpx2.HTTPError, OSError) as error:
-            raise away(self._asked, self._server, _why(error), broke=True) from error
+            raise away(self._asked, self._server, why(error), broke=True) from error
 
     async def chunks(self) -> AsyncGenerator[bytes, None]:
         try:
             async for chunk in self._response.aiter_bytes():
                 yield chunk
         except (httpx2.HTTPError, OSError) as error:
-            raise away(self._asked, self._server, _why(error), broke=True) from error
+            raise away(self._asked, self._server, why(error), broke=True) from error
 
 
 class _Client:
@@ -88,15 +100,15 @@ class _Client:
 
     def __init__(self, access: Access, certificate: tuple[str, str] | None) -> None:
         self.certificate = certificate
-        self.stamps = _stamps(access)
+        self.stamps = stamps(access)
         self._retired = False
         self._users = 0
         transport = httpx2.AsyncHTTPTransport(
-            verify=_tls(access, certificate),
+            verify=context(access, certificate),
             trust_env=False,
             limits=httpx2.Limits(max_connections=64, max_keepalive_connections=4, keepalive_expiry=30),
             proxy=proxy_for(access.server, access.proxy, os.environ),
-            socket_options=_KEEP_ALIVE,
+            socket_options=KEEP_ALIVE,
         )
         # Every wait is bounded as a whole by asyncio.timeout, not read by read; only connecting has a bound of its own.
         self.http = httpx2.AsyncClient(base_url=access.server, transport=transport, trust_env=False, timeout=None)
@@ -131,7 +143,7 @@ class Transport:
             self._client = _Client(access, None)
         except (OSError, ValueError, ImportError, httpx2.InvalidURL) as error:
             raise ConfigError(
-                f"{access.source} does not lead to an API server: {_why(error)}",
+                f"{access.source} does not lead to an API server: {why(error)}",
                 next_step=f"KUBECONFIG={access.source} kubectl cluster-info",
             ) from error
 
@@ -142,8 +154,8 @@ class Transport:
                 async with asyncio.timeout(timeout_s):
                     body = await stream.body()
             except TimeoutError:
-                why = f"the answer was not complete within {timeout_s:g} s"
-                raise away(call.asked, self.server, why) from None
+                late = f"the answer was not complete within {timeout_s:g} s"
+                raise away(call.asked, self.server, late) from None
             return Answer(stream.status, body, stream.retry_after)
 
     @asynccontextmanager
@@ -156,6 +168,23 @@ class Transport:
             if response.status_code == 401 and await self._credentials.renew():
                 response = await self._open(stack, call, timeout_s)
             yield Stream(response, call.asked, self.server)
+
+    async def way(self, call: Call) -> Way:
+        """How to get there for a connection of the caller's own. Raises UnauthorizedError, ApiAwayError."""
+        if self._closed:
+            raise away(call.asked, self.server, "we are closing the connection")
+        access, headers = self._access, tuple(await self._headers(call))
+        try:
+            secure = access.server.startswith("https:")
+            tls = context(access, self._credentials.certificate) if secure else None
+        except (OSError, ValueError) as error:
+            raise away(call.asked, self.server, why(error)) from error
+        proxy = proxy_for(access.server, access.proxy, os.environ)
+        return Way(access.server, headers, tls, access.server_name, proxy)
+
+    async def renew(self) -> bool:
+        """After a 401: True if a second try can go better."""
+        return await self._credentials.renew()
 
     async def aclose(self) -> None:
         """What is under way may end; nothing new begins."""
@@ -196,7 +225,7 @@ class Transport:
             raise away(call.asked, self.server, f"no answer within {timeout_s:g} s") from None
         except (httpx2.HTTPError, OSError) as error:
             self._checked_at = float("-inf")  # perhaps the certificates on disk are new
-            raise away(call.asked, self.server, _why(error), broke=isinstance(error, _BROKEN)) from error
+            raise away(call.asked, self.server, why(error), broke=isinstance(error, _BROKEN)) from error
         stack.push_async_callback(response.aclose)
         return response
 
@@ -215,7 +244,7 @@ class Transport:
         stale = client.certificate != self._credentials.certificate
         if not stale and self._clock() - self._checked_at >= CHECK_FILES_S:
             self._checked_at = self._clock()
-            stale = client.stamps != _stamps(self._access)
+            stale = client.stamps != stamps(self._access)
         if not stale:
             return client
         try:
@@ -226,56 +255,7 @@ class Transport:
         return self._client
 
 
-def _tls(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
-    """``certificate``: a client certificate and its key in PEM that win over the kubeconfig's."""
-    user, context = access.user, _trust(access.cluster)
-    if certificate is not None:
-        chain, key = (base64.b64encode(pem.encode()).decode() for pem in certificate)
-        user = User(client_certificate_data=chain, client_key_data=key)
-    if user.client_certificate_data or user.client_certificate:
-        with ExitStack() as stack:
-            chain_file = _as_file(stack, user.client_certificate_data, user.client_certificate)
-            key_file = _as_file(stack, user.client_key_data, user.client_key)
-            context.load_cert_chain(chain_file or "", key_file)
-    return context
-
-
-def _trust(cluster: Cluster) -> ssl.SSLContext:
-    """Whose word is taken for the server being the right one."""
-    if cluster.certificate_authority_data:
-        return ssl.create_default_context(cadata=base64.b64decode(cluster.certificate_authority_data).decode())
-    if cluster.certificate_authority:
-        return ssl.create_default_context(cafile=cluster.certificate_authority)
-    return httpx2.create_ssl_context(verify=not cluster.insecure_skip_tls_verify, trust_env=False)
-
-
-def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None:
-    """OpenSSL reads a certificate and its key from files only."""
-    if not data:
-        return path
-    import tempfile  # in a pod there are files anyway
-
-    file = stack.enter_context(tempfile.NamedTemporaryFile())
-    file.write(base64.b64decode(data))
-    file.flush()
-    return file.name
-
-
-def _stamps(access: Access) -> tuple[tuple[int, int, int] | None, ...]:
-    """What the certificate files on disk look like: a change means that somebody renewed them."""
-    paths = (access.cluster.certificate_authority, access.user.client_certificate, access.user.client_key)
-    return tuple(_stamp(path) for path in paths if path)
-
-
-def _stamp(path: str) -> tuple[int, int, int] | None:
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_ino, found.st_size
-
-
-def _why(error: BaseException) -> str:
+def why(error: BaseException) -> str:
     """The operating system's words where there are some: the library's own are "All connection attempts failed"."""
     if isinstance(error, httpx2.ConnectTimeout):
         return "no connection within the time allowed"
