@@ -1,4 +1,4 @@
-"""Make deploy/kubernetes and deploy/helm/aliquot from the description in the package.
+"""Make deploy/crds, deploy/kubernetes and deploy/helm/aliquot from the description in the package.
 
 Usage: python tools/build_manifests.py [--check]     exit 1 if --check finds a difference
 """
@@ -13,12 +13,14 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools import chart
 from tools.yaml_text import Text
 
+from aliquot.integrations.kubernetes.harvester import crds
 from aliquot.integrations.kubernetes.manifests import bundle
 from aliquot.integrations.kubernetes.manifests.notes import notes
 from aliquot.integrations.kubernetes.manifests.values import Object, Values, beside_operator
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
 HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/manifests: change it there.\n"
+CRD_HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/harvester: change it there.\n"
 
 
 def manifests() -> dict[str, str]:
@@ -36,13 +38,21 @@ def _text(objects: list[Object]) -> str:
     return HEAD + "---\n".join(text.dump(text.annotate(item, notes(item))) for item in objects)
 
 
+def definitions() -> dict[str, str]:
+    """One file for each kind of Harvester's devices group. Helm makes what lies in crds/ where it is not there, and
+    never changes or deletes it afterwards.
+    """
+    made = {f"crds/{each['metadata']['name']}.yaml": CRD_HEAD + Text().dump(each) for each in crds.definitions()}
+    return made | {f"helm/aliquot/{name}": text for name, text in made.items()}
+
+
 def files() -> dict[str, str]:
     """Every made file below deploy/, by its path."""
-    return manifests() | {f"helm/aliquot/{name}": text for name, text in chart.files().items()}
+    return definitions() | manifests() | {f"helm/aliquot/{name}": text for name, text in chart.files().items()}
 
 
 def present() -> set[str]:
-    found = [*DEPLOY.glob("kubernetes*/**/*.yaml"), *(DEPLOY / "helm").rglob("*")]
+    found = [*DEPLOY.glob("crds/*"), *DEPLOY.glob("kubernetes*/**/*.yaml"), *(DEPLOY / "helm").rglob("*")]
     return {str(path.relative_to(DEPLOY)) for path in found if path.is_file()}
 
 

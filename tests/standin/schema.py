@@ -238,8 +238,8 @@ def _go_type(wanted: str) -> str:
 
 
 def _empty(value: Any, node: JSON, *, zero: bool) -> bool:
-    """Whether the server leaves this optional field out."""
-    if "default" in node:
+    """Whether the server leaves this optional field out. Free JSON, as in a definition's defaults, stays as it is."""
+    if "default" in node or node.get("ref", "").endswith(".JSON"):
         return False
     if value == "" or value == []:
         return True

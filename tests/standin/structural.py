@@ -7,6 +7,7 @@ from typing import Any
 
 from standin import cel
 from standin.answers import Cause
+from standin.cel_functions import Optional
 
 JSON = dict[str, Any]
 _JSON_NAMES = {dict: "object", list: "array", str: "string", bool: "boolean", int: "integer", float: "number"}
@@ -36,14 +37,16 @@ def pruned(node: JSON, value: Any, path: str, unknown: list[str]) -> Any:
 
 
 def default(node: JSON, value: Any) -> None:
-    """Put in the defaults, in place. A null where a default is, and null is not allowed, counts as missing."""
+    """Put in the defaults, in place. A null where null is not allowed counts as missing, and is taken away."""
     if isinstance(value, list) and "items" in node:
         for one in value:
             default(node["items"], one)
     if not isinstance(value, dict):
         return
     for name, child in node.get("properties", {}).items():
-        if "default" in child and (name not in value or (value[name] is None and not child.get("nullable"))):
+        if name in value and value[name] is None and not child.get("nullable"):
+            del value[name]
+        if "default" in child and name not in value:
             value[name] = _copied(child["default"])
         if name in value:
             default(child, value[name])
@@ -203,9 +206,11 @@ def _rules(node: JSON, new: Any, old: Any, field: str) -> list[Cause]:
     """The ``x-kubernetes-validations`` of a value and of all below it. Rules about ``oldSelf`` wait for an update."""
     found: list[Cause] = []
     for rule in node.get("x-kubernetes-validations") or ():
-        if re.search(r"\boldSelf\b", rule["rule"]) and old is None:
-            continue
         variables = {"self": new, **({"oldSelf": old} if old is not None else {})}
+        if rule.get("optionalOldSelf"):
+            variables["oldSelf"] = Optional(old is not None, old)
+        elif re.search(r"\boldSelf\b", rule["rule"]) and old is None:
+            continue
         if not _holds(rule["rule"], variables):
             message = rule.get("message") or f"failed rule: {rule['rule']}"
             reason = rule.get("reason", "FieldValueInvalid")
