@@ -12,7 +12,8 @@ from functools import cache
 import msgspec
 
 from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.api.objects import Node, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.objects import Node
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
 from aliquot.model import catalog
 from aliquot.model.ids import pci_address

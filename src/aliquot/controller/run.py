@@ -26,8 +26,9 @@ from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
 from aliquot.integrations.kubernetes.api.lease import Leader, LeaseTiming
-from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap, Node, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap, Node
 from aliquot.integrations.kubernetes.api.watch import Timing
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
 
 LEASE = "aliquot-controller"

@@ -8,7 +8,8 @@ import pytest
 from aliquot.controller import nodes
 from aliquot.controller.nodes import Wanted
 from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.api.objects import Node, ObjectMeta, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.objects import Node, ObjectMeta
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
 from aliquot.model import catalog
 

@@ -17,8 +17,8 @@ from aliquot.integrations.kubernetes.api.objects import (
     Lease,
     Node,
     Pod,
-    SRIOVGPUDevice,
 )
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 
 POD = {
     "metadata": {

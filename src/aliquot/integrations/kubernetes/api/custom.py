@@ -1,4 +1,4 @@
-"""Kinds that NVIDIA's GPU Operator (``nvidia.com/v1``) and Harvester's pcidevices bring along."""
+"""The kind that NVIDIA's GPU Operator (``nvidia.com/v1``) brings along."""
 
 from __future__ import annotations
 
@@ -57,21 +57,3 @@ class ClusterPolicy(KubeObject, frozen=True):
 
     spec: ClusterPolicySpec = ClusterPolicySpec()
     status: ClusterPolicyStatus = ClusterPolicyStatus()
-
-
-class SRIOVGPUDeviceSpec(Part, frozen=True):
-    """``address`` is the PCI address of the physical function."""
-
-    address: str = ""
-    node_name: str = ""
-    enabled: bool = False
-
-
-class SRIOVGPUDevice(KubeObject, frozen=True):
-    """Harvester's word about one GPU whose virtual functions it manages."""
-
-    TYPE: ClassVar[ResourceType] = ResourceType(
-        "devices.harvesterhci.io", "v1beta1", "sriovgpudevices", "SRIOVGPUDevice", namespaced=False
-    )
-
-    spec: SRIOVGPUDeviceSpec = SRIOVGPUDeviceSpec()

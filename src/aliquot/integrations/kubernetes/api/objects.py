@@ -2,8 +2,7 @@
 
 Decoding what is needed and nothing else is what keeps the agent small: a node of 7.5 KB becomes a few hundred bytes.
 Timestamps stay RFC 3339 text, quantities stay Kubernetes' own text (``"2"``, ``"1936Mi"``). Absent and null are both
-the field's default. Sources: the Kubernetes API reference (v1.30 to v1.36); ``nvidia.com/v1`` of the GPU Operator;
-``devices.harvesterhci.io/v1beta1`` of Harvester's pcidevices.
+the field's default. Sources: the Kubernetes API reference (v1.30 to v1.36); ``nvidia.com/v1`` of the GPU Operator.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from aliquot.integrations.kubernetes.api.base import (
     Part,
     ResourceType,
 )
-from aliquot.integrations.kubernetes.api.custom import ClusterPolicy, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.api.custom import ClusterPolicy
 from aliquot.integrations.kubernetes.api.pods import (
     ConfigMapSource,
     Container,
@@ -69,7 +68,6 @@ __all__ = [
     "PodTemplate",
     "ResourceClaimUse",
     "ResourceType",
-    "SRIOVGPUDevice",
     "Taint",
     "Toleration",
     "Volume",
