@@ -1,0 +1,119 @@
+"""What became of the wish for each GPU, and when it is worth another try."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes.harvester.view import Result
+from aliquot.model.plan import Blocker, Plan
+
+FIRST_S = 1.0
+LONGEST_S = 300.0
+APPLIED = "Applied"
+_MOST = 1000
+"""Characters of a condition's message: an event has room for 1,024."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The last attempt at one wish (by its digest) that came to nothing. ``again`` is when, on a clock that only goes
+    forward, the next one is due. ``result`` is None where there is nothing to tell.
+    """
+
+    digest: str
+    failures: int
+    again: float
+    result: Result | None = None
+
+
+class Attempts:
+    """The agent's memory between looks, by PCI address. It may be lost: the next agent tries at once."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, Attempt] = {}
+
+    def due(self, pci: str, digest: str, now: float) -> bool:
+        """Whether this wish may be tried: another wish than the one that failed may be at once."""
+        last = self._failed.get(pci)
+        return last is None or last.digest != digest or now >= last.again
+
+    def failed(self, pci: str, result: Result, now: float) -> float:
+        """An attempt failed; how long, in seconds, until the next one."""
+        last = self._failed.get(pci)
+        failures = last.failures + 1 if last is not None and last.digest == result.attempt else 1
+        pause = min(FIRST_S * 2.0 ** min(failures - 1, 16), LONGEST_S)
+        self._failed[pci] = Attempt(result.attempt, failures, now + pause, result)
+        return pause
+
+    def postponed(self, pci: str, digest: str, now: float) -> None:
+        """Nothing failed, but it is not the moment: the same again a little later."""
+        last = self._failed.get(pci)
+        result = last.result if last is not None and last.digest == digest else None
+        self._failed[pci] = Attempt(digest, last.failures if last else 0, now + FIRST_S, result)
+
+    def ended(self, pci: str) -> None:
+        """The wish is met, or there is none."""
+        self._failed.pop(pci, None)
+
+    def keep(self, present: Collection[str]) -> None:
+        """Forgets GPUs that nobody wishes anything of."""
+        for pci in set(self._failed) - set(present):
+            del self._failed[pci]
+
+    def result(self, pci: str, digest: str) -> Result | None:
+        """How this wish failed last; None for one that was not tried."""
+        last = self._failed.get(pci)
+        return last.result if last is not None and last.digest == digest else None
+
+    def next(self, digests: Mapping[str, str], now: float) -> float | None:
+        """Seconds until the first of these wishes, which have failed, is due again; None where none has."""
+        waits = [a.again - now for pci, a in self._failed.items() if digests.get(pci) == a.digest]
+        return max(0.0, min(waits)) if waits else None
+
+
+def judged(plan: Plan, digest: str) -> Result | None:
+    """What is known of a wish before anything is done: it is met, or it cannot be. None where there is work to do."""
+    if plan.blocked:
+        return Result(digest, False, word(plan.blockers[0].rule), blocked(plan.blockers))
+    if plan.actions:
+        return None
+    if plan.reboots:
+        text = f"MIG mode of {', '.join(plan.reboots)} changes with the next reboot | next: reboot the node"
+        return Result(digest, False, "RebootNeeded", text)
+    return Result(digest, True, APPLIED)
+
+
+def blocked(blockers: Collection[Blocker]) -> str:
+    """Why, who is in the way, and what to do: one sentence."""
+    first = next(iter(blockers))
+    holders = ", ".join(dict.fromkeys(str(h) for h in first.holders))
+    more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
+    step = first.next_step or ""
+    if first.rule == "HELD":
+        step = "shut that down; it then goes on by itself"
+    parts = [first.message + more, f"in use by {holders}" if holders else ""]
+    return cut("; ".join(filter(None, parts)) + (f" | next: {step}" if step else ""))
+
+
+def refused(error: AliquotError, digest: str, rest: str = "") -> Result:
+    """An error as a result; ``rest`` says what became of what had been done before it."""
+    text = "; ".join(filter(None, (error.brief, rest, *error.details[:2])))
+    step = f" | next: {error.next_step}" if error.next_step else ""
+    return Result(digest, False, reason(error), cut(text + step))
+
+
+def reason(error: AliquotError) -> str:
+    """A word for conditions."""
+    known = {"HARDWARE": "HardwareRefused", "IN_USE": "Held", "NO_DRIVER": "NoDriver", "INTERNAL": "InternalFault"}
+    return known.get(error.code) or word(error.code)
+
+
+def word(rule: str) -> str:
+    """``NoInstance`` for the rule ``NO_INSTANCE``."""
+    return "".join(part.capitalize() for part in rule.split("_"))
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

@@ -1,0 +1,125 @@
+"""The machine as the devices agent sees it: its PCI bus, which needs no driver, and its GPUs, wherever that is."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.agent.devices.attempts import reason
+from aliquot.agent.hardware import Hardware
+from aliquot.agent.log import log
+from aliquot.backends.kernel.scan import scan
+from aliquot.errors import AliquotError, NoDriverError
+from aliquot.model.inventory import Inventory
+from aliquot.model.pci import PciFunction
+from aliquot.model.plan import Plan
+
+if TYPE_CHECKING:
+    from aliquot.backends.connect import Connection
+    from aliquot.backends.files import Files
+    from aliquot.backends.programs import Programs
+    from aliquot.engine.world import Outcome
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Where the GPU driver's programs are: ``programs`` None is this machine. ``name`` tells one way from another.
+    Where there is none now, ``reason`` and ``trouble`` say why.
+    """
+
+    name: str
+    programs: Programs | None = None
+    reason: str = ""
+    trouble: str = ""
+
+
+class Found(msgspec.Struct, frozen=True):
+    """What a look saw. ``inventory`` is None while no driver answers; then ``reason`` and ``trouble`` say why."""
+
+    functions: tuple[PciFunction, ...]
+    inventory: Inventory | None = None
+    reason: str = ""
+    trouble: str = ""
+
+
+class Machine:
+    """``bus`` opens the kernel's files, ``connect`` the node along a way; both are called on worker threads. ``wake``
+    is called when a device has become unfit.
+    """
+
+    def __init__(
+        self,
+        bus: Callable[[], Files],
+        connect: Callable[[Programs | None], Connection],
+        wake: Callable[[], None],
+    ) -> None:
+        self._open_bus = bus
+        self._connect = connect
+        self._wake = wake
+        self._files: Files | None = None
+        self._way: Way | None = None
+        self._hardware: Hardware | None = None
+        self._watch: asyncio.Task[None] | None = None
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the driver call that runs now has been running; 0 if none does."""
+        return self._hardware.stuck_s if self._hardware is not None else 0.0
+
+    @property
+    def unhealthy(self) -> frozenset[str]:
+        """The UUIDs of devices that nobody should be given."""
+        return self._hardware.unhealthy if self._hardware is not None else frozenset()
+
+    async def look(self, way: Way) -> Found:
+        """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
+        an empty bus would delete every object.
+        """
+        functions = await asyncio.to_thread(self._scan)
+        if way.trouble:
+            await self.close()
+            return Found(functions, None, way.reason, way.trouble)
+        hardware = await self._along(way)
+        try:
+            inventory, _ = await hardware.read()
+        except AliquotError as error:
+            step = f" | next: {error.next_step}" if error.next_step else ""
+            word = "NoDriver" if error.code == "NO_DRIVER" else reason(error)
+            return Found(functions, None, word, error.brief + step)
+        return Found(functions, inventory)
+
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+        """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
+        if self._hardware is None:
+            raise NoDriverError("the driver has gone away since the look")
+        return await self._hardware.apply(plan, report)
+
+    async def close(self) -> None:
+        """Lets go of the driver."""
+        watch, self._watch = self._watch, None
+        hardware, self._hardware = self._hardware, None
+        self._way = None
+        if watch is not None:
+            watch.cancel()
+            await asyncio.gather(watch, return_exceptions=True)
+        if hardware is not None:
+            await hardware.close()
+
+    async def _along(self, way: Way) -> Hardware:
+        """The GPUs by this way. A driver's pod that was replaced is another way: what was open ended with it."""
+        if self._hardware is not None and self._way is not None and self._way.name == way.name:
+            return self._hardware
+        await self.close()
+        log.info("the GPU driver is used %s", f"in {way.programs.place}" if way.programs else "on this machine")
+        hardware = self._hardware = Hardware(lambda: self._connect(way.programs))
+        self._way = way
+        if way.programs is None:  # whoever runs programs in a pod does not do so every second
+            self._watch = asyncio.create_task(hardware.watch(self._wake))
+        return hardware
+
+    def _scan(self) -> tuple[PciFunction, ...]:
+        if self._files is None:
+            self._files = self._open_bus()
+        return scan(self._files)

@@ -1,0 +1,68 @@
+"""What kubelet gave to a pod counts as held before the virtual machine has opened it."""
+
+from __future__ import annotations
+
+from aliquot.agent.devices.occupied import doomed, occupied
+from aliquot.agent.holders import Use
+from aliquot.model.actions import DestroyVgpu, SetFunctions, SetPassthrough
+from aliquot.model.desired import Desired
+from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction
+from aliquot.model.plan import Policy, make_plan
+
+PCI, ONE, TWO = "0000:08:00.0", "0000:08:00.4", "0000:08:00.5"
+HERE = Inventory(
+    "n",
+    (
+        Gpu(
+            PCI,
+            "GPU-1",
+            0,
+            "NVIDIA A2",
+            vgpus=(Vgpu(ONE, 746, "NVIDIA A2-4Q", "uuid-1"), Vgpu(TWO, 746, "NVIDIA A2-4Q", "uuid-2")),
+            virtual=Virtual(functions=(VirtualFunction(ONE, 0), VirtualFunction(TWO, 1))),
+        ),
+    ),
+)
+
+
+def use(*devices: str) -> Use:
+    return Use("default", "virt-launcher-vm-x", "compute", devices)
+
+
+POD = Holder("pod", "default/virt-launcher-vm-x", "compute")
+
+
+def test_an_mdev_by_its_uuid() -> None:
+    first, second = occupied(HERE, [use("uuid-1")]).gpus[0].vgpus
+    assert (first.holders, second.holders) == ((POD,), ())
+
+
+def test_a_vendor_vfio_vgpu_by_the_address_of_its_function() -> None:
+    gpu = occupied(HERE, [use(TWO)]).gpus[0]
+    assert [v.held for v in gpu.vgpus] == [False, True]
+    assert gpu.virtual is not None
+    assert [f.holders for f in gpu.virtual.functions] == [(), (POD,)]
+
+
+def test_a_whole_gpu_by_its_address() -> None:
+    assert occupied(HERE, [use(PCI)]).gpus[0].holders == (POD,)
+
+
+def test_nobody_else_changes_and_the_fingerprint_stays() -> None:
+    assert occupied(HERE, []) is HERE
+    assert occupied(HERE, [use("other")]) == HERE
+    assert occupied(HERE, [use("uuid-1", TWO, PCI)]).fingerprint == HERE.fingerprint
+
+
+def plan(*actions: DestroyVgpu | SetFunctions | SetPassthrough) -> frozenset[str]:
+    return doomed(make_plan("n", "f", Desired(()), actions, policy=Policy(), kept=0), HERE)
+
+
+def test_what_ends_with_a_plan() -> None:
+    one = DestroyVgpu(gpu=PCI, reason="x", function=ONE, type_id=746, type="NVIDIA A2-4Q", uuid="uuid-1")
+    assert plan(one) == {"uuid-1", ONE}
+    assert plan(SetFunctions(gpu=PCI, reason="x", count=0)) == {ONE, TWO, "uuid-1", "uuid-2"}
+    assert plan(SetPassthrough(gpu=PCI, reason="x", on=False)) == {PCI}
+    assert plan(SetPassthrough(gpu=PCI, reason="x", on=False, function=ONE)) == {ONE}
+    assert plan(SetPassthrough(gpu=PCI, reason="x", on=True)) == frozenset()
+    assert plan() == frozenset()
