@@ -15,17 +15,27 @@ AGENT = "nvidia-mig-manager"
 """The DaemonSet's, container's and ``app`` label's name: what scripts and people select by today."""
 AGENT_ACCOUNT = "aliquot-agent"
 CONTROLLER = "aliquot-controller"
+DEVICES = "aliquot-devices"
+"""The devices agent's DaemonSet, container, ``app`` label and ServiceAccount; and the ConfigMap that switches the
+controller's side of it on.
+"""
+WEBHOOK = "aliquot-webhook"
+"""The Service before the controller's HTTPS port, the Secret with its certificate, and both webhook configurations."""
+HARVESTER = "harvester-system"
+"""The namespace of Harvester's own things: the KubeVirt object, the driver's pods, pcidevices."""
 
 
 class Values(msgspec.Struct, frozen=True):
     """``namespace`` is the GPU Operator's own, so that its operands, ConfigMaps and our pods are neighbours. ``port``
-    serves health and metrics. ``daemon_set``, ``fallback_map`` and ``clients_made`` are names of objects,
-    ``clients_map`` is that of the ConfigMap that is mounted.
+    serves health and metrics, ``https_port`` admission and capacity. ``daemon_set``, ``fallback_map`` and ``clients_made`` are names of objects,
+    ``clients_map`` is that of the ConfigMap that is mounted. ``driver`` says where the devices agent finds the driver's
+    programs: ``auto``, ``pod`` (in ``driver_namespace``) or ``local``.
     """
 
     namespace: str = "gpu-operator"
     image: str = f"localhost/aliquot:{__version__}"
     port: int = 8080
+    https_port: int = 8443
     strategy: str = "single"
     with_reboot: str = "false"
     stop_host_clients: str = "false"
@@ -34,6 +44,9 @@ class Values(msgspec.Struct, frozen=True):
     fallback_map: str = names.DEFAULT_CONFIG_MAP
     clients_made: str = names.DEFAULT_CLIENTS_MAP
     clients_map: str = names.DEFAULT_CLIENTS_MAP
+    driver_namespace: str = HARVESTER
+    kubevirt_namespace: str = HARVESTER
+    driver: str = "auto"
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"
 
     def account(self, name: str) -> str:
