@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 from aliquot.controller.log import log
-from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.client import EVERYWHERE, Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import KubeObject
 from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, Timing, watch
@@ -20,7 +20,7 @@ KIND_TIMING = Timing(refused_s=15)
 class Shelf(Generic[T]):
     """``known`` is True once it is clear what there is; a kind that the cluster does not have is clear, too: nothing.
     ``away`` is why the API server cannot be asked, "" if it can. ``changed`` is called with the names of objects that
-    came, changed or went.
+    came, changed or went. Names are ``namespace/name`` where every namespace is followed.
     """
 
     def __init__(self, kind: type[T], changed: Callable[[set[str]], None], timing: Timing = KIND_TIMING) -> None:
@@ -30,25 +30,32 @@ class Shelf(Generic[T]):
         self.away = ""
         self._changed = changed
         self._timing = timing
+        self._everywhere = False
 
-    async def follow(self, api: Api, *, name: str | None = None) -> None:
-        """For ever: everything of the kind (in the client's namespace), or the one object of that name."""
-        changes = watch(api, self.kind, name=name, timing=self._timing, report=self._report)
+    async def follow(self, api: Api, *, name: str | None = None, namespace: str | None = None) -> None:
+        """For ever: everything of the kind (in the client's namespace, or the one that is given, or ``*`` for every
+        one), or the one object of that name.
+        """
+        self._everywhere = namespace == EVERYWHERE
+        changes = watch(api, self.kind, namespace=namespace, name=name, timing=self._timing, report=self._report)
         async for change in changes:
             match change:
                 case Listed(items):
-                    self._replace({item.name: item for item in items})
+                    self._replace({self._key(item): item for item in items})
                 case Put(item):
-                    self.items[item.name] = item
-                    self._changed({item.name})
+                    self.items[self._key(item)] = item
+                    self._changed({self._key(item)})
                 case Deleted(item):
-                    self.items.pop(item.name, None)
-                    self._changed({item.name})
+                    self.items.pop(self._key(item), None)
+                    self._changed({self._key(item)})
 
     def keep(self, former: T | None, written: T) -> None:
         """What a write answered, so that the next look sees it; unless the watch brought something newer meanwhile."""
-        if self.items.get(written.name) is former:
-            self.items[written.name] = written
+        if self.items.get(self._key(written)) is former:
+            self.items[self._key(written)] = written
+
+    def _key(self, item: T) -> str:
+        return "/".join(item.key) if self._everywhere else item.name
 
     def _replace(self, items: dict[str, T]) -> None:
         names = set(self.items) | set(items)

@@ -103,6 +103,8 @@ def test_an_admitted_machine_counts_until_it_is_seen_and_not_twice() -> None:
     reserved = (Demand("default", "a", {A2_4Q: 2}),)
     assert numbers(measure(Seen(TWO, reserved=reserved))) == (6, 0, 2, 4)
     assert numbers(measure(Seen(TWO, machines=(machine("a", A2_4Q, A2_4Q),), reserved=reserved))) == (6, 0, 2, 4)
+    edited = Seen(TWO, machines=(machine("a", A2_4Q),), instances=(instance("a", "n1", A2_4Q),), reserved=reserved)
+    assert numbers(measure(edited)) == (6, 1, 1, 4)
 
 
 def test_the_objects_say_what_is_made_and_a_vgpus_claim_is_no_second_device() -> None:

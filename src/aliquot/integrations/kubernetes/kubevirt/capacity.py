@@ -24,7 +24,8 @@ _CONTAINERS = ("nvidia.com/gpu", "nvidia.com/mig-")
 
 
 class Seen(msgspec.Struct, frozen=True):
-    """What the cluster looks like. ``reserved`` are machines that were admitted and are not among ``machines`` yet."""
+    """What the cluster looks like. ``reserved`` is what machines were admitted with a moment ago: ``machines`` may
+    not show it yet."""
 
     nodes: tuple[Node, ...] = ()
     vgpus: tuple[VGPUDevice, ...] = ()
@@ -109,7 +110,7 @@ def measure(seen: Seen) -> Capacity:
     those that machines ask for.
     """
     running, waiting, stopped = demands(seen.machines, seen.instances)
-    waiting = (*waiting, *_unseen(seen, waiting))
+    waiting = (*waiting, *_unseen(seen, (*running, *waiting)))
     made = configured(seen.vgpus, seen.functions, seen.claims)
     held: Counter[tuple[str, str]] = Counter()
     for each in running:
@@ -155,10 +156,16 @@ def _named(seen: Seen) -> set[str]:
     return {names.vgpu_resource(each.spec.type_name) for each in seen.vgpus if each.spec.type_name}
 
 
-def _unseen(seen: Seen, waiting: tuple[Demand, ...]) -> tuple[Demand, ...]:
-    """What was admitted and has not come yet. Once its machine is there, the machine counts."""
-    there = {each.key for each in (*seen.machines, *seen.instances)} | {each.key for each in waiting}
-    return tuple(each for each in seen.reserved if each.key not in there)
+def _unseen(seen: Seen, counted: tuple[Demand, ...]) -> tuple[Demand, ...]:
+    """What was admitted and has not come yet, beyond what its machine is counted with already."""
+    found = []
+    for each in seen.reserved:
+        has: Counter[str] = Counter()
+        for other in counted:
+            has.update(other.counts if other.key == each.key else {})
+        more = {resource: count - has[resource] for resource, count in each.counts.items() if count > has[resource]}
+        found += [msgspec.structs.replace(each, counts=more)] if more else []
+    return tuple(found)
 
 
 def _places(
