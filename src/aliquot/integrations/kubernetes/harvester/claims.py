@@ -1,0 +1,154 @@
+"""PCIDeviceClaims: whole GPUs that users hand out, and the reservations behind vGPUs of vendor-specific VFIO."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aliquot.integrations.kubernetes.api.base import KubeObject, OwnerReference
+from aliquot.integrations.kubernetes.harvester.cards import VFIO, Card, passing
+from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
+from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
+from aliquot.integrations.kubernetes.harvester.functions import carried_resource
+from aliquot.integrations.kubernetes.harvester.kinds import (
+    PCIDeviceClaim,
+    PCIDeviceClaimSpec,
+    PCIDeviceClaimStatus,
+)
+from aliquot.integrations.kubernetes.harvester.names import (
+    CLAIM_FINALIZER,
+    PARENT_LABEL,
+    RESOURCE_ANNOTATION,
+    SKIP_BINDING_ANNOTATION,
+    object_name,
+)
+from aliquot.integrations.kubernetes.harvester.verdicts import Verdict, advice
+from aliquot.integrations.kubernetes.harvester.view import Change, Objects, View
+from aliquot.model.pci import PciFunction
+
+USER = "admin"
+"""Who claims for vGPUs, as in the original."""
+State = tuple[str, Verdict]
+
+
+def reservations(view: View, objects: Objects, card: Card) -> Iterator[Draft]:
+    """The claim of each virtual function that carries a vGPU of vendor-specific VFIO, or is to: there before the vGPU,
+    gone after it.
+    """
+    drivers = {f.address: f.driver for f in view.functions}
+    for address, found in sorted(card.vgpus.items()):
+        name = object_name(view.node, address)
+        claim, resource = objects.claims.get(name), carried_resource(card, address)
+        device = objects.functions.get(name)
+        if not resource or device is None or not (device.metadata.uid and found.metadata.uid):
+            continue
+        if claim is not None and (passing(claim) or claim.metadata.deletion_timestamp is not None):
+            continue
+        here = card.live.get(address) is not None
+        why = Verdict("Configured", f"it stands for {resource}") if here else Verdict(PENDING, "the vGPU is to come")
+        yield Draft(
+            kind=PCIDeviceClaim,
+            name=name,
+            spec=PCIDeviceClaimSpec(address=address, node_name=view.node, user_name=USER),
+            status=_status(view, claim, drivers.get(address, ""), True, (TRUE if here else FALSE, why)),
+            labels=labels({PARENT_LABEL: card.name}),
+            annotations={SKIP_BINDING_ANNOTATION: "true", RESOURCE_ANNOTATION: resource},
+            owners=(_owner(device), _owner(found)),
+            why=f"{resource} on {address}",
+        )
+
+
+def _owner(of: KubeObject) -> OwnerReference:
+    return OwnerReference(of.TYPE.kind, of.name, of.metadata.uid, of.TYPE.api_version)
+
+
+def given_back(view: View, objects: Objects, found: Mapping[str, Card]) -> Iterator[PCIDeviceClaim]:
+    """Reservations without a vGPU. ``found`` are the GPUs by their virtual functions. Where nobody can see whether
+    there is one, they stay.
+    """
+    for _, claim in sorted(objects.claims.items()):
+        card = found.get(claim.spec.address)
+        if passing(claim) or claim.spec.node_name != view.node or card is None:
+            continue
+        vgpu = card.vgpus.get(claim.spec.address)
+        unseen = claim.spec.address in card.function.virtual and claim.spec.address not in card.known
+        here = claim.spec.address in card.live
+        if not unseen and not here and not (vgpu is not None and vgpu.spec.enabled):
+            yield claim
+
+
+def users(
+    view: View, objects: Objects, cards: Mapping[str, Card], decisions: Mapping[str, Decision]
+) -> Iterator[Draft]:
+    """What the claims that hand functions out say. Only NVIDIA's functions, and what goes with them, are ours."""
+    functions = {f.address: f for f in view.functions}
+    for name, claim in sorted(objects.claims.items()):
+        function = functions.get(claim.spec.address)
+        mine = claim.spec.node_name == view.node and name == object_name(view.node, claim.spec.address)
+        if function is None or not mine or not passing(claim):
+            continue
+        card = cards.get(function.address)
+        state = _whole(card, decisions) if card is not None else _beside(view, function, cards)
+        status = _status(view, claim, function.driver, function.driver == VFIO, state)
+        yield Draft(PCIDeviceClaim, name, claim.spec, status)
+
+
+def finalizers(view: View, objects: Objects, cards: Mapping[str, Card]) -> Iterator[Change]:
+    """A claim goes only when what it did is undone."""
+    present = {f.address: f for f in view.functions}
+    reserved = {a for card in cards.values() for a in card.addresses}
+    for _, claim in sorted(objects.claims.items()):
+        function, address = present.get(claim.spec.address), claim.spec.address
+        if claim.spec.node_name != view.node or not (function is not None or address in reserved):
+            continue
+        leaving, held = claim.metadata.deletion_timestamp is not None, CLAIM_FINALIZER in claim.metadata.finalizers
+        handed = passing(claim) and address in cards and function is not None and function.driver == VFIO
+        if leaving and held and not handed:
+            rest = [f for f in claim.metadata.finalizers if f != CLAIM_FINALIZER]
+            yield _finalizers(claim, rest, "nothing of it is left to undo")
+        elif not leaving and not held and passing(claim) and address in cards:
+            yield _finalizers(claim, [*claim.metadata.finalizers, CLAIM_FINALIZER], "it has something to undo")
+
+
+def _finalizers(claim: PCIDeviceClaim, rest: list[str], why: str) -> Change:
+    meta = claim.metadata
+    body = {"metadata": {"finalizers": rest}}
+    return Change("patch", claim.TYPE.kind, claim.name, body, meta.resource_version, meta.uid, why)
+
+
+def _status(view: View, found: PCIDeviceClaim | None, driver: str, handed: bool, state: State) -> PCIDeviceClaimStatus:
+    """The driver to give back is the one that was seen before the function was handed out."""
+    former = found.status if found is not None else PCIDeviceClaimStatus()
+    return PCIDeviceClaimStatus(
+        conditions=(condition(former.conditions, READY, *state, view.now),),
+        observed_generation=(found.metadata.generation or 1) if found is not None else 1,
+        kernel_driver_to_unbind=former.kernel_driver_to_unbind if driver == VFIO else driver,
+        passthrough_enabled=handed,
+    )
+
+
+def _whole(card: Card, decisions: Mapping[str, Decision]) -> State:
+    decision = decisions[card.pci]
+    leaving = card.claim is not None and card.claim.metadata.deletion_timestamp is not None
+    if card.handed and not leaving:
+        return TRUE, Verdict("PassedThrough", f"GPU {card.pci} is handed out whole")
+    if card.gpu is None and decision.intent is not None:
+        return UNKNOWN, Verdict(card.reason, card.trouble)
+    if decision.claim is not None:
+        return FALSE, decision.claim
+    text = "taken back" if leaving else "handed out"
+    return FALSE, Verdict(PENDING, f"GPU {card.pci} is being {text}")
+
+
+def _beside(view: View, function: PciFunction, cards: Mapping[str, Card]) -> State:
+    """A function that is no GPU: it goes with one, or through a VGPUDevice."""
+    if function.driver == VFIO:
+        return TRUE, Verdict("PassedThrough", f"{function.address} is handed out")
+    if function.physfn:
+        name = object_name(view.node, function.address)
+        text = f"{function.address} is a virtual function: it is handed out through VGPUDevice {name}"
+        return FALSE, Verdict("VirtualFunction", advice(text, f"kubectl delete pcideviceclaim {name}"))
+    group = function.iommu_group
+    of = next((c.name for c in cards.values() if group is not None and c.function.iommu_group == group), "")
+    text = f"{function.address} is handed out together with the GPU of its IOMMU group"
+    return FALSE, Verdict("NotAGpu", advice(text, f"kubectl get pcideviceclaim {of}" if of else "aliquot show"))

@@ -1,0 +1,78 @@
+"""SRIOVGPUDevices: the GPUs that can have virtual functions."""
+
+from __future__ import annotations
+
+from aliquot.integrations.kubernetes.harvester.cards import Card, passing
+from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
+from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice, SRIOVGPUDeviceSpec, SRIOVGPUDeviceStatus
+from aliquot.integrations.kubernetes.harvester.names import NODE_LABEL, object_name
+from aliquot.integrations.kubernetes.harvester.verdicts import Verdict, advice
+from aliquot.integrations.kubernetes.harvester.view import View
+
+GONE = "GpuMissing"
+
+
+def draft(view: View, card: Card, decision: Decision, failure: Verdict | None) -> Draft | None:
+    """What the object of a GPU says; None for a GPU that gets none. A new one takes its wish from what is."""
+    if not able(card) or (card.device is None and passing(card.claim)):
+        return None
+    status, why = _ready(card, decision, failure)
+    present = card.function.virtual
+    return Draft(
+        kind=SRIOVGPUDevice,
+        name=card.name,
+        spec=SRIOVGPUDeviceSpec(address=card.pci, node_name=view.node, enabled=bool(present)),
+        status=_status(view, card.device, status, why, present),
+        labels=labels({NODE_LABEL: view.node}),
+        why=f"GPU {card.pci} can have virtual functions",
+    )
+
+
+def able(card: Card) -> bool:
+    """Whether the GPU can have virtual functions; of one that is handed out it cannot be told."""
+    return card.function.sriov or (card.handed and card.device is not None)
+
+
+def missing(view: View, found: SRIOVGPUDevice) -> Draft:
+    """The object of a GPU that is not there any more, although it should be shared: the wish outlasts a GPU that is
+    gone for a while.
+    """
+    text = f"there is no GPU with SR-IOV at {found.spec.address}: the wish is kept until it is back"
+    step = f'kubectl patch sriovgpudevice {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
+    why = Verdict(GONE, advice(text, f"{step} (if it was taken out for good)"))
+    status = _status(view, found, FALSE, why, ())
+    return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
+
+
+def _status(
+    view: View, found: SRIOVGPUDevice | None, status: str, why: Verdict, present: tuple[str, ...]
+) -> SRIOVGPUDeviceStatus:
+    former = found.status.conditions if found is not None else ()
+    return SRIOVGPUDeviceStatus(
+        conditions=(condition(former, READY, status, why, view.now),),
+        observed_generation=found.metadata.generation if found is not None else 1,
+        vf_addresses=present,
+        vgpu_devices=tuple(object_name(view.node, address) for address in present),
+    )
+
+
+def _ready(card: Card, decision: Decision, failure: Verdict | None) -> tuple[str, Verdict]:
+    present = card.function.virtual
+    wanted = card.enabled if card.device is not None else bool(present)
+    if not wanted and not present:
+        return TRUE, Verdict("Disabled", "virtual functions are off, as wished")
+    if card.gpu is None:
+        return UNKNOWN, Verdict(card.reason, card.trouble)
+    if decision.device is not None:
+        return FALSE, decision.device
+    if not wanted:
+        return FALSE, failure or Verdict(PENDING, "virtual functions are being switched off")
+    if not present:
+        return FALSE, failure or Verdict(PENDING, "virtual functions are being switched on")
+    if decision.mig is not None and card.gpu.mig.enabled != decision.mig:
+        mode = "on" if decision.mig else "off"
+        return FALSE, failure or Verdict(PENDING, f"MIG mode is being switched {mode}")
+    mig = f", MIG mode {'on' if card.gpu.mig.enabled else 'off'}" if card.gpu.mig.capable else ""
+    return TRUE, Verdict("Enabled", f"{len(present)} virtual functions{mig}")

@@ -1,0 +1,113 @@
+"""PCIDevices: what the bus shows of the node's GPUs and of what shares their IOMMU groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aliquot.integrations.kubernetes.harvester.cards import Card
+from aliquot.integrations.kubernetes.harvester.carried import VENDOR, tracked
+from aliquot.integrations.kubernetes.harvester.conditions import READY, TRUE, condition
+from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
+from aliquot.integrations.kubernetes.harvester.kinds import PCIDevice, PCIDeviceSpec, PCIDeviceStatus
+from aliquot.integrations.kubernetes.harvester.names import (
+    DRIVER_ANNOTATION,
+    NODE_LABEL,
+    PARENT_LABEL,
+    RESOURCE_ANNOTATION,
+    object_name,
+    pci_resource,
+    vendor_domain,
+    vgpu_resource,
+)
+from aliquot.integrations.kubernetes.harvester.verdicts import Verdict
+from aliquot.integrations.kubernetes.harvester.view import Objects, View
+from aliquot.model.pci import PciFunction
+
+NVIDIA = "10de"
+_BRIDGE = "0604"
+
+
+def drafts(view: View, objects: Objects, owners: Mapping[str, Card]) -> Iterator[Draft]:
+    """A PCIDevice for each function but bridges. ``owners`` are the GPUs by their virtual functions."""
+    for function in view.functions:
+        if function.class_id != _BRIDGE:
+            yield _draft(view, objects, function, owners.get(function.address))
+
+
+def gone(view: View, objects: Objects) -> Iterator[PCIDevice]:
+    """Objects of this node whose function is not there any more. What was never ours is left: network cards, for
+    instance, that the original has listed. ``view.functions`` is the whole truth about NVIDIA's functions.
+    """
+    present = {object_name(view.node, f.address) for f in view.functions if f.class_id != _BRIDGE}
+    for name, found in sorted(objects.functions.items()):
+        here = view.node in (found.status.node_name, found.metadata.labels.get(NODE_LABEL))
+        foreign = found.status.vendor_id != NVIDIA and (not found.status.conditions or name in objects.claims)
+        if here and name not in present and not foreign:
+            yield found
+
+
+def carried_resource(card: Card | None, address: str) -> str | None:
+    """The vGPU resource that stands for a virtual function with vendor VFIO, "" for none; None where nobody knows."""
+    if card is None:
+        return ""
+    if card.gpu is None or address not in card.known:
+        found = card.vgpus.get(address)
+        return None if found is not None and found.spec.enabled else ""
+    if card.world != VENDOR:
+        return ""
+    found, vgpu = card.vgpus.get(address), card.live.get(address)
+    if vgpu is not None:
+        return vgpu_resource(vgpu.type) if tracked(card, found, vgpu) else ""
+    wanted = found is not None and found.spec.enabled and bool(found.spec.type_name)
+    return vgpu_resource(found.spec.type_name) if found is not None and wanted else ""
+
+
+def _draft(view: View, objects: Objects, function: PciFunction, card: Card | None) -> Draft:
+    name = object_name(view.node, function.address)
+    found = objects.functions.get(name)
+    said = labels({NODE_LABEL: view.node} | ({PARENT_LABEL: card.name} if card is not None else {}))
+    annotations: dict[str, str | None] = {}
+    if function.driver and (found is None or DRIVER_ANNOTATION not in found.metadata.annotations):
+        annotations[DRIVER_ANNOTATION] = function.driver
+    former = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
+    resource = carried_resource(card, function.address)
+    if resource is None:
+        resource = former or ""
+    elif (resource or None) != former:
+        annotations[RESOURCE_ANNOTATION] = resource or None
+    return Draft(
+        kind=PCIDevice,
+        name=name,
+        spec=PCIDeviceSpec(),
+        status=_status(view, objects, function, found, resource or _resource(objects, name, function)),
+        labels=said,
+        annotations=annotations,
+        why=f"{function.address} is on the bus",
+    )
+
+
+def _resource(objects: Objects, name: str, function: PciFunction) -> str:
+    claim = objects.claims.get(name)
+    if claim is not None and claim.spec.disable_resource_pooling is True:
+        return f"{vendor_domain(function.vendor)}/{name}"
+    return pci_resource(function.vendor, function.product, function.device_id)
+
+
+def _status(
+    view: View, objects: Objects, function: PciFunction, found: PCIDevice | None, resource: str
+) -> PCIDeviceStatus:
+    why = Verdict("Present", f"driver {function.driver}" if function.driver else "no driver is bound to it")
+    former = found.status.conditions if found is not None else ()
+    return PCIDeviceStatus(
+        conditions=(condition(former, READY, TRUE, why, view.now),),
+        observed_generation=found.metadata.generation if found is not None else 1,
+        address=function.address,
+        vendor_id=function.vendor_id,
+        device_id=function.device_id,
+        class_id=function.class_id,
+        iommu_group="" if function.iommu_group is None else str(function.iommu_group),
+        node_name=view.node,
+        resource_name=resource,
+        description=f"{function.subclass}: {function.vendor} {function.product}",
+        kernel_driver_in_use=function.driver,
+    )
