@@ -10,6 +10,7 @@ import pytest
 from agents import NAMESPACE, Agent, MakeAgent
 from cluster import Cluster, RealCluster, StandinCluster, why_not_real
 from cluster_real import RealServer, assets
+from devicesagent import DevicesAgent, MakeDevices, install
 
 
 @pytest.fixture(scope="session")
@@ -73,3 +74,28 @@ def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
 def only_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeAgent]:
     """``make_agent`` in the stand-in alone."""
     yield from _agents(standin_cluster, tmp_path)
+
+
+@pytest.fixture
+def make_devices(cluster: Cluster, tmp_path: Path) -> Iterator[MakeDevices]:
+    """Nodes with simulated GPUs and real devices agents, in either cluster, which has Harvester's kinds."""
+    yield from _devices(cluster, tmp_path)
+
+
+def _devices(cluster: Cluster, tmp_path: Path) -> Iterator[MakeDevices]:
+    install(cluster)
+    made: list[DevicesAgent] = []
+
+    def make(template: str) -> DevicesAgent:
+        made.append(DevicesAgent(cluster, tmp_path, f"node-{len(made)}", template, labels={}))
+        return made[-1]
+
+    yield make
+    for agent in made:
+        agent.close()
+
+
+@pytest.fixture
+def devices_on_standin(standin_cluster: StandinCluster, tmp_path: Path) -> Iterator[MakeDevices]:
+    """``make_devices`` in the stand-in alone."""
+    yield from _devices(standin_cluster, tmp_path)

@@ -9,6 +9,7 @@ from aliquot.cli.parse import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
+    from aliquot.agent.devices.options import Options as DevicesOptions
     from aliquot.agent.run import Options
 
 
@@ -17,10 +18,34 @@ def run(args: Args) -> int:
     if not args.node_name:
         raise UsageError("which node of the cluster is this?", next_step="aliquot agent --node-name NAME")
     try:
+        if args.devices:
+            from aliquot.agent.devices import run as devices
+
+            return devices.run(_devices(args))
         from aliquot.agent import run as agent
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
     return agent.run(_options(args))
+
+
+def _devices(args: Args) -> DevicesOptions:
+    from aliquot.agent.devices.options import Options
+
+    if not 1 <= args.check_seconds <= 3600:
+        raise UsageError(f"--check-seconds {args.check_seconds:g} is not between 1 and 3600")
+    return Options(
+        node_name=args.node_name,
+        node=args.node,
+        kubeconfig=args.kubeconfig,
+        driver=args.driver,
+        driver_namespace=args.driver_namespace,
+        kubelet_dir=args.kubelet_dir,
+        host_root=(args.host_root_mount or "").rstrip("/"),
+        driver_root=args.driver_root or "",
+        port=args.port,
+        check_s=args.check_seconds,
+        debug=args.debug,
+    )
 
 
 def missing_extra(error: ModuleNotFoundError) -> Exception:

@@ -74,14 +74,42 @@ AGENT = Command(
         Option("--kubelet-dir", help='"" where there is no kubelet', metavar="DIR", default="/var/lib/kubelet"),
         Option("--cdi-dir", help='"" to write no CDI documents', metavar="DIR", default="/var/run/cdi"),
         Option("--nvidia-cdi-hook-path", help="the hook program", metavar="FILE", env="NVIDIA_CDI_HOOK_PATH"),
+        Option(
+            "--devices",
+            help="instead of the label's wish: GPUs for virtual machines, as Harvester's objects wish",
+            kind="flag",
+        ),
+        Option(
+            "--driver",
+            help="with --devices: where the GPU driver's programs are (auto: in its pod where the node has one)",
+            choices=("auto", "pod", "local"),
+            default="auto",
+            env="ALIQUOT_DRIVER",
+        ),
+        Option(
+            "--driver-namespace",
+            help="with --devices: where the driver's pods are",
+            metavar="NAME",
+            default="harvester-system",
+            env="DRIVER_NAMESPACE",
+        ),
+        Option(
+            "--check-seconds",
+            help="with --devices: the longest time between two looks at the hardware",
+            metavar="SECONDS",
+            default="30",
+            number="float",
+        ),
         _PORT,
         Option("--debug", help="log every decision", kind="flag"),
         NODE,
     ),
     text="Runs until SIGTERM. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
-    "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md.",
+    "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices it keeps "
+    "SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md.",
     examples=(
         "aliquot agent --node-name gpu-1",
+        "aliquot agent --devices --node-name gpu-1",
         "aliquot agent --node-name laptop --node dgx-a100 --kubeconfig ~/.kube/config",
     ),
 )

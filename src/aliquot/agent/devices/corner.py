@@ -127,4 +127,6 @@ def _of_pod(pod: Pod) -> object:
     """What of a pod matters: whose it is, and whether it is ready, ending or over."""
     ready = [c.status for c in pod.status.conditions if c.type == "Ready"]
     owners = [(owner.kind, owner.name) for owner in pod.metadata.owner_references]
-    return pod.metadata.uid, pod.metadata.labels, pod.status.phase, ready, pod.metadata.deletion_timestamp, owners
+    parts = [(part.ready, part.container_id) for part in pod.status.container_statuses]
+    meta = pod.metadata
+    return meta.uid, meta.labels, pod.status.phase, ready, parts, meta.deletion_timestamp, owners

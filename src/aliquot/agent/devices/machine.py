@@ -26,13 +26,15 @@ if TYPE_CHECKING:
 
 class Way(msgspec.Struct, frozen=True):
     """Where the GPU driver's programs are: ``programs`` None is this machine. ``name`` tells one way from another.
-    Where there is none now, ``reason`` and ``trouble`` say why.
+    Where there is none now, ``reason`` and ``trouble`` say why; ``hint`` is what is worth knowing where there turns out
+    to be no driver.
     """
 
     name: str
     programs: Programs | None = None
     reason: str = ""
     trouble: str = ""
+    hint: str = ""
 
 
 class Found(msgspec.Struct, frozen=True):
@@ -85,9 +87,9 @@ class Machine:
         try:
             inventory, _ = await hardware.read()
         except AliquotError as error:
+            text = ", ".join(filter(None, (error.brief, way.hint if error.code == "NO_DRIVER" else "")))
             step = f" | next: {error.next_step}" if error.next_step else ""
-            word = "NoDriver" if error.code == "NO_DRIVER" else reason(error)
-            return Found(functions, None, word, error.brief + step)
+            return Found(functions, None, reason(error), text + step)
         return Found(functions, inventory)
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:

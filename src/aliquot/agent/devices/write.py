@@ -12,26 +12,37 @@ from aliquot.integrations.kubernetes.api.base import KubeObject
 from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, ConflictError, NotFoundError
 from aliquot.integrations.kubernetes.harvester.view import Change
 
+Key = tuple[str, str, str]
 Told = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
 """Called with an object before and after a change that was written."""
 
 
 class Writer:
-    """``told`` hears of each change. ``trouble`` is why the last round left something unwritten, "" if it did not."""
+    """``told`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
 
     def __init__(self, corner: Corner, told: Told, count: Callable[[str, str], None]) -> None:
-        self.trouble = ""
         self._corner = corner
         self._told = told
         self._count = count
+        self._refused: dict[Key, str] = {}
+
+    def begin(self) -> None:
+        """Another look: what was refused may be tried again."""
+        self._refused = {}
+
+    @property
+    def trouble(self) -> str:
+        """The first refusal since ``begin``, "" if there was none."""
+        return next(iter(self._refused.values()), "")
 
     async def write(self, changes: Sequence[Change]) -> bool:
-        """Writes them in their order; whether anything is different now. What one object refuses hinders no other.
-        Raises ApiAwayError where the server is away: what is left then is left.
+        """Writes them in their order, but for those that were refused since ``begin``; whether anything is different
+        now. Raises ApiAwayError where the server is away: what is left then is left.
         """
-        self.trouble = ""
         moved = False
         for change in changes:
+            if _key(change) in self._refused:
+                continue
             try:
                 await self._one(change)
                 moved = True
@@ -40,10 +51,13 @@ class Writer:
             except ApiAwayError:
                 raise
             except ApiError as error:
-                step = f" | next: {error.next_step}" if error.next_step else ""
-                self.trouble = self.trouble or f"{change.verb} {change.kind} {change.name}: {error.brief}{step}"
-                log.warning("%s %s %s: %s", change.verb, change.kind, change.name, error.brief)
+                self._refuse(change, f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}")
         return moved
+
+    def _refuse(self, change: Change, why: str) -> None:
+        sentence = f"{change.verb} {change.kind} {change.name}: {why}"
+        self._refused[_key(change)] = sentence
+        log.warning("%s", sentence)
 
     async def _one(self, change: Change) -> None:
         shelf = self._corner.shelf(change.kind)
@@ -104,9 +118,12 @@ class Writer:
         shelf.keep(found)
         if change.name not in shelf.named:
             owner = getattr(getattr(found, "spec", None), "node_name", "") or "another node"
-            self.trouble = f"{change.kind} {change.name} exists already, and says that it is {owner}'s"
-            log.warning("%s", self.trouble)
+            self._refuse(change, f"it exists already, and says that it is {owner}'s")
             return
         labels = change.body.get("metadata", {}).get("labels", {})
         if labels and any(found.metadata.labels.get(key) != value for key, value in labels.items()):
             shelf.keep(await self._corner.api.patch(shelf.kind, change.name, {"metadata": {"labels": labels}}))
+
+
+def _key(change: Change) -> Key:
+    return change.verb, change.kind, change.name

@@ -1,0 +1,226 @@
+"""Putting the devices agent together, and taking it apart in order."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from aliquot.agent import driver
+from aliquot.agent import log as logs
+from aliquot.agent.devices import tell
+from aliquot.agent.devices.corner import Corner
+from aliquot.agent.devices.loop import Loop
+from aliquot.agent.devices.machine import Machine
+from aliquot.agent.devices.options import Options
+from aliquot.agent.devices.takeover import incumbent
+from aliquot.agent.devices.tally import CONTENT_TYPE, Tally
+from aliquot.agent.devices.tell import Standing, Teller
+from aliquot.agent.devices.ways import Ways
+from aliquot.agent.devices.work import Round, Uses, Work
+from aliquot.agent.devices.write import Writer
+from aliquot.agent.holders import Use
+from aliquot.agent.log import log
+from aliquot.agent.memory import be_frugal
+from aliquot.backends.connect import Connection, connect, simulated_host
+from aliquot.errors import BlockedError
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.probes import Probes
+
+if TYPE_CHECKING:
+    from aliquot.backends.files import Files
+    from aliquot.backends.programs import Programs
+
+STUCK_S = 900.0
+"""A driver call that takes longer is taken for hung: virtual functions of a full machine need a minute."""
+SILENT_S = 900.0
+CLOSE_S = 5.0
+
+
+def run(options: Options) -> int:
+    """Runs the agent until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    be_frugal()
+    logs.start(debug=options.debug)
+    return asyncio.run(DevicesAgent(options).run())
+
+
+class DevicesAgent:
+    """All parts of one devices agent."""
+
+    def __init__(self, options: Options) -> None:
+        self.options = options
+        self.tally = Tally(options.node_name)
+        self.api = Api.connect(options.kubeconfig, on_request=self.tally.requested)
+        self.simulated = simulated_host(options.node) if options.node is not None else None
+        self.corner = Corner(self.api, options.node_name, self._wake, self._ended)
+        self.machine = Machine(self._bus, self._connect, self._wake)
+        self.teller = Teller(self.corner)
+        self.writer = Writer(self.corner, self.teller.changed, self.tally.wrote)
+        self.ways = Ways(self.api, self.corner, options)
+        self.loop: Loop | None = None
+        self.code = 0
+
+    # -- the machine
+
+    def _bus(self) -> Files:
+        if self.options.node is None:
+            from aliquot.backends.files import RealFiles
+
+            return RealFiles()
+        from aliquot.backends.paths import state_dir
+        from aliquot.backends.sim.client import Node
+        from aliquot.backends.sim.files import SimFiles
+
+        return SimFiles(Node(state_dir(), self.options.node))
+
+    def _connect(self, programs: Programs | None) -> Connection:
+        if self.options.node is None and programs is None:
+            found = driver.find(self.options.host_root, self.options.driver_root)
+            if found.here is not None:
+                os.environ["ALIQUOT_DRIVER_ROOT"] = found.here
+        return connect(self.options.node, programs, say=log.warning)
+
+    async def _boot(self) -> str:
+        from aliquot.backends.journal import boot_id
+
+        return boot_id() if self.simulated is None else await asyncio.to_thread(self.simulated.boot)
+
+    # -- running
+
+    def _wake(self) -> None:
+        if self.loop is not None:
+            self.loop.wake()
+
+    async def run(self) -> int:
+        """Until a signal."""
+        probes = Probes({"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics})
+        try:
+            if self.options.port >= 0:
+                log.info("health and metrics on port %d", await self._listen(probes))
+            self.loop = self._assemble()
+            for number in (signal.SIGTERM, signal.SIGINT):
+                asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
+            await self.corner.start()
+            await self.loop.run()
+        finally:
+            await probes.close()
+            await self.corner.close()
+            with suppress(TimeoutError):  # a driver call that hangs ends with the process
+                await asyncio.wait_for(self.machine.close(), CLOSE_S)
+            await self.api.aclose()
+        return self.code
+
+    def _assemble(self) -> Loop:
+        work = Work(
+            self.corner,
+            self.machine,
+            self.writer,
+            self.tally,
+            way=self.ways.find,
+            uses=_uses(self.options),
+            hands=_NoHands(),
+            boot=self._boot,
+        )
+        return Loop(
+            self.corner,
+            work,
+            self.teller,
+            self.tally,
+            stand=self._stand,
+            after=self._after,
+            check_s=self.options.check_s,
+        )
+
+    async def _listen(self, probes: Probes) -> int:
+        try:
+            return await probes.start("", self.options.port)
+        except OSError as error:
+            raise BlockedError(
+                f"cannot listen on port {self.options.port}: {error.strerror or error}",
+                next_step="aliquot agent --devices --port 0",
+            ) from error
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        """A part that was to run for ever did not: better to start anew as a whole than to go on deaf."""
+        error = None if task.cancelled() else task.exception()
+        if error is None or self.loop is None:
+            return
+        log.error("internal fault: report this, with the output of: aliquot version", exc_info=error)
+        self.code = 1
+        self.loop.stop()
+
+    # -- what the loop asks
+
+    def _stand(self) -> Standing | None:
+        """Why the agent keeps its hands off, None where it need not."""
+        other = incumbent(self.corner.pods.items)
+        if other is not None:
+            where = f"{other.metadata.namespace}/{other.name}"
+            text = (
+                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): nothing is done meanwhile"
+            )
+            step = f"kubectl -n {other.metadata.namespace} delete daemonset harvester-pcidevices-controller"
+            return Standing(tell.IDLE, "PcidevicesRuns", f"{text} | next: {step}")
+        absent = self.corner.absent
+        if absent:
+            text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"
+            return Standing(tell.IDLE, "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds")
+        return None
+
+    async def _after(self, done: Round) -> None:
+        """What follows a look that led to rest."""
+
+    # -- pages
+
+    def _healthz(self) -> tuple[int, str, bytes]:
+        """Not alive: a driver call hangs, or the loop does."""
+        stuck = self.machine.stuck_s
+        if stuck > STUCK_S:
+            return 503, "text/plain", f"a driver call hangs for {stuck:.0f} s\n".encode()
+        if self.loop is not None and not stuck and time.monotonic() - self.loop.beat > SILENT_S:
+            return 503, "text/plain", b"the loop is silent\n"
+        return 200, "text/plain", b"ok\n"
+
+    def _readyz(self) -> tuple[int, str, bytes]:
+        """Not ready: something was not read yet, the API server is away, or what was to be written was not. An agent
+        that keeps its hands off is ready, and says why.
+        """
+        trouble = self.loop.trouble if self.loop is not None else "it is starting"
+        problem = self.corner.away or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
+        if problem:
+            return 503, "text/plain", f"{problem}\n".encode()
+        standing = self.loop.standing if self.loop is not None else None
+        text = f"{standing.state}: {standing.sentence}" if standing is not None and standing.bad else "ok"
+        return 200, "text/plain", f"{text}\n".encode()
+
+    def _metrics(self) -> tuple[int, str, bytes]:
+        return 200, CONTENT_TYPE, self.tally.page()
+
+
+class _NoHands:
+    """Where there is no kubelet, nothing is given away."""
+
+    def hold(self, ids: frozenset[str]) -> frozenset[str]:
+        return frozenset()
+
+    def release(self) -> None:
+        return
+
+
+def _uses(o: Options) -> Uses | None:
+    """Kubelet's word on who has which device; None where there is no kubelet."""
+    if not o.kubelet_dir:
+        return None
+    socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
+
+    async def ask() -> Sequence[Use]:
+        from aliquot.integrations.kubernetes.kubelet import pod_resources
+
+        found = await pod_resources.uses(socket)
+        return [Use(u.namespace, u.pod, u.container, u.devices) for u in found]
+
+    return ask
