@@ -25,9 +25,9 @@ UNREAD_S = 30.0
 
 
 class Loop:
-    """``stand`` says why the agent must keep its hands off now, None where it need not. ``after`` is told of each look
-    that led to rest: plugins and annotations follow it. ``trouble`` is why the last round was not finished, "" if it
-    was; ``standing`` how the agent stands.
+    """``stand`` says why the agent must keep its hands off now, None where it need not. ``after`` is told of each
+    round, of None where nothing was done: plugins and annotations follow it. ``trouble`` is why the last round was not
+    finished, "" if it was; ``standing`` how the agent stands.
     """
 
     def __init__(
@@ -38,7 +38,7 @@ class Loop:
         tally: Tally,
         *,
         stand: Callable[[], Standing | None],
-        after: Callable[[Round], Awaitable[None]],
+        after: Callable[[Round | None], Awaitable[None]],
         check_s: float,
     ) -> None:
         self.trouble = ""
@@ -93,14 +93,15 @@ class Loop:
         if hands_off is not None:
             self.trouble = ""
             await self._tell(hands_off, None)
+            await self._after(None)
             return self._check_s
         done = await self._work.round()
         self._tally.looked(done.view)
         self._tally.objects(self._corner.objects())
         await self._tell(done.standing, done.driver_needed)
+        await self._after(done)
         if done.again:
             return 0.0
-        await self._after(done)
         self.trouble = done.trouble
         return min(self._check_s, max(0.05, done.wait_s)) if done.wait_s is not None else self._check_s
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
 import msgspec
 
 from aliquot.agent.devices.attempts import reason
+from aliquot.agent.devices.offering import mdev_groups
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.log import log
 from aliquot.backends.kernel.scan import scan
@@ -75,6 +76,10 @@ class Machine:
         """The UUIDs of devices that nobody should be given."""
         return self._hardware.unhealthy if self._hardware is not None else frozenset()
 
+    async def groups(self, mdevs: Mapping[str, str]) -> dict[str, int]:
+        """The IOMMU groups of mdevs, by UUID, from UUID and carrying function."""
+        return await asyncio.to_thread(lambda: mdev_groups(self._bus(), mdevs)) if mdevs else {}
+
     async def look(self, way: Way) -> Found:
         """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
         an empty bus would delete every object.
@@ -122,6 +127,9 @@ class Machine:
         return hardware
 
     def _scan(self) -> tuple[PciFunction, ...]:
+        return scan(self._bus())
+
+    def _bus(self) -> Files:
         if self._files is None:
             self._files = self._open_bus()
-        return scan(self._files)
+        return self._files

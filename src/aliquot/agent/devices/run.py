@@ -16,6 +16,7 @@ from aliquot.agent.devices import tell
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.loop import Loop
 from aliquot.agent.devices.machine import Machine
+from aliquot.agent.devices.offering import Offering
 from aliquot.agent.devices.options import Options
 from aliquot.agent.devices.takeover import incumbent
 from aliquot.agent.devices.tally import CONTENT_TYPE, Tally
@@ -29,6 +30,7 @@ from aliquot.agent.memory import be_frugal
 from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import BlockedError
 from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.harvester.offer import mdevs, offer
 from aliquot.probes import Probes
 
 if TYPE_CHECKING:
@@ -61,6 +63,7 @@ class DevicesAgent:
         self.teller = Teller(self.corner)
         self.writer = Writer(self.corner, self.teller.changed, self.tally.wrote)
         self.ways = Ways(self.api, self.corner, options)
+        self.offering = Offering(os.path.join(options.kubelet_dir, "device-plugins")) if options.kubelet_dir else None
         self.loop: Loop | None = None
         self.code = 0
 
@@ -109,6 +112,8 @@ class DevicesAgent:
         finally:
             await probes.close()
             await self.corner.close()
+            if self.offering is not None:
+                await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
                 await asyncio.wait_for(self.machine.close(), CLOSE_S)
             await self.api.aclose()
@@ -122,7 +127,7 @@ class DevicesAgent:
             self.tally,
             way=self.ways.find,
             uses=_uses(self.options),
-            hands=_NoHands(),
+            hands=self.offering or _NoHands(),
             boot=self._boot,
         )
         return Loop(
@@ -171,8 +176,15 @@ class DevicesAgent:
             return Standing(tell.IDLE, "NoCustomResources", f"{text} | next: kubectl apply -f deploy/crds")
         return None
 
-    async def _after(self, done: Round) -> None:
-        """What follows a look that led to rest."""
+    async def _after(self, done: Round | None) -> None:
+        """What virtual machines can be given follows what is. While somebody else is at work, the sockets are his."""
+        if self.offering is None:
+            return
+        if done is None:
+            await self.offering.close()
+            return
+        groups = await self.machine.groups(mdevs(done.view.inventory))
+        await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
 
     # -- pages
 
@@ -189,7 +201,8 @@ class DevicesAgent:
         """Not ready: something was not read yet, the API server is away, or what was to be written was not. An agent
         that keeps its hands off is ready, and says why.
         """
-        trouble = self.loop.trouble if self.loop is not None else "it is starting"
+        undone = self.offering.problem if self.offering is not None else ""
+        trouble = (self.loop.trouble or undone) if self.loop is not None else "it is starting"
         problem = self.corner.away or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
@@ -206,9 +219,6 @@ class _NoHands:
 
     def hold(self, ids: frozenset[str]) -> frozenset[str]:
         return frozenset()
-
-    def release(self) -> None:
-        return
 
 
 def _uses(o: Options) -> Uses | None:

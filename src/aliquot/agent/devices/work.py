@@ -44,10 +44,8 @@ class Hands(Protocol):
     """Who gives devices to pods: the device plugins."""
 
     def hold(self, ids: frozenset[str]) -> frozenset[str]:
-        """Gives these to nobody from now on; those of them that were given away moments ago."""
+        """Gives these to nobody from now on, none frees all; those of them that were given away moments ago."""
         ...
-
-    def release(self) -> None: ...
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -220,7 +218,7 @@ class Work:
                 return
             await self._apply(due)
         finally:
-            self._hands.release()
+            self._hands.hold(frozenset())
 
     async def _given_meanwhile(self, ending: frozenset[str]) -> bool:
         uses = await self._asked()
