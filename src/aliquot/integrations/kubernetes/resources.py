@@ -29,9 +29,21 @@ _LAST_CONTROL_CAP = 2
 """``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) open every instance: no pod gets them."""
 
 
+class Delivery(msgspec.Struct, frozen=True):
+    """A way of its own to hand a device over, instead of CDI or NVIDIA's runtime: the environment variable that lists
+    the ids of a container's devices, separated by commas, and the device files with these permissions. ``common`` are
+    files that each container with such a device needs beside the device's own.
+    """
+
+    variable: str
+    common: tuple[str, ...] = ()
+    permissions: str = "mrw"
+
+
 class Device(msgspec.Struct, frozen=True):
-    """One thing that a container can have. ``id``: the UUID, GPU- or MIG-; ``gpu``: its PCI address; ``paths``: the
-    nodes below /dev that open it, those of all GPUs (nvidiactl, nvidia-uvm) aside; ``index``: ``0`` or ``0:3``.
+    """One thing that a container can have. ``id``: the UUID, GPU- or MIG-, or an address; ``gpu``: its PCI address;
+    ``paths``: the nodes below /dev that open it, those of all GPUs (nvidiactl, nvidia-uvm) aside; ``index``: ``0`` or
+    ``0:3``. ``delivery`` is None for what containers get as the node's settings say.
     """
 
     id: str
@@ -40,6 +52,7 @@ class Device(msgspec.Struct, frozen=True):
     index: str
     numa: int | None
     healthy: bool = True
+    delivery: Delivery | None = None
 
 
 class Resource(msgspec.Struct, frozen=True):

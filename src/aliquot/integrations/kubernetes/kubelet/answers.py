@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cached_property
+from operator import itemgetter
 
 import msgspec
 from grpclib.const import Status
 
 from aliquot.integrations.kubernetes.kubelet.protos import deviceplugin_pb2 as pb
-from aliquot.integrations.kubernetes.resources import Device
+from aliquot.integrations.kubernetes.resources import Delivery, Device
 
 HEALTHY = "Healthy"
 UNHEALTHY = "Unhealthy"
@@ -86,9 +87,18 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
 
     def answer(self, ids: Sequence[str], how: Allocation) -> pb.ContainerAllocateResponse:
         """What a container with these devices gets. They must have passed ``refusal``."""
-        chosen = [d for _, d in sorted(self.by_id[each] for each in ids)]
-        names = [f"{how.cdi_kind}={d.id}" for d in chosen]
+        chosen = [d for _, d in sorted((self.by_id[each] for each in ids), key=itemgetter(0))]
         out = pb.ContainerAllocateResponse()
+        plain = [d for d in chosen if d.delivery is None]
+        if plain:
+            self._as_settings_say(plain, how, out)
+        for device in chosen:
+            if device.delivery is not None:
+                _deliver(device, device.delivery, how.dev_root, out)
+        return out
+
+    def _as_settings_say(self, chosen: Sequence[Device], how: Allocation, out: pb.ContainerAllocateResponse) -> None:
+        names = [f"{how.cdi_kind}={d.id}" for d in chosen]
         if how.env:
             out.envs[VISIBLE_DEVICES] = ",".join(d.id for d in chosen)
         if how.cdi:
@@ -97,11 +107,20 @@ class Snapshot(msgspec.Struct, frozen=True, dict=True):
             out.annotations[_annotation(self.resource)] = ",".join(names)
         if how.device_nodes:
             paths = dict.fromkeys([p for d in chosen for p in d.paths] + list(how.control_nodes))
-            specs = [
-                pb.DeviceSpec(container_path=path, host_path=how.dev_root + path, permissions="rw") for path in paths
-            ]
-            out.devices.extend(specs)
-        return out
+            out.devices.extend(_file(path, how.dev_root, "rw") for path in paths)
+
+
+def _deliver(device: Device, way: Delivery, dev_root: str, out: pb.ContainerAllocateResponse) -> None:
+    """Adds one device to what the container gets already; a file that two devices need is there once."""
+    former = out.envs.get(way.variable)
+    out.envs[way.variable] = f"{former},{device.id}" if former else device.id
+    known = {each.container_path for each in out.devices}
+    paths = dict.fromkeys((*way.common, *device.paths))
+    out.devices.extend(_file(path, dev_root, way.permissions) for path in paths if path not in known)
+
+
+def _file(path: str, dev_root: str, permissions: str) -> pb.DeviceSpec:
+    return pb.DeviceSpec(container_path=path, host_path=dev_root + path, permissions=permissions)
 
 
 def _annotation(resource: str) -> str:
