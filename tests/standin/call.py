@@ -43,6 +43,8 @@ class Call(msgspec.Struct, frozen=True):
     content_type: str = "application/json"
     accept: str = "application/json"
     agent: str = ""
+    command: tuple[str, ...] = ()
+    """The words of an ``exec``."""
 
     @property
     def group(self) -> str:

@@ -6,6 +6,7 @@ import contextlib
 import ssl
 import time
 import traceback
+from collections.abc import Callable
 from http.server import BaseHTTPRequestHandler
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -14,6 +15,7 @@ import msgspec
 
 from standin.answers import PlainRefusal, Refusal
 from standin.control import Asked
+from standin.frames import Frames
 from standin.render import Rendered, refused
 
 if TYPE_CHECKING:
@@ -103,7 +105,9 @@ class Handler(BaseHTTPRequestHandler):
             self._send(refused(Refusal(500, "InternalError", f"the stand-in failed: {error!r}")))
             return
         standin.control.gate(msgspec.structs.replace(asked, when="after"))
-        if answer.lines is None:
+        if answer.session is not None:
+            self._talk(answer, answer.session)
+        elif answer.lines is None:
             self._send(answer)
         else:
             self._stream(answer)
@@ -137,6 +141,16 @@ class Handler(BaseHTTPRequestHandler):
             self.wfile.write(answer.body)
         self.wfile.flush()
         self.born = self.standin.control.generation
+
+    def _talk(self, answer: Rendered, session: Callable[[Frames], None]) -> None:
+        """A WebSocket: afterwards nothing else comes over this connection."""
+        self.close_connection = True
+        self.send_response(answer.code)
+        for name, value in answer.headers.items():
+            self.send_header(name, value)
+        self.end_headers()
+        self.wfile.flush()
+        session(Frames(self.rfile, self.wfile))
 
     def _stream(self, answer: Rendered) -> None:
         self.send_response(answer.code)

@@ -17,8 +17,8 @@ EXEMPT = ("admissionregistration.k8s.io",)
 
 def operation(call: Call, old: JSON | None) -> str:
     """CREATE, UPDATE, DELETE or CONNECT; an apply or update of what is not there is a CREATE."""
-    if call.verb == "delete":
-        return "DELETE"
+    if call.verb in ("delete", "connect"):
+        return call.verb.upper()
     return "UPDATE" if old is not None and call.verb != "create" else _OPERATIONS[call.verb] if old else "CREATE"
 
 
@@ -35,7 +35,7 @@ def matches(store: Store, call: Call, rules: JSON, new: JSON | None, old: JSON |
     if any(_rule(rule, call, asked) for rule in rules.get("excludeResourceRules") or ()):
         return False
     selector = rules.get("objectSelector") or {}
-    labels = [(value["metadata"].get("labels") or {}) for value in (new, old) if value is not None]
+    labels = [(value.get("metadata", {}).get("labels") or {}) for value in (new, old) if value is not None]
     if not any(of_object(selector)(one) for one in labels):
         return False
     return _namespace(store, call, rules.get("namespaceSelector") or {})
@@ -77,6 +77,8 @@ def request(call: Call, uid: str, new: JSON | None, old: JSON | None) -> JSON:
     kind = {"group": call.group, "version": call.kind.version, "kind": call.kind.kind}
     resource = {"group": call.group, "version": call.kind.version, "resource": call.kind.plural}
     value = new if new is not None else old
+    if call.verb == "connect":
+        kind = {"group": "", "version": "v1", "kind": call.kind.subresources[call.subresource].kind}
     return {
         "uid": uid,
         "kind": kind,

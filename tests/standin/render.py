@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import msgspec
@@ -10,6 +10,7 @@ import msgspec
 from standin import events, tables
 from standin.answers import Refusal, not_acceptable
 from standin.call import Call
+from standin.frames import Frames
 from standin.kinds import Kind
 
 JSON = dict[str, Any]
@@ -17,13 +18,14 @@ _META = "meta.k8s.io"
 
 
 class Rendered(msgspec.Struct):
-    """What goes over the wire; ``lines`` instead of ``body`` for a watch."""
+    """What goes over the wire; ``lines`` instead of ``body`` for a watch, ``session`` for a WebSocket."""
 
     code: int
     media: str
     body: bytes = b""
     lines: Iterable[JSON] | None = None
     headers: dict[str, str] = {}
+    session: Callable[[Frames], None] | None = None
 
 
 def plain(code: int, value: JSON) -> Rendered:

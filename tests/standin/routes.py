@@ -27,6 +27,11 @@ def query(text: str) -> dict[str, str]:
     return dict(parse_qsl(text, keep_blank_values=True))
 
 
+def words(text: str) -> tuple[str, ...]:
+    """Every value of the parameter ``command``."""
+    return tuple(value for key, value in parse_qsl(text, keep_blank_values=True) if key == "command")
+
+
 def route(method: str, path: str, parameters: dict[str, str]) -> Route | None:
     """None when the path is no resource's."""
     parts = [unquote(part) for part in path.strip("/").split("/")]

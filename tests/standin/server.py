@@ -13,6 +13,8 @@ from http.server import ThreadingHTTPServer
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
 from standin import crds, discovery, openapi, rbac, render, reviews
 from standin.admission import Admission
 from standin.answers import Refusal, forbidden, method_not_allowed, no_such_path, no_such_resource
@@ -20,13 +22,14 @@ from standin.call import Call, Caller
 from standin.callers import impersonated
 from standin.certificates import certificate
 from standin.control import Control
+from standin.execs import Execs
 from standin.handler import Handler
 from standin.kinds import Kind, Kinds
 from standin.policies import Policies
 from standin.removal import Removal
 from standin.render import Rendered
 from standin.rest import Rest
-from standin.routes import Route, query, route
+from standin.routes import Route, query, route, words
 from standin.store import Store
 from standin.tokens import Tokens
 from standin.watch import Watch
@@ -74,6 +77,7 @@ class Standin:
         self.admission = Admission([hooks.mutate], [Policies(self.store).validate, hooks.validate])
         writes = Writes(self.store, self._written)
         self.rest, self.removal = Rest(writes, self.admission), Removal(writes, self.admission)
+        self.execs = Execs(self.store, self.admission)
         self.stopping = False
         self._connections: set[socket.socket] = set()
         self._handler = type("Handler", (Handler,), {"standin": self})
@@ -162,6 +166,8 @@ class Standin:
         self._authorize(call)
         if kind is None:
             raise no_such_resource() if self._has_version(found) else no_such_path()
+        if call.resource == "pods/exec" and call.name:
+            return self.execs.connect(msgspec.structs.replace(call, command=words(parameters)), headers)
         return self._resource(call, alive)
 
     def _has_version(self, found: Route) -> bool:

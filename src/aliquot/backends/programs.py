@@ -1,32 +1,5 @@
-"""Programs of the GPU driver, run wherever they are: beside us, below a root directory, or in the driver's own pod."""
+"""The port through which backends run the driver's programs. It is the engine's: a pod's programs plug in there too."""
 
-from __future__ import annotations
+from aliquot.engine.programs import Programs, Ran
 
-from collections.abc import Sequence
-from typing import Protocol
-
-import msgspec
-
-
-class Ran(msgspec.Struct, frozen=True):
-    """How a program ended: its exit status and its words."""
-
-    status: int
-    out: str = ""
-    err: str = ""
-
-    @property
-    def words(self) -> str:
-        """What it said, whichever way."""
-        return "\n".join(filter(None, (self.out.strip(), self.err.strip())))
-
-
-class Programs(Protocol):
-    """``place`` says where they run, for error messages (``pod harvester-system/nvidia-driver-x``). Called on worker
-    threads. Raises NoDriverError where nothing can be run there (the pod is gone), HardwareError after ``timeout_s``.
-    """
-
-    @property
-    def place(self) -> str: ...
-
-    def run(self, command: Sequence[str], timeout_s: float) -> Ran: ...
+__all__ = ["Programs", "Ran"]

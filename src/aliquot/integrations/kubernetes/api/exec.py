@@ -9,7 +9,6 @@ pkg/util/remotecommand (constants), client-go/tools/remotecommand (exit codes in
 from __future__ import annotations
 
 import asyncio
-import re
 import shlex
 from collections.abc import Sequence
 from contextlib import suppress
@@ -19,21 +18,30 @@ from websockets.asyncio.client import ClientConnection
 from websockets.exceptions import ConnectionClosed
 
 from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.api.errors import ApiError, Request, StatusDetails
+from aliquot.integrations.kubernetes.api.errors import Request, StatusDetails
+from aliquot.integrations.kubernetes.api.exec_errors import (
+    ExecError,
+    NoContainerError,
+    UnfinishedError,
+    could_not_start,
+    failed,
+    plain,
+    refused,
+    unfinished,
+)
 from aliquot.integrations.kubernetes.api.pods import Pod
 from aliquot.integrations.kubernetes.api.transport import Call
-from aliquot.integrations.kubernetes.api.websocket import opened
+from aliquot.integrations.kubernetes.api.websocket import NotOpened, opened
+
+__all__ = ["Ended", "ExecError", "NoContainerError", "UnfinishedError", "exec_"]
 
 PROTOCOLS = ("v5.channel.k8s.io", "v4.channel.k8s.io")
 OUTPUT_MOST = 16 * 2**20
 """Bytes that a command may say: more is no output of a driver's program."""
 SETTLE_S = 2.0
 """How long the connection may stay open after the command has ended."""
-NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _PIECE = 2**15
 _LINE = 300
-_NO_PROGRAM = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
-_NO_RIGHT = re.compile(r"permission denied", re.IGNORECASE)
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -42,18 +50,6 @@ class Ended(msgspec.Struct, frozen=True):
     status: int
     out: str = ""
     err: str = ""
-
-
-class ExecError(ApiError):
-    """The command could not be run: kubelet or the container's runtime says no."""
-
-    code = "KUBERNETES_EXEC"
-
-
-class UnfinishedError(ExecError):
-    """The command began, and nobody knows how it ended: it took too long, said too much, or the connection broke.
-    Kubernetes does not end it then: it may run on.
-    """
 
 
 class _End(msgspec.Struct, frozen=True):
@@ -73,7 +69,8 @@ async def exec_(
     server that speaks v5.
 
     Needs the rights to ``get`` and to ``create`` pods/exec. Raises NotFoundError (no such pod), ForbiddenError,
-    ApiAwayError (nothing was begun), UnfinishedError (it was), ExecError and other ApiErrors.
+    NoContainerError, ApiAwayError (nothing was begun; a BrokenError: perhaps), UnfinishedError (it was), and other
+    ApiErrors.
     """
     if not command:
         raise ValueError("no command")
@@ -84,7 +81,10 @@ async def exec_(
     protocols = PROTOCOLS[:1] if stdin else PROTOCOLS
     talk = _Talk(asked, shlex.join(command))
     end = asyncio.get_running_loop().time() + timeout_s
-    connection = await opened(api.session, call, query, protocols, timeout_s)
+    try:
+        connection = await opened(api.session, call, query, protocols, timeout_s)
+    except NotOpened as answer:
+        raise refused(answer.status, answer.body, answer.retry_after, asked) from None
     try:
         if connection.subprotocol not in protocols:
             text = f"the API server speaks none of {', '.join(protocols)}"
@@ -111,16 +111,15 @@ class _Talk:
             broke = await self._listen(connection)
         finally:
             sending.cancel()
-            await asyncio.wait({sending})
+            await asyncio.gather(sending, return_exceptions=True)
         end = self._end()
         if end is None:
             raise self.unfinished(f"the connection ended before it did{broke}")
         return self._ended(end)
 
     def unfinished(self, why: str) -> UnfinishedError:
-        said = [f"it had said: {line[:_LINE]}" for line in self._text(1, 2).strip().splitlines()[-3:]]
-        brief = f"nobody knows how {self._shown} ended in pod {self._asked.namespace}/{self._asked.name}: {why}"
-        return UnfinishedError(brief, details=tuple(said), next_step=self._look("describe pod"))
+        said = tuple(line[:_LINE] for line in self._text(1, 2).strip().splitlines()[-3:])
+        return unfinished(self._shown, why, said, self._asked)
 
     async def _listen(self, connection: ClientConnection) -> str:
         """Everything until the connection ends; how it ended, where that was no orderly end."""
@@ -157,24 +156,14 @@ class _Talk:
         code = next((c.message for c in causes if c.reason == "ExitCode" and c.message), "")
         if end.reason == "NonZeroExitCode" and code.isdigit():
             return Ended(int(code), out, err)
-        message = _plain(end.message or "")
-        for pattern, status in ((_NO_PROGRAM, NOT_FOUND), (_NO_RIGHT, NOT_EXECUTABLE)):
-            if pattern.search(message):
-                return Ended(status, out, "\n".join(filter(None, (err, message))))
-        brief = f"{self._shown} could not be run in pod {self._asked.namespace}/{self._asked.name}: {message}"
-        raise ExecError(brief, next_step=self._look("describe pod"), status=500, reason=end.reason or "")
+        message = plain(end.message or "")
+        status = could_not_start(message)
+        if status is None:
+            raise failed(self._shown, message, end.reason or "", self._asked)
+        return Ended(status, out, "\n".join(filter(None, (err, message))))
 
     def _text(self, *channels: int) -> str:
         return "\n".join(self._heard[c].decode(errors="replace") for c in channels if self._heard[c])
-
-    def _look(self, verb: str) -> str:
-        return f"kubectl -n {self._asked.namespace} {verb} {self._asked.name}"
-
-
-def _plain(message: str) -> str:
-    """What the runtime said, without what each on the way said that it says."""
-    last = " ".join(message.split()).rpartition("unable to start container process: ")[2]
-    return re.sub(r"^(Internal error occurred: )+", "", last)
 
 
 async def _send(connection: ClientConnection, stdin: bytes) -> None:

@@ -14,12 +14,11 @@ from collections.abc import Sequence
 from typing import Any
 from urllib.parse import urlencode
 
-import msgspec
 from websockets.asyncio.client import ClientConnection, connect
-from websockets.exceptions import InvalidHandshake, InvalidProxy, InvalidStatus, InvalidURI, ProxyError
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI, ProxyError
 from websockets.typing import Subprotocol
 
-from aliquot.integrations.kubernetes.api.errors import ApiError, Request, away, from_answer
+from aliquot.integrations.kubernetes.api.errors import away
 from aliquot.integrations.kubernetes.api.session import Session
 from aliquot.integrations.kubernetes.api.transport import KEEP_ALIVE, Call, Way, why
 
@@ -28,7 +27,15 @@ CLOSE_S = 1.0
 PING_S = 20.0
 """Proxies on the way end connections on which nothing moves, and a driver's program may say nothing for minutes."""
 _FRAME_MOST = 4 * 2**20
-_VERB = re.compile(r" cannot (get|create) resource ")
+_BROKEN = (TimeoutError, ConnectionResetError, BrokenPipeError, EOFError, InvalidMessage)
+
+
+class NotOpened(Exception):
+    """The server answered, but not with a WebSocket: HTTP status, body, and its header ``Retry-After``."""
+
+    def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
+        super().__init__(status)
+        self.status, self.body, self.retry_after = status, body, retry_after
 
 
 class _Connect(connect):
@@ -39,8 +46,9 @@ class _Connect(connect):
 async def opened(
     session: Session, call: Call, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
 ) -> ClientConnection:
-    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises the error of any
-    answer that is none (ForbiddenError, NotFoundError, ...), ApiAwayError where there was no answer in time.
+    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises NotOpened for any
+    other answer, UnauthorizedError, and ApiAwayError where there was none: BrokenError if the request may have been
+    carried out.
     """
     end = time.monotonic() + timeout_s
     renewed = False
@@ -55,10 +63,11 @@ async def opened(
             if status == 401 and not renewed and await session.transport.renew():
                 renewed = True
                 continue
-            raise _refused(refusal, call.asked) from None
-        except (OSError, EOFError, InvalidHandshake, InvalidProxy, InvalidURI, ImportError) as error:
+            answer = refusal.response
+            raise NotOpened(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
+        except (OSError, EOFError, InvalidHandshake, InvalidMessage, InvalidProxy, InvalidURI, ImportError) as error:
             session.count(call.asked, 0, started)
-            raise away(call.asked, way.server, _reason(error, timeout_s)) from error
+            raise away(call.asked, way.server, _reason(error, timeout_s), broke=isinstance(error, _BROKEN)) from error
         session.count(call.asked, 101, started)
         return connection
 
@@ -86,19 +95,6 @@ async def _connect(way: Way, target: str, protocols: Sequence[str], timeout_s: f
     for level, option, value in KEEP_ALIVE if raw is not None and raw.family != socket.AF_UNIX else ():
         raw.setsockopt(level, option, value)
     return connection
-
-
-def _refused(refusal: InvalidStatus, asked: Request) -> ApiError:
-    """An answer that is no WebSocket."""
-    answer = refusal.response
-    body = bytes(answer.body or b"")
-    if answer.status_code < 400:
-        text = f"it answered {answer.status_code}: something on the way does not let WebSockets through"
-        return ApiError(f"the API server refused to {asked}: {text}", status=answer.status_code)
-    # Both are asked for: opening a WebSocket is a "get", running a command a "create" (since Kubernetes 1.35).
-    verb = _VERB.search(body.decode(errors="replace"))
-    told = msgspec.structs.replace(asked, verb=verb[1]) if verb else asked
-    return from_answer(answer.status_code, body, told, retry_after=answer.headers.get("Retry-After"))
 
 
 def _reason(error: BaseException, timeout_s: float) -> str:
