@@ -2,7 +2,14 @@
 
 from __future__ import annotations
 
+import http.client
+import os
+import re
+import subprocess
+import sys
+import time
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -74,6 +81,66 @@ class DevicesAgent(Agent):
                 for field in ("managedFields", "resourceVersion"):
                     row["metadata"].pop(field, None)
         return msgspec.json.encode(found, order="deterministic").decode()
+
+    def versions(self) -> dict[str, str]:
+        """The resourceVersion of every object: it grows with each write that changes something."""
+        return {f"{p}/{name}": row["metadata"]["resourceVersion"] for p in PLURALS for name, row in self.all(p).items()}
+
+    def told(self, function: str) -> list[JSON]:
+        """The events about a function's objects."""
+        rows = self.call("GET", "/api/v1/namespaces/default/events")["items"]
+        return [row for row in rows if row["involvedObject"]["name"] == object_name(self.name, function)]
+
+    # -- the process
+
+    def page(self, path: str) -> tuple[int, str]:
+        """A page of the agent's own: status and text."""
+        found = re.findall(r"health and metrics on port (\d+)", self.log())
+        with suppress(OSError):
+            connection = http.client.HTTPConnection("127.0.0.1", int(found[-1]), timeout=5)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        return 0, ""
+
+    def looks(self) -> int:
+        """How often the process has looked at the hardware."""
+        found = re.search(r"^aliquot_devices_looks_total\S* (\S+)$", self.page("/metrics")[1], re.M)
+        return int(float(found.group(1))) if found else 0
+
+    def aliquot(self, *words: str) -> None:
+        """The command line on this machine, as an administrator uses it there."""
+        environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "ALIQUOT_SIM": "machine"}
+        subprocess.run([sys.executable, "-m", "aliquot", *words], env=environment, check=True, capture_output=True)
+
+    # -- waiting
+
+    def enabled(self, pci: str, count: int = 16) -> None:
+        """Virtual functions are switched on, through the object."""
+        self.until(lambda: self.one("sriovgpudevices", pci), "the GPU's object")
+        self.set("sriovgpudevices", pci, {"enabled": True})
+        self.until(lambda: len(self.all("vgpudevices")) == count, f"{count} virtual functions")
+
+    def carrying(self, function: str, name: str = "NVIDIA A2-4Q") -> None:
+        """A virtual function gets a vGPU, through the object, which then says so."""
+        self.until(lambda: self.one("vgpudevices", function), f"the object of {function}")
+        self.set("vgpudevices", function, {"enabled": True, "vGPUTypeName": name})
+        self.until(lambda: self.configured(function) == name, f"{name} on {function}")
+
+    def configured(self, function: str) -> str:
+        """The type that a function's object says it carries, "" for none."""
+        status = self.one("vgpudevices", function).get("status", {})
+        return str(status.get("configureVGPUTypeName", "")) if status.get("vGPUStatus") == "vGPUConfigured" else ""
+
+    def at_rest(self, looks: int = 3) -> None:
+        """Waits until so many looks went by in which nothing changed."""
+        before, calls = "", -1
+        still = 0
+        while still < looks:
+            time.sleep(CHECK_S)
+            now, made = self.everything(), len(self.writes())
+            still = still + 1 if (now, made) == (before, calls) else 0
+            before, calls = now, made
 
     # -- the machine
 
