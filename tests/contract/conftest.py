@@ -14,6 +14,8 @@ from aliquot.backends.sim import control
 from aliquot.errors import AliquotError
 
 KINDS = ("direct", "shim")
+EVERY = (*KINDS, "smi")
+"""``smi`` is nvidia-smi by commands: it has no session, and tells no more than that program prints."""
 
 _numbers = count(1)
 
@@ -29,8 +31,10 @@ class Machine:
         self._open: list[Driver] = []
 
     def open(self, kind: str) -> Driver:
-        """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library."""
-        backend = self._direct() if kind == "direct" else self._shim()
+        """A backend: ``direct`` is SimBackend, ``shim`` the real NVML backend over this node's library, ``smi`` the one
+        over its nvidia-smi.
+        """
+        backend = {"direct": self._direct, "shim": self._shim, "smi": self._smi}[kind]()
         self.closing(backend)
         return backend
 
@@ -51,6 +55,15 @@ class Machine:
         except AliquotError as error:
             pytest.skip(f"no shim library: {error.brief}")
         return NvmlBackend(library, self.name, proc_root=None)
+
+    def _smi(self) -> Driver:
+        from aliquot.backends.kernel.pci import driver_gpus
+        from aliquot.backends.sim.files import SimFiles
+        from aliquot.backends.smi.backend import SmiBackend
+        from aliquot.backends.smi.local import LocalPrograms
+
+        programs = LocalPrograms(f"{control.folder(self.state_dir, self.name)}/driver")
+        return SmiBackend(programs, self.name, lambda: driver_gpus(SimFiles(self.node)))
 
     def writes(self) -> list[str]:
         """The names of the write calls that reached the node."""

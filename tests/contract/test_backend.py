@@ -14,11 +14,11 @@ from aliquot.backends.sim.control import Node
 from aliquot.engine.ports import Gpus
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, InUseError, NoDriverError, PermissionDeniedError
 from aliquot.model.inventory import Gpu
-from contract.conftest import KINDS, Machine
+from contract.conftest import EVERY, Machine
 
 Start = Callable[[str], Machine]
 
-pytestmark = pytest.mark.parametrize("kind", KINDS)
+pytestmark = pytest.mark.parametrize("kind", EVERY)
 
 
 def gpu_of(backend: Gpus, index: int = 0) -> Gpu:
@@ -270,8 +270,9 @@ def test_our_own_session_refuses_a_reset_until_it_is_suspended(machine: Start, k
     backend = node.open(kind)
     pci = mig_gpu(backend)
     before = backend.read()
-    with pytest.raises(InUseError):
-        node.node.reset(pci)
+    if kind != "smi":  # between two commands no session is open
+        with pytest.raises(InUseError):
+            node.node.reset(pci)
     with backend.suspend():
         node.node.reset(pci)
     assert backend.read() == before

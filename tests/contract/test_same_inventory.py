@@ -1,4 +1,4 @@
-"""SimBackend and the real NVML code over the shim see the same node, value for value."""
+"""SimBackend, the real NVML code over the shim, and the one over nvidia-smi see the same node, value for value."""
 
 from __future__ import annotations
 
@@ -32,11 +32,17 @@ def look(node: Machine, kind: str) -> Inventory:
     return found
 
 
-def same(node: Machine) -> None:
+def same(node: Machine, but: int = -1) -> None:
+    """``but``: the GPU of which nvidia-smi tells less than the others."""
     direct, shim = look(node, "direct"), look(node, "shim")
     assert plain(shim) == plain(direct)
     assert shim == direct
     assert shim.fingerprint == direct.fingerprint
+    smi = look(node, "smi")
+    told, expected = plain(smi), plain(direct)
+    if but >= 0:
+        told, expected = (plain([g for g in i.gpus if g.index != but]) for i in (smi, direct))
+    assert told == expected
 
 
 def fill(node: Machine) -> None:
@@ -91,5 +97,8 @@ def test_lost_and_pending(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*3")
     node.node.hold(1)
     node.node.set_mode(1, True)
+    before = look(node, "smi")
     node.node.fault("lost", gpu=2)
-    same(node)
+    same(node, but=2)
+    stranger = look(node, "smi").gpus[2]
+    assert (stranger.pci, stranger.lost, stranger.uuid) == (before.gpus[2].pci, True, ""), "nvidia-smi names it no more"

@@ -1,7 +1,8 @@
 """From a node's name to everything that the engine needs to work on it.
 
 No name is the machine itself. A name is a simulated node: the real NVML backend over that node's shim library where
-there is a C compiler to build it, else the simulator spoken to directly. ``ALIQUOT_BACKEND=shim|direct`` chooses.
+there is a C compiler to build it, else the simulator spoken to directly. ``ALIQUOT_BACKEND=shim|direct|smi`` chooses;
+``smi`` is the node's nvidia-smi, as where the driver's library is out of reach.
 """
 
 from __future__ import annotations
@@ -20,13 +21,16 @@ from aliquot.errors import AliquotError, NoDriverError, UsageError
 if TYPE_CHECKING:
     from aliquot.backends.away import Away
     from aliquot.backends.files import Files
+    from aliquot.backends.kernel.tools import Tools
     from aliquot.backends.node import NodeBackend
     from aliquot.backends.nvml import NvmlBackend
+    from aliquot.backends.programs import Programs
     from aliquot.backends.sim.backend import SimBackend
     from aliquot.backends.sim.control import Node
+    from aliquot.backends.smi.backend import SmiBackend
     from aliquot.engine.ports import Clock, Host, Journal, Lock, Workers
 
-    AnyDriver = NvmlBackend | SimBackend | Away
+    AnyDriver = NvmlBackend | SimBackend | SmiBackend | Away
     AnyBackend = NodeBackend[AnyDriver]
 
 __all__ = ["Connection", "connect", "state_dir"]
@@ -38,14 +42,24 @@ _NO_COMPILER = (
 
 
 class Connection:
-    """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend."""
+    """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend.
+    ``programs`` are the driver's, where its library is not what is spoken to.
+    """
 
-    def __init__(self, name: str, backend: AnyBackend, directories: tuple[str, str], sim: Node | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        backend: AnyBackend,
+        directories: tuple[str, str],
+        sim: Node | None = None,
+        programs: Programs | None = None,
+    ) -> None:
         self.node = name
         self.backend = backend
         self.simulated = sim is not None
         self._run, self._lib = directories
         self._sim = sim
+        self._programs = programs
 
     def __enter__(self) -> Connection:
         return self
@@ -80,6 +94,10 @@ class Connection:
         """Resets GPUs and ends processes: the machine, or the simulated node."""
         if self._sim is not None:
             return SimHost(self._sim)
+        if self._programs is not None:
+            from aliquot.backends.smi.host import SmiHost
+
+            return SmiHost(self._programs)
         from aliquot.backends.host import LocalHost
 
         return LocalHost(root=_nvidia_smi_root(os.environ.get("ALIQUOT_DRIVER_ROOT")))
@@ -141,13 +159,18 @@ class SimHost:
 
 
 def connect(
-    node: str | None = None, *, state_dir: str | None = None, say: Callable[[str], None] = lambda _: None
+    node: str | None = None,
+    programs: Programs | None = None,
+    *,
+    state_dir: str | None = None,
+    say: Callable[[str], None] = lambda _: None,
 ) -> Connection:
-    """The machine itself (``node`` None) or a simulated node. ``say`` gets sentences for stderr. Raises NoDriverError,
-    UsageError for a node that is not there, and whatever opening NVML raises.
+    """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
+    out of reach: this machine's library is used where there is one, a simulated node's never. ``say`` gets sentences
+    for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever opening the driver raises.
     """
     if node is None:
-        return _machine(say)
+        return _machine(say, programs)
     from aliquot.backends.sim import control
 
     base = state_dir or paths.state_dir()
@@ -158,12 +181,21 @@ def connect(
     from aliquot.backends.node import NodeBackend
     from aliquot.backends.sim.files import SimFiles
 
-    tools = DriverTools(os.path.join(folder, "driver"))
+    driver_root = os.path.join(folder, "driver")
+    tools: Tools = DriverTools(driver_root) if programs is None else _tools(programs)
     kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say)
-    return Connection(node, NodeBackend(_driver(base, node, sim, say), kernel), (folder, folder), sim)
+    chosen = _chosen()
+    driver: AnyDriver
+    if programs is not None or chosen == "smi":
+        from aliquot.backends.smi.local import LocalPrograms
+
+        driver = _smi(programs or LocalPrograms(driver_root), node, kernel.files)
+    else:
+        driver = _driver(base, node, sim, say, chosen)
+    return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim)
 
 
-def _machine(say: Callable[[str], None]) -> Connection:
+def _machine(say: Callable[[str], None], programs: Programs | None) -> Connection:
     """This machine. Where its driver does not answer although there are GPUs, because vfio-pci has them, those."""
     from aliquot.backends.files import RealFiles
     from aliquot.backends.journal import boot_id
@@ -174,10 +206,23 @@ def _machine(say: Callable[[str], None]) -> Connection:
 
     name, root = os.uname().nodename, os.environ.get("ALIQUOT_DRIVER_ROOT") or "/"
     places = node_directories()
-    kernel = Kernel(RealFiles(), DriverTools(root, chroot=True), places[1], boot_id, say=say)
+    tools: Tools = DriverTools(root, chroot=True)
+    if programs is not None and not tools.sriov_manage:
+        tools = _tools(programs)
+    kernel = Kernel(RealFiles(), tools, places[1], boot_id, say=say)
 
-    def opened() -> NvmlBackend:
-        return NvmlBackend(node=name, driver_root=root)
+    def opened() -> AnyDriver:
+        try:
+            return NvmlBackend(node=name, driver_root=root)
+        except NoDriverError as error:
+            if programs is None:
+                raise
+            said = error.brief
+        try:
+            return _smi(programs, name, kernel.files)
+        except NoDriverError as error:
+            error.details += (f"through its library: {said}",)
+            raise
 
     driver: AnyDriver
     try:
@@ -188,7 +233,8 @@ def _machine(say: Callable[[str], None]) -> Connection:
         from aliquot.backends.away import Away
 
         driver = Away(name, error, opened)
-    return Connection(name, NodeBackend(driver, kernel), places)
+    elsewhere = None if isinstance(driver, NvmlBackend) else programs
+    return Connection(name, NodeBackend(driver, kernel), places, programs=elsewhere)
 
 
 def simulated_host(node: str) -> SimHost:
@@ -198,12 +244,30 @@ def simulated_host(node: str) -> SimHost:
     return SimHost(Node(paths.state_dir(), node))
 
 
-def _driver(base: str, node: str, sim: Node, say: Callable[[str], None]) -> AnyDriver:
+def _tools(programs: Programs) -> Tools:
+    from aliquot.backends.smi.tools import ProgramTools
+
+    return ProgramTools(programs)
+
+
+def _smi(programs: Programs, node: str, files: Files) -> SmiBackend:
+    """The driver through nvidia-smi; the kernel's files say which GPUs it has."""
+    from aliquot.backends.kernel.pci import driver_gpus
+    from aliquot.backends.smi.backend import SmiBackend
+
+    return SmiBackend(programs, node, lambda: driver_gpus(files))
+
+
+def _chosen() -> str:
+    chosen = os.environ.get("ALIQUOT_BACKEND", "")
+    if chosen not in ("", "shim", "direct", "smi"):
+        raise UsageError(f"ALIQUOT_BACKEND is {chosen!r}: it can be shim, direct or smi")
+    return chosen
+
+
+def _driver(base: str, node: str, sim: Node, say: Callable[[str], None], chosen: str) -> AnyDriver:
     from aliquot.backends.sim import control
 
-    chosen = os.environ.get("ALIQUOT_BACKEND", "")
-    if chosen not in ("", "shim", "direct"):
-        raise UsageError(f"ALIQUOT_BACKEND is {chosen!r}: it can be shim or direct")
     if chosen != "direct":
         try:
             library = control.library(base, node)

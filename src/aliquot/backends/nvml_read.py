@@ -11,7 +11,7 @@ from aliquot.backends import codes
 from aliquot.backends.capabilities import Capabilities
 from aliquot.backends.nvml_instances import Instances, distinct
 from aliquot.backends.nvml_session import Session
-from aliquot.backends.nvml_tables import Tables
+from aliquot.backends.nvml_tables import SessionSource, Tables
 from aliquot.errors import GpuLostError, HardwareError
 from aliquot.model.ids import packed_pci_id, pci_address
 from aliquot.model.inventory import Gpu, Mig
@@ -40,7 +40,7 @@ class Reader:
 
     def __init__(self, session: Session, proc_root: str | None) -> None:
         self.session = session
-        self.tables = Tables(session)
+        self.tables = Tables(SessionSource(session))
         self._cards: dict[str, Card] = {}
         self._slots: dict[int, str] = {}
         self._epoch = 0

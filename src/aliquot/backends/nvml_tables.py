@@ -29,6 +29,36 @@ class Product(Protocol):
     handle: object
 
 
+class Source(Protocol):
+    """Where the driver's own lists are read: through NVML, or through nvidia-smi."""
+
+    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
+        """Every GPU instance profile of a GPU; empty where the driver lists none in its present mode."""
+        ...
+
+    def architecture(self, card: Product) -> str:
+        """In lower case, empty where nobody says."""
+        ...
+
+    def memory_mib(self, card: Product) -> int | None: ...
+
+
+class SessionSource:
+    """The lists of an NVML session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
+        return read_rows(self._session, card.handle, placements=placements)
+
+    def architecture(self, card: Product) -> str:
+        return architecture(self._session, card.handle)
+
+    def memory_mib(self, card: Product) -> int | None:
+        return memory_mib(self._session, card.handle)
+
+
 class Settled(msgspec.Struct):
     family: str | None
     changed: Family | None
@@ -39,8 +69,8 @@ class Settled(msgspec.Struct):
 class Tables:
     """The tables of one session, settled once per distinct product (again when MIG mode first allows placements)."""
 
-    def __init__(self, session: Session) -> None:
-        self._session = session
+    def __init__(self, source: Source) -> None:
+        self._source = source
         self._settled: dict[tuple[str, str, str], Settled] = {}
 
     def family_name(self, card: Product, mig: Mig) -> str | None:
@@ -69,7 +99,7 @@ class Tables:
         return known
 
     def _settle(self, card: Product, mig: Mig) -> Settled:
-        rows = read_rows(self._session, card.handle, placements=mig.enabled)
+        rows = self._source.rows(card, placements=mig.enabled)
         name = catalog.family_of_device(card.pci_device, card.subsystem) or _family_of_name(card.product)
         if name is None:
             return self._unknown(card, rows, mig.enabled)
@@ -92,8 +122,8 @@ class Tables:
                 f"GPUs {card.pci_device} are not in the catalog and this driver lists their profiles only in MIG mode"
             )
             return Settled(None, None, (note,), enabled)
-        kind = architecture(self._session, card.handle)
-        family = family_from_rows(name, rows, kind, card.pci_device, memory_mib(self._session, card.handle))
+        kind = self._source.architecture(card)
+        family = family_from_rows(name, rows, kind, card.pci_device, self._source.memory_mib(card))
         note = f"GPUs {card.pci_device} are not in the catalog: their table was read from the driver"
         if "placements" in family.estimates:
             note += "; placements are an estimate until MIG mode is on"

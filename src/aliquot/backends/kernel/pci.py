@@ -65,6 +65,11 @@ def is_gpu(files: Files, pci: str) -> bool:
     return kind >> 8 in _DISPLAY and not files.exists(attribute(pci, "physfn"))
 
 
+def driver_gpus(files: Files) -> tuple[str, ...]:
+    """The GPUs that NVIDIA's driver has, in PCI order. Reads its folder only."""
+    return tuple(p for p in sorted(names(files, f"{DRIVERS}/nvidia")) if p.count(":") == 2 and is_gpu(files, p))
+
+
 def handed_out(files: Files) -> tuple[str, ...]:
     """The NVIDIA GPUs that vfio-pci has, in PCI order. Reads its folder only."""
     return tuple(p for p in sorted(names(files, f"{DRIVERS}/{VFIO}")) if p.count(":") == 2 and is_gpu(files, p))

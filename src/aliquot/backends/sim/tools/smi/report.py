@@ -64,7 +64,25 @@ def _gpu(device: Device) -> list[str]:
         _fact(2, "Reserved", f"{reserved // _MIB} MiB"),
         _fact(2, "Used", f"{used // _MIB} MiB"),
         _fact(2, "Free", f"{free // _MIB} MiB"),
+        *_processes(device),
     ]
+
+
+def _processes(device: Device) -> list[str]:
+    """The clients, each after the instances that it is in."""
+    found = device.told["processes"]
+    lines = ["    Processes"] if found else [_fact(1, "Processes", "None")]
+    for each in found:
+        gi, ci = each["instance"], each["compute_instance"]
+        lines += [
+            _fact(2, "GPU instance ID", "N/A" if gi is None else gi),
+            _fact(2, "Compute instance ID", "N/A" if ci is None else ci),
+            _fact(2, "Process ID", each["pid"]),
+            _fact(3, "Type", "C"),
+            _fact(3, "Name", each["name"]),
+            _fact(3, "Used GPU Memory", "256 MiB"),
+        ]
+    return lines
 
 
 def _virtualization(device: Device) -> list[str]:

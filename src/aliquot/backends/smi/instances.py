@@ -1,0 +1,75 @@
+"""The instances of one GPU, from the rows of nvidia-smi's lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from aliquot.backends.capabilities import ci_minor, gi_minor
+from aliquot.backends.nvml_instances import NO_INSTANCE, Process
+from aliquot.backends.slots import swapped
+from aliquot.backends.smi.lists import Instance
+from aliquot.model.catalog import Family
+from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
+
+
+def filled(
+    gpu: Gpu,
+    table: Family,
+    instances: Sequence[Instance],
+    compute: Sequence[Instance],
+    uuids: Sequence[str],
+    processes: Sequence[Process],
+) -> Gpu:
+    """The GPU with its instances and holders. ``uuids`` are those of ``-L``, in whose order MIG devices come: by GPU
+    instance, then by compute instance. Where their number differs something has changed between two commands: then
+    none is given to the wrong one.
+    """
+    order = sorted((c.instance, c.compute or 0) for c in compute)
+    names = dict(zip(order, uuids, strict=True)) if len(order) == len(uuids) else {}
+    found = tuple(
+        _instance(gpu, table, each, [c for c in compute if c.instance == each.instance], names, processes)
+        for each in sorted(instances, key=lambda i: i.instance)
+    )
+    outside = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
+    return msgspec.structs.replace(gpu, instances=found, holders=outside, swapped=swapped(table, found))
+
+
+def _instance(
+    gpu: Gpu,
+    table: Family,
+    row: Instance,
+    inside: Sequence[Instance],
+    uuids: dict[tuple[int, int], str],
+    processes: Sequence[Process],
+) -> GpuInstance:
+    profile = table.by_id.get(row.profile)
+    kinds = {c.id: c.name for c in profile.compute} if profile is not None else {}
+    gi = row.instance
+    holders = _distinct(h for g, _, h in processes if g == gi)
+    return GpuInstance(
+        id=gi,
+        profile=profile.name if profile is not None else row.name,
+        profile_id=row.profile,
+        placement=str(row.place),
+        held=bool(holders),
+        holders=holders,
+        capability_minor=gi_minor(gpu.minor, gi),
+        compute_instances=tuple(
+            ComputeInstance(
+                id=ci,
+                profile=kinds.get(each.profile, each.name),
+                profile_id=each.profile,
+                placement=str(each.place),
+                uuid=uuids.get((gi, ci), ""),
+                capability_minor=ci_minor(gpu.minor, gi, ci),
+                holders=_distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
+            )
+            for ci, each in sorted((c.compute or 0, c) for c in inside)
+        ),
+    )
+
+
+def _distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys(holders))

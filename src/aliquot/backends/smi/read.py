@@ -1,0 +1,196 @@
+"""Reading GPUs through nvidia-smi: four commands for a node with instances, two for one without."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+
+import msgspec
+
+from aliquot.backends import codes
+from aliquot.backends.nvml_tables import Tables
+from aliquot.backends.programs import Ran
+from aliquot.backends.smi import lists, report
+from aliquot.backends.smi.ask import Smi, code_of
+from aliquot.backends.smi.instances import filled
+from aliquot.backends.smi.report import Log, Report
+from aliquot.backends.smi.tables import SmiSource
+from aliquot.errors import AliquotError, HardwareError
+from aliquot.model.inventory import Gpu
+
+_ONE_BY_ONE = (codes.GPU_IS_LOST, codes.UNKNOWN, codes.RESET_REQUIRED)
+"""What nvidia-smi says of the whole node when one GPU does not answer."""
+
+
+class Card(msgspec.Struct):
+    """A GPU's report and its index. ``handle`` is what its tables are read by."""
+
+    pci_device: str
+    subsystem: str
+    product: str
+    handle: object
+    report: Report
+    index: int
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """One look at a node. ``log`` has no GPU that fell off the bus."""
+
+    log: Log
+    gpus: tuple[Gpu, ...]
+
+
+class Reader:
+    """``addresses`` are the GPUs that the kernel's driver has: asked for when nvidia-smi gives up on the whole node."""
+
+    def __init__(self, smi: Smi, addresses: Callable[[], Iterable[str]]) -> None:
+        self.tables = Tables(SmiSource(smi))
+        self._smi = smi
+        self._addresses = addresses
+        self._known: dict[str, Gpu] = {}
+
+    def forget(self) -> None:
+        """GPUs have come or gone."""
+        self._known.clear()
+
+    def node(self) -> Seen:
+        """Every GPU, in the order of addresses; one that fell off the bus hides no other. Raises an AliquotError."""
+        attempt = "reading the GPUs"
+        ran = self._smi.run("-q")
+        if ran.status == 0:
+            log, lost = self._parsed(attempt, ran), list[str]()
+            gpus = self._together(log)
+        elif code_of(ran) == codes.NOT_FOUND:
+            return Seen(Log("", "", ()), ())
+        elif code_of(ran) in _ONE_BY_ONE:
+            log, lost = self._apart(self._smi.error(attempt, ran, ("-q",)))
+            gpus = [self._alone(each) for each in log.gpus]
+        else:
+            raise self._smi.error(attempt, ran, ("-q",))
+        gpus += [self._lost(pci) for pci in lost]
+        gpus = [msgspec.structs.replace(g, index=n) for n, g in enumerate(sorted(gpus, key=lambda g: g.pci))]
+        self._known = {g.pci: g for g in gpus}
+        return Seen(log, tuple(gpus))
+
+    def gpu(self, each: Report) -> Gpu:
+        """A GPU that was just reported, with its instances."""
+        return self._alone(each)
+
+    def report(self, pci: str) -> Report:
+        """One GPU, read afresh. Raises GpuLostError."""
+        attempt = f"reading {pci}"
+        ran = self._smi.run("-q", "-i", pci)
+        if ran.status:
+            raise self._smi.error(attempt, ran, ("-q", "-i", pci), pci)
+        found = next((r for r in self._parsed(attempt, ran).gpus if r.pci == pci), None)
+        if found is None:
+            raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
+        return found
+
+    # -- reports
+
+    def _parsed(self, attempt: str, ran: Ran) -> Log:
+        try:
+            return report.parse(ran.out)
+        except ValueError as nonsense:
+            raise HardwareError(
+                f"{attempt} failed: nvidia-smi -q says what nobody understands",
+                details=(str(nonsense), self._smi.programs.place),
+                next_step="compare with the output of: nvidia-smi -q",
+            ) from nonsense
+
+    def _apart(self, refusal: AliquotError) -> tuple[Log, list[str]]:
+        """GPU by GPU: what answers, and the addresses that do not. Raises ``refusal`` where none does."""
+        logs: list[Log] = []
+        lost: list[str] = []
+        for pci in sorted({*self._known, *self._addresses()}):
+            ran = self._smi.run("-q", "-i", pci)
+            if ran.status == 0:
+                logs.append(self._parsed(f"reading {pci}", ran))
+            elif code_of(ran) in (*_ONE_BY_ONE, codes.NOT_FOUND):
+                lost.append(pci)
+            else:
+                raise self._smi.error(f"reading {pci}", ran, ("-q", "-i", pci), pci)
+        if not logs:
+            raise refusal
+        return msgspec.structs.replace(logs[0], gpus=tuple(r for log in logs for r in log.gpus)), lost
+
+    def _lost(self, pci: str) -> Gpu:
+        """What was known of it before; a stranger has only its address."""
+        before = self._known.get(pci)
+        if before is None:
+            return Gpu(pci=pci, uuid="", index=-1, product="GPU that fell off the bus", lost=True)
+        return Gpu(
+            pci=pci,
+            uuid=before.uuid,
+            index=before.index,
+            product=before.product,
+            pci_device=before.pci_device,
+            subsystem=before.subsystem,
+            lost=True,
+        )
+
+    # -- GPUs
+
+    def _together(self, log: Log) -> list[Gpu]:
+        """All GPUs with one command per list. MIG GPUs first: only they tell placements, and each product's table is
+        read once.
+        """
+        numbers = {r.pci: n for n, r in enumerate(log.gpus)}
+        cut = any(r.mig.enabled for r in log.gpus)
+        named = lists.gpus(self._smi.ok("listing the GPUs", "-L")) if cut else ()
+        numbers |= {r.pci: n.index for r in log.gpus for n in named if n.uuid == r.uuid}
+        instances, compute = self._instances() if cut else ((), ())
+        order = sorted(log.gpus, key=lambda r: not r.mig.enabled)
+        found = {r.pci: self._filled(_card(r, numbers[r.pci]), named, instances, compute) for r in order}
+        return [found[r.pci] for r in log.gpus]
+
+    def _alone(self, each: Report) -> Gpu:
+        index = self._known[each.pci].index if each.pci in self._known else -1
+        if not each.mig.enabled and index >= 0:
+            return self._filled(_card(each, index), (), (), ())
+        named = lists.gpus(self._smi.ok(f"listing {each.pci}", "-L", "-i", each.pci, gpu=each.pci))
+        listed = next((n.index for n in named if n.uuid == each.uuid), index)
+        instances, compute = self._instances(each.pci) if each.mig.enabled else ((), ())
+        gpu = self._filled(_card(each, listed), named, instances, compute)
+        return msgspec.structs.replace(gpu, index=index if index >= 0 else listed)
+
+    def _instances(self, pci: str = "") -> tuple[tuple[lists.Instance, ...], tuple[lists.Instance, ...]]:
+        """GPU instances and compute instances, of one GPU or of all."""
+        at = ("-i", pci) if pci else ()
+        attempt = f"listing the instances of {pci or 'all GPUs'}"
+        inside = lists.instances(self._smi.listed(attempt, "mig", *at, "-lgi", gpu=pci))
+        if not inside:
+            return (), ()
+        return inside, lists.compute_instances(self._smi.listed(attempt, "mig", *at, "-lci", gpu=pci))
+
+    def _filled(
+        self,
+        card: Card,
+        named: Sequence[lists.Listed],
+        instances: Sequence[lists.Instance],
+        compute: Sequence[lists.Instance],
+    ) -> Gpu:
+        each = card.report
+        table = self.tables.of(card, each.mig)
+        bare = Gpu(
+            pci=each.pci,
+            uuid=each.uuid,
+            index=card.index,
+            product=each.product,
+            pci_device=each.pci_device,
+            subsystem=each.subsystem,
+            minor=each.minor,
+            family=None if table is None else table.name,
+            mig=each.mig,
+            reset=each.resettable,
+        )
+        if not each.mig.enabled or table is None:
+            return msgspec.structs.replace(bare, holders=tuple(dict.fromkeys(h for _, _, h in each.processes)))
+        here = [i for i in instances if i.gpu == card.index]
+        within = [c for c in compute if c.gpu == card.index]
+        uuids = next((tuple(u for _, u in n.mig) for n in named if n.uuid == each.uuid), ())
+        return filled(bare, table, here, within, uuids, each.processes)
+
+
+def _card(each: Report, index: int) -> Card:
+    return Card(each.pci_device, each.subsystem, each.product, each, each, index)
