@@ -12,7 +12,8 @@ import yaml
 
 from aliquot.config import settings_text
 from aliquot.config.settings import Settings, merge
-from aliquot.controller.run import NOTES_KEY, Controller, Pace
+from aliquot.controller.effective import NOTES_KEY
+from aliquot.controller.run import Controller, Pace
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming

@@ -9,13 +9,16 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Any
 
 import msgspec
 
 from aliquot.config import settings, settings_text
 from aliquot.config.settings import Layer, Settings
 from aliquot.controller import nodes, settings_from
+from aliquot.controller.devices.part import DevicesPart
+from aliquot.controller.devices.part import Pace as DevicesPace
+from aliquot.controller.devices.removal import PATIENCE_S as MISSING_S
+from aliquot.controller.effective import Effective
 from aliquot.controller.log import log, start
 from aliquot.controller.settings_from import Told
 from aliquot.controller.shelf import KIND_TIMING, Shelf
@@ -32,7 +35,6 @@ from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
 
 LEASE = "aliquot-controller"
-NOTES_KEY = "notes"
 GATHER_S = 0.1
 """Several changes that come together are answered once."""
 RETRY_S = (1.0, 60.0)
@@ -40,11 +42,14 @@ RETRY_S = (1.0, 60.0)
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """How fast leadership changes hands, how watches are kept, and how long pods may wait before anything is said."""
+    """How fast leadership changes hands, how watches are kept, how long pods may wait before anything is said, and how
+    long a node may be missing before its devices' objects go.
+    """
 
     lease: LeaseTiming = LeaseTiming()
     watch: Timing = KIND_TIMING
     patience_s: float = PATIENCE_S
+    missing_s: float = MISSING_S
 
 
 PACE = Pace()
@@ -54,13 +59,16 @@ Serve = Callable[[Mapping[str, Page], int], Awaitable[Callable[[], Awaitable[Non
 
 
 class Options(msgspec.Struct, frozen=True):
-    """What the command line says. ``port`` -1 serves nothing."""
+    """What the command line says. ``port`` -1 serves nothing. ``kubevirt_namespace`` is where KubeVirt's settings are;
+    empty: this cluster's virtual machines are no concern of ours.
+    """
 
     kubeconfig: str | None = None
     namespace: str | None = None
     identity: str | None = None
     port: int = 8080
     debug: bool = False
+    kubevirt_namespace: str = ""
 
 
 def run(options: Options, serve: Serve | None = None) -> int:
@@ -74,7 +82,7 @@ async def _main(options: Options, serve: Serve | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Api.connect(options.kubeconfig, namespace=options.namespace) as api:
-        controller = Controller(api, identity=options.identity)
+        controller = Controller(api, identity=options.identity, kubevirt_namespace=options.kubevirt_namespace)
         close = await serve(controller.pages, options.port) if serve is not None and options.port >= 0 else None
         work = asyncio.create_task(controller.run())
         waiting = asyncio.create_task(stop.wait())
@@ -90,9 +98,18 @@ async def _main(options: Options, serve: Serve | None) -> int:
 
 
 class Controller:
-    """``pages`` are what it answers over HTTP, by path; ``tally.written`` counts what it wrote."""
+    """``pages`` are what it answers over HTTP, by path; ``tally.written`` counts what it wrote. ``vms`` is its part for
+    virtual machines, which works beside the rest; None where they are no concern.
+    """
 
-    def __init__(self, api: Api, *, identity: str | None = None, pace: Pace = PACE) -> None:
+    def __init__(
+        self,
+        api: Api,
+        *,
+        identity: str | None = None,
+        pace: Pace = PACE,
+        kubevirt_namespace: str = "",
+    ) -> None:
         self.api = api
         self.tally = Tally()
         self.leader = Leader(api, LEASE, identity=identity, timing=pace.lease, on_change=self._led)
@@ -104,7 +121,15 @@ class Controller:
         self.waiting = Waiting(
             api, lambda: self.nodes.items.values(), self.tally, patience_s=pace.patience_s, timing=pace.watch
         )
+        self.vms: DevicesPart | None = None
+        if kubevirt_namespace:
+            told = DevicesPace(pace.watch, pace.missing_s)
+            shelves = (self.nodes, self.devices)
+            self.vms = DevicesPart(
+                api, lambda: self.leader.is_leader, shelves, self.tally, namespace=kubevirt_namespace, pace=told
+            )
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+        self._effective = Effective(api, self.effective, self.tally)
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
         self._seen: dict[str, object] = {}
@@ -119,6 +144,8 @@ class Controller:
             group.create_task(self.settings.follow(self.api, name=names.SETTINGS_MAP))
             group.create_task(self.effective.follow(self.api, name=names.EFFECTIVE_MAP))
             group.create_task(self.waiting.run())
+            if self.vms is not None:
+                group.create_task(self.vms.run())
             async with self.leader:
                 await self._work()
 
@@ -134,10 +161,14 @@ class Controller:
     def _all_changed(self, _: set[str]) -> None:
         self._dirty |= set(self.nodes.items)
         self._wake.set()
+        if self.vms is not None:
+            self.vms.wake()
 
     def _nodes_changed(self, changed: set[str]) -> None:
         """A heartbeat is no reason to look at a node again."""
         self.waiting.nodes_changed()
+        if self.vms is not None:
+            self.vms.wake()
         for name in changed:
             node = self.nodes.items.get(name)
             seen = None if node is None else (node.metadata.labels, node.metadata.annotations)
@@ -175,7 +206,7 @@ class Controller:
         value, faults = self._merged(told)
         self._say((*told.notes, *faults))
         self.waiting.turn(value.hints, value.config_map)
-        done = await self._publish(told, faults)
+        done = await self._effective.publish(told, faults)
         wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
         reserved = nodes.reserved(self.devices.items.values())
         dirty, self._dirty = self._dirty, set()
@@ -209,32 +240,6 @@ class Controller:
             if sentence not in self._said:
                 log.warning("%s", sentence)
         self._said = sentences
-
-    async def _publish(self, told: Told, faults: tuple[str, ...]) -> bool:
-        """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
-        itself: what it says must hold even while no controller runs.
-        """
-        notes = "".join(f"{sentence}\n" for sentence in (*told.notes, *faults))
-        data = {names.SETTINGS_KEY: settings_text.to_text(told.layer)} | ({NOTES_KEY: notes} if notes else {})
-        found = self.effective.items.get(names.EFFECTIVE_MAP)
-        if found is None and not told.layer.values and not notes:
-            return True
-        if found is not None and found.data == data:
-            return True
-        body = _effective(data, found)
-        log.info("publishing what %s says in ConfigMap %s", told.layer.source, names.EFFECTIVE_MAP)
-        try:
-            if found is None:
-                written = await self.api.create(ConfigMap, body)
-            else:
-                written = await self.api.patch(ConfigMap, names.EFFECTIVE_MAP, body)
-        except (ConflictError, NotFoundError):
-            return False
-        except ApiError as error:
-            return self._failed("settings", error)
-        self.effective.keep(found, written)
-        self.tally.wrote("settings")
-        return True
 
     async def _change(self, node: Node, patch: NodePatch) -> bool:
         """Writes a node, unless somebody else changed it since: then its event brings it here again."""
@@ -273,13 +278,6 @@ class Controller:
 
     def _metrics(self) -> tuple[int, str, bytes]:
         return 200, CONTENT_TYPE, self.tally.page()
-
-
-def _effective(data: dict[str, str], found: ConfigMap | None) -> dict[str, Any]:
-    """The ConfigMap, or the merge patch that makes it so; keys of former times go."""
-    stale = {key: None for key in (found.data if found is not None else {}) if key not in data}
-    labels = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "controller"}
-    return {"metadata": {"name": names.EFFECTIVE_MAP, "labels": labels}, "data": data | stale}
 
 
 def _sentence(patch: NodePatch) -> str:

@@ -1,0 +1,109 @@
+"""The controller's part for virtual machines. Level-triggered, as the rest of it: what is written is a difference."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable
+
+import msgspec
+
+from aliquot.controller.devices.permit import Permit
+from aliquot.controller.devices.removal import PATIENCE_S, Removal
+from aliquot.controller.devices.world import KUBEVIRT_NAMESPACE, World
+from aliquot.controller.log import log
+from aliquot.controller.shelf import KIND_TIMING, Shelf
+from aliquot.controller.tally import Tally
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.objects import Node
+from aliquot.integrations.kubernetes.api.watch import Timing
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
+
+ANNOTATION = "aliquot.dev/devices"
+"""On a node: how our agent stands there."""
+PCIDEVICES = "PcidevicesRuns"
+GATHER_S = 0.2
+RETRY_S = (0.5, 60.0)
+"""The first and the longest pause before what failed is tried again; doubling."""
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """How watches are kept, and how long a node may be missing before its objects go, in seconds."""
+
+    watch: Timing = KIND_TIMING
+    patience_s: float = PATIENCE_S
+
+
+class DevicesPart:
+    """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed."""
+
+    def __init__(
+        self,
+        api: Api,
+        leads: Callable[[], bool],
+        shelves: tuple[Shelf[Node], Shelf[SRIOVGPUDevice]],
+        tally: Tally,
+        *,
+        namespace: str = KUBEVIRT_NAMESPACE,
+        pace: Pace | None = None,
+    ) -> None:
+        pace = pace or Pace()
+        self.api, self._leads = api, leads
+        self.world = World(*shelves, self.wake, namespace=namespace, timing=pace.watch)
+        self._permit = Permit(api, self.world, tally)
+        self._removal = Removal(api, self.world, tally, patience_s=pace.patience_s)
+        self._wake = asyncio.Event()
+        self._said = ""
+
+    def wake(self) -> None:
+        """Something changed, or leadership did."""
+        self._wake.set()
+
+    async def run(self) -> None:
+        """For ever."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.world.follow(self.api))
+            group.create_task(self._work())
+
+    async def _work(self) -> None:
+        pause, loop = RETRY_S[0], asyncio.get_running_loop()
+        while True:
+            await self._wake.wait()
+            await asyncio.sleep(GATHER_S)
+            self._wake.clear()
+            if not self._leads() or not self.world.known or self._others():
+                continue
+            done = await self._permit.run(self._leads)
+            if (due := await self._removal.run(self._leads)) is not None:
+                loop.call_later(due, self._wake.set)
+            if done:
+                pause = RETRY_S[0]
+            else:
+                loop.call_later(pause, self._wake.set)
+                pause = min(pause * 2, RETRY_S[1])
+
+    def _others(self) -> bool:
+        """Whether pcidevices still works somewhere: it cleans up after nodes, and permits devices, by itself."""
+        found = occupied(self.world.nodes.items.values())
+        sentence = (
+            f"pcidevices still runs on {', '.join(found)}: its controller keeps KubeVirt's settings" if found else ""
+        )
+        if sentence and sentence != self._said:
+            log.info("%s", sentence)
+        self._said = sentence
+        return bool(found)
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+def occupied(nodes: Iterable[Node]) -> tuple[str, ...]:
+    """The nodes whose agent says that pcidevices runs there."""
+    return tuple(sorted(node.name for node in nodes if _reason(node) == PCIDEVICES))
+
+
+def _reason(node: Node) -> str:
+    try:
+        return msgspec.json.decode(node.metadata.annotations.get(ANNOTATION, "{}"), type=_Standing).reason
+    except (msgspec.DecodeError, UnicodeError):
+        return ""

@@ -1,0 +1,59 @@
+"""The effective ConfigMap: what ClusterPolicy says, published for the agents."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aliquot.config import settings_text
+from aliquot.controller.log import log
+from aliquot.controller.settings_from import Told
+from aliquot.controller.shelf import Shelf
+from aliquot.controller.tally import Tally
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
+from aliquot.integrations.kubernetes.api.objects import ConfigMap
+
+NOTES_KEY = "notes"
+
+
+class Effective:
+    """``shelf`` has the ConfigMap as it is."""
+
+    def __init__(self, api: Api, shelf: Shelf[ConfigMap], tally: Tally) -> None:
+        self._api, self._shelf, self._tally = api, shelf, tally
+
+    async def publish(self, told: Told, faults: tuple[str, ...]) -> bool:
+        """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
+        itself: what it says must hold even while no controller runs. False if it has to be tried again.
+        """
+        notes = "".join(f"{sentence}\n" for sentence in (*told.notes, *faults))
+        data = {names.SETTINGS_KEY: settings_text.to_text(told.layer)} | ({NOTES_KEY: notes} if notes else {})
+        found = self._shelf.items.get(names.EFFECTIVE_MAP)
+        if found is None and not told.layer.values and not notes:
+            return True
+        if found is not None and found.data == data:
+            return True
+        body = _effective(data, found)
+        log.info("publishing what %s says in ConfigMap %s", told.layer.source, names.EFFECTIVE_MAP)
+        try:
+            if found is None:
+                written = await self._api.create(ConfigMap, body)
+            else:
+                written = await self._api.patch(ConfigMap, names.EFFECTIVE_MAP, body)
+        except (ConflictError, NotFoundError):
+            return False
+        except ApiError as error:
+            log.warning("%s", "; ".join((error.brief, *error.details)))
+            self._tally.failed("settings")
+            return False
+        self._shelf.keep(found, written)
+        self._tally.wrote("settings")
+        return True
+
+
+def _effective(data: dict[str, str], found: ConfigMap | None) -> dict[str, Any]:
+    """The ConfigMap, or the merge patch that makes it so; keys of former times go."""
+    stale = {key: None for key in (found.data if found is not None else {}) if key not in data}
+    labels = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "controller"}
+    return {"metadata": {"name": names.EFFECTIVE_MAP, "labels": labels}, "data": data | stale}
