@@ -89,8 +89,8 @@ def labels(values: Mapping[str, str]) -> dict[str, str | None]:
 
 
 def plain(value: Any) -> Any:
-    """A value as JSON has it."""
-    return msgspec.to_builtins(value)
+    """A value as JSON has it: lists, no tuples."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def difference(former: JSON, wanted: JSON) -> JSON:
