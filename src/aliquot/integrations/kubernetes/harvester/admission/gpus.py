@@ -1,0 +1,67 @@
+"""Rules for SRIOVGPUDevices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.kubernetes.harvester import names
+from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.use import user_of
+from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
+
+
+def create(edit: Edit[SRIOVGPUDevice], new: SRIOVGPUDevice, world: World) -> Iterator[str]:
+    yield from identity(edit.name, new.spec.node_name, new.spec.address)
+    if new.spec.enabled:
+        yield from _not_handed_out(edit.name, world)
+
+
+def update(edit: Edit[SRIOVGPUDevice], old: SRIOVGPUDevice, new: SRIOVGPUDevice, world: World) -> Iterator[str]:
+    yield from unmoved((old.spec.node_name, old.spec.address), (new.spec.node_name, new.spec.address))
+    if new.spec.enabled and not old.spec.enabled:
+        yield from _not_handed_out(edit.name, world)
+    if old.spec.enabled and not new.spec.enabled:
+        yield from _unused(edit.name, old, world)
+
+
+def delete(edit: Edit[SRIOVGPUDevice], old: SRIOVGPUDevice, world: World) -> Iterator[str]:
+    if old.spec.enabled and old.spec.node_name in world.nodes:
+        yield f"{edit.name} is enabled: disable the GPU first"
+
+
+def warnings(edit: Edit[SRIOVGPUDevice], world: World) -> Iterator[str]:
+    """What a change takes with it."""
+    old, new = edit.old, edit.new
+    if old is None or new is None:
+        return
+    mig = world.migs.get(edit.name)
+    cut = mig is not None and any(each.instances for each in mig.status.profile_status)
+    if old.spec.enabled and not new.spec.enabled and cut:
+        yield f"the GPU instances of MigConfiguration {edit.name} go with the virtual functions"
+    skip = names.SKIP_MIG_ANNOTATION
+    if cut and new.metadata.annotations.get(skip) == "true" != old.metadata.annotations.get(skip):
+        yield f"{skip} has no effect while there are GPU instances: disable MigConfiguration {edit.name} first"
+
+
+def _not_handed_out(name: str, world: World) -> Iterator[str]:
+    claim = world.claims.get(name)
+    if claim is not None:
+        who = claim.spec.user_name or "nobody"
+        yield f"{name} is claimed for passthrough by {who}: delete PCIDeviceClaim {name} first"
+
+
+def _unused(name: str, gpu: SRIOVGPUDevice, world: World) -> Iterator[str]:
+    """By vGPUs that are enabled, or, where the parent's label was lost, by machines that use what its status lists."""
+    enabled = tuple(
+        sorted({*world.enabled_children(name), *(n for n in gpu.status.vgpu_devices if _enabled(world, n))})
+    )
+    used = tuple(filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices)))
+    if used:
+        yield "; ".join(used)
+    if enabled:
+        yield f"cannot disable {name} while vGPU {listed(enabled)} is enabled: disable it first"
+
+
+def _enabled(world: World, name: str) -> bool:
+    return name in world.vgpus and world.vgpus[name].spec.enabled

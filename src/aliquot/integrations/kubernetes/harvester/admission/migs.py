@@ -1,0 +1,72 @@
+"""Rules for MigConfigurations."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.kubernetes.harvester import names
+from aliquot.integrations.kubernetes.harvester.admission import layout
+from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed
+from aliquot.integrations.kubernetes.harvester.kinds import MigConfiguration, MigConfigurationSpec
+
+APPLIED = (names.SYNCED, names.OUT_OF_SYNC)
+
+
+def create(edit: Edit[MigConfiguration], new: MigConfiguration, world: World) -> Iterator[str]:
+    """A restored one comes without status, so that only what can never be is refused."""
+    yield from identity(edit.name, new.spec.node_name, new.spec.gpu_address)
+    yield from _possible(new, world)
+
+
+def update(edit: Edit[MigConfiguration], old: MigConfiguration, new: MigConfiguration, world: World) -> Iterator[str]:
+    yield from unmoved((old.spec.node_name, old.spec.gpu_address), (new.spec.node_name, new.spec.gpu_address))
+    changed = _wish(old.spec) != _wish(new.spec)
+    if changed and old.status.state in APPLIED:
+        yield f"{edit.name} is {old.status.state}: it must be disabled before its profileSpec is changed"
+        return
+    if old.spec.enabled and not new.spec.enabled:
+        yield from _unused(edit.name, "disable", world)
+    if not changed and not (new.spec.enabled and not old.spec.enabled):
+        return
+    impossible = tuple(_possible(new, world))
+    yield from impossible
+    if new.spec.enabled and not impossible and old.status.state not in APPLIED:
+        family = layout.family_of(new, world.functions.get(edit.name))
+        if why := layout.now(new, family):
+            yield f"{why}; see kubectl get migconfiguration {edit.name} -o yaml"
+
+
+def delete(edit: Edit[MigConfiguration], old: MigConfiguration, world: World) -> Iterator[str]:
+    """What is applied is taken back by disabling; deleting it would leave instances that nobody tracks."""
+    gpu = world.gpus.get(edit.name)
+    if old.spec.node_name not in world.nodes or gpu is None or not gpu.spec.enabled:
+        return
+    if old.spec.enabled:
+        yield f"{edit.name} is enabled: disable it first"
+    yield from _unused(edit.name, "delete", world)
+
+
+def _wish(spec: MigConfigurationSpec) -> dict[int, int]:
+    """The order of the profiles and how they are named is no wish."""
+    return {each.id: each.requested for each in spec.profile_spec}
+
+
+def _possible(mig: MigConfiguration, world: World) -> Iterator[str]:
+    told = {each.id: each.name for each in mig.status.profile_status}
+    for each in mig.spec.profile_spec:
+        if each.requested < 0:
+            yield f"{each.requested} of profile {each.name} cannot be requested"
+        if told and each.id not in told:
+            yield f"profile {each.name} (id {each.id}) is none of this GPU's: {listed(tuple(told.values()), 10)}"
+    ids = [each.id for each in mig.spec.profile_spec]
+    for twice in sorted({i for i in ids if ids.count(i) > 1}):
+        yield f"profile id {twice} is there {ids.count(twice)} times"
+    function = world.functions.get(names.object_name(mig.spec.node_name, mig.spec.gpu_address))
+    if why := layout.ever(mig, layout.family_of(mig, function)):
+        yield why
+
+
+def _unused(name: str, verb: str, world: World) -> Iterator[str]:
+    if children := world.enabled_children(name):
+        yield f"cannot {verb} {name} while vGPU {listed(children)} is enabled: disable it first"

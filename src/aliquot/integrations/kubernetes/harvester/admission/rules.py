@@ -1,0 +1,20 @@
+"""What all kinds have in common: names that say what they are about, and who is not judged."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.kubernetes.harvester import names
+
+
+def identity(name: str, node: str, address: str) -> Iterator[str]:
+    """An object is named after its node and PCI address: by that name everything finds it."""
+    wanted = names.object_name(node, address)
+    if name != wanted:
+        yield f"an object for {address or 'no address'} on node {node or '(none)'} is named {wanted}, not {name}"
+
+
+def unmoved(old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
+    """Node and address are what an object is about: another device is another object."""
+    if old != new:
+        yield f"node and address ({old[0]}, {old[1]}) cannot be changed: make another object"

@@ -1,0 +1,64 @@
+"""Rules for VGPUDevices."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.kubernetes.harvester.admission import room
+from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.use import user_of
+from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed, parent_of
+from aliquot.integrations.kubernetes.harvester.kinds import VGPUDevice
+
+
+def create(edit: Edit[VGPUDevice], new: VGPUDevice, world: World) -> Iterator[str]:
+    """A restored one comes without status: which types can be made is then for the agent to say."""
+    yield from identity(edit.name, new.spec.node_name, new.spec.address)
+    if new.spec.enabled and not new.spec.type_name:
+        yield "vGPUTypeName cannot be empty when a vGPU is enabled"
+
+
+def update(edit: Edit[VGPUDevice], old: VGPUDevice, new: VGPUDevice, world: World) -> Iterator[str]:
+    yield from unmoved(
+        (old.spec.node_name, f"{old.spec.address} of {old.spec.parent}"),
+        (new.spec.node_name, f"{new.spec.address} of {new.spec.parent}"),
+    )
+    if old.spec.enabled and not new.spec.enabled:
+        if used := user_of(world, edit.name):
+            yield used
+    elif old.spec.enabled and new.spec.type_name != old.spec.type_name:
+        was = old.spec.type_name or old.status.configured
+        yield f"{edit.name} is enabled as {was}: disable it before its type is changed"
+    elif new.spec.enabled and not old.spec.enabled:
+        yield from _enabling(edit.name, old, new, world)
+
+
+def delete(edit: Edit[VGPUDevice], old: VGPUDevice, world: World) -> Iterator[str]:
+    if old.spec.node_name in world.nodes and (used := user_of(world, edit.name)):
+        yield used
+
+
+def _enabling(name: str, old: VGPUDevice, new: VGPUDevice, world: World) -> Iterator[str]:
+    wanted, parent = new.spec.type_name, parent_of(new)
+    gpu = world.gpus.get(parent)
+    if not wanted:
+        yield f"vGPUTypeName cannot be empty: choose one of {_choice(old)}"
+        return
+    if gpu is not None and not gpu.spec.enabled:
+        yield f"SRIOVGPUDevice {parent} is disabled: enable it first"
+    if old.status.configured == wanted:
+        return  # there already: made by hand, or enabled again before it was taken away
+    if wanted not in old.status.available_types:
+        yield f"{wanted} is not a valid profile for {name} now: {_choice(old)}"
+        return
+    if why := room.beside(world, new):
+        yield why
+
+
+def _choice(device: VGPUDevice) -> str:
+    """What could be chosen, or why nothing can."""
+    types = tuple(sorted(device.status.available_types))
+    if types:
+        return f"available are {listed(types, 20)}"
+    reason = next((c.message for c in device.status.conditions if c.type == "Ready" and c.message), "")
+    return f"nothing is available ({reason or 'the GPU is full, or its driver does not answer'})"

@@ -1,0 +1,45 @@
+"""Whether a machine can have the devices that it asks for."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.kubernetes.kubevirt.admission.cluster import Cluster, Meaning, meanings, node_of, vm_device
+from aliquot.integrations.kubernetes.kubevirt.demands import Demand
+from aliquot.integrations.kubernetes.kubevirt.fit import Fit, fit
+from aliquot.integrations.kubernetes.kubevirt.kinds import Devices
+from aliquot.planner.vgpu import vm
+
+
+def devices(asked: Devices, cluster: Cluster) -> Iterator[str]:
+    """What is wrong with them whatever else runs: unknown resources, several nodes, several vGPUs, ramFB."""
+    known = meanings(cluster.world)
+    plugin = [each for each in asked.all if not each.claim_name]
+    unknown = [each for each in plugin if not _known(each.device_name, known, cluster)]
+    for each in unknown:
+        yield f"resource name {each.device_name or '(none)'} of {each.name} not found: see aliquot capacity"
+    if unknown:
+        return
+    entries = [each for each in plugin if each.device_name in known]
+    planned = [vm_device(each, known[each.device_name], cluster.world) for each in entries]
+    nodes = {node: each.name for each in plugin if (node := node_of(each.name, cluster.world))}
+    if len(nodes) > 1:
+        where = ", ".join(f"{name} is on {node}" for node, name in sorted(nodes.items()))
+        yield f"the devices are not on the same node: {where}"
+    yield from (each.message for each in vm.check(planned) if each.rule not in ("ONE_NODE", "RAMFB"))
+    claimed = [vm_device(each, Meaning(), cluster.world) for each in asked.gpus or () if each.claim_name]
+    yield from (each.message for each in vm.ramfb([*planned, *claimed], "nvidia"))
+
+
+def capacity(asked: Demand, cluster: Cluster) -> Fit:
+    """Whether it gets them beside the machines that run, wait, or were admitted a moment ago."""
+    return fit(cluster.capacity, [asked])
+
+
+def _known(resource: str, known: dict[str, Meaning], cluster: Cluster) -> bool:
+    """Ours, a USB device's, or one that KubeVirt's settings permit: what others offer is not for us to judge. Where
+    those settings cannot be read nothing is unknown: KubeVirt will say it.
+    """
+    if resource in known or any(each.status.resource_name == resource for each in cluster.world.usb.values()):
+        return True
+    return cluster.permitted is None or resource in cluster.permitted
