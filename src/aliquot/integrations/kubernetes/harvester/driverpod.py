@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Sequence
-from concurrent.futures import CancelledError
+from concurrent.futures import CancelledError, Future
 from concurrent.futures import TimeoutError as LateError
 
 from aliquot.engine.programs import Ran
@@ -33,6 +34,7 @@ PATIENCE_S = 15.0
 """How long a command that was not begun waits for an API server that is away: what is half done needs it."""
 PAUSE_S = 1.0
 MARGIN_S = 20.0
+LOOK_S = 1.0
 
 
 class DriverPods:
@@ -93,6 +95,7 @@ class PodPrograms:
         self._api = api
         self._pod = pod
         self._loop = loop
+        self._over = False
 
     @property
     def place(self) -> str:
@@ -110,19 +113,34 @@ class PodPrograms:
         return Ran(ended.status, ended.out, ended.err)
 
     def _wait(self, command: tuple[str, ...], timeout_s: float) -> Ended:
+        end = time.monotonic() + timeout_s + PATIENCE_S + MARGIN_S
+        future = self._begun(command, timeout_s)
+        while True:
+            try:
+                return future.result(LOOK_S)
+            except LateError:
+                if not self._loop.is_running():
+                    raise self._ending() from None
+                if time.monotonic() > end:
+                    future.cancel()
+                    raise HardwareError(f"nobody heard from {self.place} for {timeout_s + PATIENCE_S:g} s") from None
+            except CancelledError:
+                raise self._ending() from None
+
+    def _begun(self, command: tuple[str, ...], timeout_s: float) -> Future[Ended]:
+        if self._over:
+            raise self._ending()
         asking = self._ran(command, timeout_s)
         try:
-            future = asyncio.run_coroutine_threadsafe(asking, self._loop)
-        except RuntimeError as error:  # the loop is closed: the agent ends
+            return asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError as error:  # the loop is closed
             asking.close()
-            raise NoDriverError(f"nothing can be run in {self.place} any more: we are ending") from error
-        try:
-            return future.result(timeout_s + PATIENCE_S + MARGIN_S)
-        except LateError:
-            future.cancel()
-            raise HardwareError(f"nobody heard from {self.place} for {timeout_s + PATIENCE_S:g} s") from None
-        except CancelledError:
-            raise NoDriverError(f"nothing can be run in {self.place} any more: we are ending") from None
+            raise self._ending() from error
+
+    def _ending(self) -> NoDriverError:
+        """The loop ends, and with it the agent: what is handed to it now is never begun."""
+        self._over = True
+        return NoDriverError(f"nothing can be run in {self.place} any more: we are ending")
 
     async def _ran(self, command: tuple[str, ...], timeout_s: float) -> Ended:
         pod, end = self._pod, self._loop.time() + PATIENCE_S
