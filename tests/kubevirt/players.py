@@ -42,6 +42,8 @@ from kubevirt.writes import write
 JSON = dict[str, Any]
 SETTINGS_NAMESPACE = "harvester-system"
 SETTINGS = f"/apis/kubevirt.io/v1/namespaces/{SETTINGS_NAMESPACE}/kubevirts"
+NODE_LABEL = "kubevirt.io/nodeName"
+"""On an instance: virt-handler watches those of its node by it."""
 _ROUNDS = 60
 
 
@@ -195,11 +197,13 @@ class World:
         return write(self.cluster, "POST", f"/api/v1/namespaces/{meta['namespace']}/pods", body)
 
     def say(self, one: JSON, **status: Any) -> bool:
-        """Write an instance's status where it differs. An instance has no status subresource."""
+        """Write an instance's status where it differs, and the label of its node. It has no status subresource."""
         former = one.get("status") or {}
         if all(former.get(key) == value for key, value in status.items()):
             return False
-        return self._patch(instances(one["metadata"]["namespace"]), one, {"status": status})
+        labels = {NODE_LABEL: status["nodeName"]} if "nodeName" in status else {}
+        body = {"metadata": {"labels": labels}, "status": status}
+        return self._patch(instances(one["metadata"]["namespace"]), one, body)
 
     def _machine(self, one: JSON, running: JSON | None) -> bool:
         meta, expected = one["metadata"], wanted(one, running)

@@ -1,0 +1,274 @@
+"""Keeps true which devices the virtual machines of this node have: in their annotation, and in their spec's names.
+
+What a machine got is kubelet's to say (its pod resources), else the launcher's environment. A machine that runs here
+has the annotation; one that has stopped here has none, and the names of the devices that it had in its spec. One that
+has gone to another node is that node's. Watched are the instances of this node, by the label that KubeVirt's own
+virt-handler watches them by; machines are read when something of theirs has changed, and all of them now and then, for
+what was missed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+
+import msgspec
+
+from aliquot.agent.devices.shelf import Shelf
+from aliquot.agent.log import log
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes.api.client import EVERYWHERE, Api
+from aliquot.integrations.kubernetes.api.errors import ConflictError, NotFoundError
+from aliquot.integrations.kubernetes.api.objects import Pod
+from aliquot.integrations.kubernetes.harvester.names import ALLOCATION_ANNOTATION
+from aliquot.integrations.kubernetes.harvester.offer import object_names
+from aliquot.integrations.kubernetes.harvester.view import Objects, View
+from aliquot.integrations.kubernetes.kubelet.pod_resources import Use
+from aliquot.integrations.kubernetes.kubevirt.allocation import (
+    Allocation,
+    allocated,
+    joined,
+    parse,
+    removed,
+    renamed,
+    render,
+)
+from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachine, VirtualMachineInstance
+from aliquot.integrations.kubernetes.kubevirt.launcher import devices, named
+
+NODE_LABEL = "kubevirt.io/nodeName"
+CREATED_BY = "kubevirt.io/created-by"
+"""On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
+SWEEP_S = 300.0
+"""How often all machines are read."""
+_INVALID = 422
+
+Key = tuple[str, str]
+EVERYTHING: Key = ("", "machines")
+Given = dict[str, tuple[str, ...]]
+Uses = Callable[[], Awaitable[Sequence[Use]]]
+Environment = Callable[[Pod], Awaitable[str]]
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What is known to be in a machine's annotation (``said``), and the instance and devices that it came from."""
+
+    state: tuple[str, Allocation]
+    said: Allocation
+
+
+class Allocations:
+    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment`` runs ``env`` in a
+    launcher (None: nobody does). ``wake`` is called when a machine of this node starts, stops, comes or goes; ``ended``
+    when the watch ends, which it should not. ``trouble`` is what could not be found out or written last, "" if all
+    could.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        node: str,
+        wake: Callable[[], None],
+        *,
+        uses: Uses | None = None,
+        environment: Environment | None = None,
+        ended: Callable[[asyncio.Task[None]], None] = lambda _: None,
+    ) -> None:
+        self.trouble = ""
+        self._api = api
+        self._node = node
+        self._uses = uses
+        self._environment = environment
+        self._ended = ended
+        self._shelf = Shelf(VirtualMachineInstance, wake, mine=self._mine, seen=_seen)
+        self._own = re.compile(re.escape(node) + "-[0-9a-f]{9,13}")
+        self._given: dict[str, Given] = {}
+        self._true: dict[Key, _Told] = {}
+        self._named: dict[str, None] = {}
+        self._swept = -SWEEP_S
+        self._task: asyncio.Task[None] | None = None
+
+    # -- coming and going
+
+    def start(self) -> None:
+        """Begins to watch."""
+        follow = self._shelf.follow(self._api, namespace=EVERYWHERE, labels={NODE_LABEL: self._node})
+        self._task = asyncio.create_task(follow)
+        self._task.add_done_callback(self._ended)
+
+    async def close(self) -> None:
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    # -- work
+
+    async def keep(self, view: View, objects: Objects, pods: Sequence[Pod]) -> None:
+        """Brings the machines of this node up to date; ``pods`` are the node's. One machine's trouble is no other's.
+        Raises nothing that the API server or kubelet may answer: it is in ``trouble``, and tried again next time.
+        """
+        if not self._shelf.known or self._shelf.absent:
+            return
+        troubles: list[str] = []
+        names = object_names(view, objects)
+        launchers = _launchers(pods)
+        self._given = {uid: given for uid, given in self._given.items() if uid in {p.metadata.uid for p in pods}}
+        alive = {one.key: one for one in self._shelf.items if not one.over}
+        if time.monotonic() - self._swept >= SWEEP_S:
+            await self._try(self._sweep(alive), EVERYTHING, troubles)
+        for key, one in alive.items():
+            await self._try(self._kept(one, launchers.get(one.metadata.uid), names), key, troubles)
+        for key in set(self._true) - set(alive):
+            await self._try(self._left(key), key, troubles)
+        self._say("; ".join(troubles))
+
+    async def _try(self, work: Awaitable[None], key: Key, troubles: list[str]) -> None:
+        try:
+            await work
+        except AliquotError as error:
+            if getattr(error, "status", 0) != _INVALID and not isinstance(error, ConflictError):
+                troubles.append(f"devices of virtual machine {'/'.join(filter(None, key))}: {error.brief}")
+
+    async def _kept(self, one: VirtualMachineInstance, pod: Pod | None, names: Mapping[str, str]) -> None:
+        """A machine that runs here, or is being stopped."""
+        if one.metadata.deletion_timestamp is not None:
+            if one.metadata.uid not in self._named:
+                await self._rename(one.key)
+                self._named[one.metadata.uid] = None
+            return
+        if one.status.phase != "Running" or pod is None or not one.devices.all:
+            return
+        given = self._given.get(pod.metadata.uid)
+        if given is None:
+            given = self._given[pod.metadata.uid] = await self._ask(one, pod)
+        found = allocated(one.devices, given, names)
+        state = (one.metadata.uid, found)
+        if one.key in self._true and self._true[one.key].state == state:
+            return
+        try:
+            machine = await self._api.get(VirtualMachine, one.name, one.metadata.namespace)
+            former = parse(_text(machine))
+            found = joined(found, former or Allocation(), set(names.values()))
+            if former != found and found != Allocation():
+                log.info("virtual machine %s has %s", "/".join(one.key), ", ".join(found.names))
+                body = {"metadata": {"annotations": {ALLOCATION_ANNOTATION: render(found)}}}
+                await self._api.patch(VirtualMachine, one.name, body, namespace=one.metadata.namespace)
+        except NotFoundError:
+            log.debug("instance %s has no virtual machine", "/".join(one.key))
+        self._true[one.key] = _Told(state, found)
+
+    async def _ask(self, one: VirtualMachineInstance, pod: Pod) -> Given:
+        """What a launcher was given, by resource. Raises KubeletAwayError, ApiError where nobody can say."""
+        problem: AliquotError | None = None
+        if self._uses is not None:
+            try:
+                found = await self._uses()
+            except AliquotError as error:
+                problem = error
+            else:
+                mine: Given = {}
+                for use in found:
+                    if (use.namespace, use.pod) == pod.key:
+                        mine[use.resource] = (*mine.get(use.resource, ()), *use.devices)
+                wanted = {entry.device_name for entry in one.devices.all}
+                if not wanted.isdisjoint(mine):
+                    return {resource: ids for resource, ids in mine.items() if resource in wanted}
+        if self._environment is not None:
+            text = await self._environment(pod)
+            return named(devices(text), [entry.device_name for entry in one.devices.all])
+        if problem is not None:
+            raise problem
+        return {}
+
+    async def _rename(self, key: Key) -> None:
+        """The machine is stopping: its spec gets the names of what it has. Now and not later, since a change of the
+        spec while it runs would be shown as one that waits for a restart.
+        """
+        try:
+            machine = await self._api.get(VirtualMachine, key[1], key[0])
+        except NotFoundError:
+            return
+        found = parse(_text(machine))
+        patch = renamed(machine.devices, found) if found is not None else []
+        if patch:
+            await self._api.patch(VirtualMachine, key[1], patch, namespace=key[0], style="json")
+
+    async def _left(self, key: Key) -> None:
+        """A machine that ran here and does no more."""
+        try:
+            one = await self._api.get(VirtualMachineInstance, key[1], key[0])
+            if not one.over and one.status.node_name != self._node:
+                self._true.pop(key, None)  # it has moved: the other node says what it has there
+                return
+            if not one.over:
+                return  # started again, as the watch is about to tell
+        except NotFoundError:
+            pass
+        try:
+            machine = await self._api.get(VirtualMachine, key[1], key[0])
+            await self._clear(machine)
+        except NotFoundError:
+            pass
+        self._true.pop(key, None)
+
+    async def _clear(self, machine: VirtualMachine) -> None:
+        """The machine has none of this node's devices any more."""
+        text = _text(machine)
+        found = parse(text)
+        if found is None or not self._ours(found):
+            return
+        log.info("virtual machine %s has given back %s", "/".join(machine.key), ", ".join(found.names))
+        patch = [*renamed(machine.devices, found), *removed(text)]
+        await self._api.patch(VirtualMachine, machine.name, patch, namespace=machine.metadata.namespace, style="json")
+
+    async def _sweep(self, alive: Mapping[Key, VirtualMachineInstance]) -> None:
+        """All machines, for what happened while nobody looked: an annotation that names this node's devices although
+        nothing with devices runs here, or that somebody changed.
+        """
+        for machine in await self._api.list(VirtualMachine, EVERYWHERE):
+            found, one = parse(_text(machine)), alive.get(machine.key)
+            if machine.key in self._true and self._true[machine.key].said != found:
+                del self._true[machine.key]
+            elif one is None and found is not None and self._ours(found):
+                await self._left(machine.key)
+            elif one is not None and not one.devices.all:
+                await self._clear(machine)
+        live = {one.metadata.uid for one in self._shelf.items}
+        self._named = {uid: None for uid in self._named if uid in live}
+        self._swept = time.monotonic()
+
+    def _ours(self, found: Allocation) -> bool:
+        return bool(found.names) and all(self._own.fullmatch(name) for name in found.names)
+
+    def _mine(self, one: VirtualMachineInstance) -> bool:
+        return one.status.node_name == self._node
+
+    def _say(self, trouble: str) -> None:
+        if trouble != self.trouble:
+            self.trouble = trouble
+            if trouble:
+                log.warning("%s", trouble)
+
+
+def _seen(one: VirtualMachineInstance) -> object:
+    """What of an instance matters here: its heartbeat is no reason to look at the GPUs."""
+    meta = one.metadata
+    return msgspec.structs.astuple(one.status), meta.uid, meta.deletion_timestamp
+
+
+def _text(machine: VirtualMachine) -> str:
+    return machine.metadata.annotations.get(ALLOCATION_ANNOTATION, "")
+
+
+def _launchers(pods: Sequence[Pod]) -> dict[str, Pod]:
+    """The launcher that runs for each instance, by the instance's uid."""
+    return {
+        pod.metadata.labels[CREATED_BY]: pod
+        for pod in pods
+        if CREATED_BY in pod.metadata.labels
+        and pod.status.phase == "Running"
+        and pod.metadata.deletion_timestamp is None
+    }
