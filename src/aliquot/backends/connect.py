@@ -162,15 +162,17 @@ def connect(
     node: str | None = None,
     programs: Programs | None = None,
     *,
+    everything: bool = False,
     state_dir: str | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
-    out of reach: this machine's library is used where there is one, a simulated node's never. ``say`` gets sentences
-    for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever opening the driver raises.
+    out of reach: this machine's library is used where there is one, a simulated node's never. ``everything`` lists GPUs
+    that NVIDIA's driver has not taken, too: whole they can be handed out. ``say`` gets sentences for stderr. Raises
+    NoDriverError, UsageError for a node that is not there, and whatever opening the driver raises.
     """
     if node is None:
-        return _machine(say, programs)
+        return _machine(say, programs, everything)
     from aliquot.backends.sim import control
 
     base = state_dir or paths.state_dir()
@@ -183,7 +185,7 @@ def connect(
 
     driver_root = os.path.join(folder, "driver")
     tools: Tools = DriverTools(driver_root) if programs is None else _tools(programs)
-    kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say)
+    kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say, everything=everything)
     chosen = _chosen()
     driver: AnyDriver
     if programs is not None or chosen == "smi":
@@ -195,8 +197,8 @@ def connect(
     return Connection(node, NodeBackend(driver, kernel), (folder, folder), sim)
 
 
-def _machine(say: Callable[[str], None], programs: Programs | None) -> Connection:
-    """This machine. Where its driver does not answer although there are GPUs, because vfio-pci has them, those."""
+def _machine(say: Callable[[str], None], programs: Programs | None, everything: bool) -> Connection:
+    """This machine. Where its driver does not answer although there are GPUs that it does not have, those."""
     from aliquot.backends.files import RealFiles
     from aliquot.backends.journal import boot_id
     from aliquot.backends.kernel.kernel import Kernel
@@ -209,15 +211,21 @@ def _machine(say: Callable[[str], None], programs: Programs | None) -> Connectio
     tools: Tools = DriverTools(root, chroot=True)
     if programs is not None and not tools.sriov_manage:
         tools = _tools(programs)
-    kernel = Kernel(RealFiles(), tools, places[1], boot_id, say=say)
+    kernel = Kernel(RealFiles(), tools, places[1], boot_id, say=say, everything=everything)
+
+    elsewhere = programs
 
     def opened() -> AnyDriver:
+        nonlocal elsewhere
         try:
-            return NvmlBackend(node=name, driver_root=root)
+            by_library = NvmlBackend(node=name, driver_root=root)
         except NoDriverError as error:
             if programs is None:
                 raise
             said = error.brief
+        else:
+            elsewhere = None
+            return by_library
         try:
             return _smi(programs, name, kernel.files)
         except NoDriverError as error:
@@ -233,7 +241,6 @@ def _machine(say: Callable[[str], None], programs: Programs | None) -> Connectio
         from aliquot.backends.away import Away
 
         driver = Away(name, error, opened)
-    elsewhere = None if isinstance(driver, NvmlBackend) else programs
     return Connection(name, NodeBackend(driver, kernel), places, programs=elsewhere)
 
 

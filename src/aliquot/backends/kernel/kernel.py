@@ -47,7 +47,8 @@ def _cannot_tell(pci: str) -> bool | None:
 
 class Kernel:
     """``files``: the kernel's files; ``tools``: the driver's programs; ``directory``: where the owner map lies;
-    ``boot`` tells the id of this boot; ``say`` gets sentences while something takes long.
+    ``boot`` tells the id of this boot; ``say`` gets sentences while something takes long. With ``everything`` the GPUs
+    that another driver has, or none, are listed too: whole they can be handed out without NVIDIA's.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Kernel:
         *,
         clock: Clock | None = None,
         say: Callable[[str], None] = lambda _: None,
+        everything: bool = False,
     ) -> None:
         self.files = files
         self.tools = tools
@@ -66,6 +68,7 @@ class Kernel:
         self._boot = boot
         self._clock = clock or SystemClock()
         self._say = say
+        self._everything = everything
         self._directory = directory
         self._turns: defaultdict[str, Lock] = defaultdict(Lock)
 
@@ -101,7 +104,7 @@ class Kernel:
         return self._sure(scene, gpu).gpu
 
     def passthrough(self) -> tuple[Gpu, ...]:
-        """The GPUs that vfio-pci has, so that NVML does not know them. Raises as ``read_gpu``."""
+        """The GPUs that NVML does not know: vfio-pci has them, or (``everything``) whoever. Raises as ``read_gpu``."""
         scene, _ = self._scene(_cannot_tell)
         try:
             return self._away(scene, set())[0]
@@ -111,11 +114,11 @@ class Kernel:
             raise HardwareError(str(nonsense), next_step="aliquot show") from nonsense
 
     def _away(self, scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-        if not scene.book.handed and not lent_gpus(self.files):
+        if not scene.book.handed and not lent_gpus(self.files) and not self._everything:
             return (), ()
         from aliquot.backends.kernel.passthrough import absent_gpus
 
-        return absent_gpus(scene, known)
+        return absent_gpus(scene, known, self._everything)
 
     def _scene(self, mixed: Mixed) -> tuple[Scene, tuple[str, ...]]:
         book, fault = self.owners.load()

@@ -21,16 +21,20 @@ from aliquot.model.inventory import Gpu, Mig, Virtual
 Suspend = Callable[[], AbstractContextManager[None]]
 
 
-def absent_gpus(scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
-    """The GPUs that NVML does not know because they were handed out, and remarks on those that hang in between. Raises
-    OSError, Malformed.
+def absent_gpus(scene: Scene, known: set[str], everything: bool = False) -> tuple[tuple[Gpu, ...], tuple[str, ...]]:
+    """The GPUs that NVML does not know because they were handed out, and remarks on those that hang in between;
+    with ``everything`` also those that another driver has, or none. Raises OSError, Malformed.
     """
     files = scene.files
     recorded = {h.function for h in scene.book.handed if h.function == h.pci}
     found = {*bus.handed_out(files), *(p for p in recorded if files.exists(f"{bus.DEVICES}/{p}"))} - known
+    others = set(bus.untaken(files)) - found - known if everything else set()
     gpus, notes = [], []
-    for pci in sorted(found):
+    for pci in sorted(found | others):
         driver = bus.driver(files, pci)
+        if pci in others or (everything and driver not in ("", bus.VFIO, bus.DRIVER)):
+            gpus.append(_gpu(scene, pci, driver, passthrough=False))
+            continue
         if driver not in ("", bus.VFIO):
             continue  # recorded in an earlier boot: it has its driver again, and NVML has its own reasons
         gpus.append(_gpu(scene, pci, driver))
@@ -39,7 +43,7 @@ def absent_gpus(scene: Scene, known: set[str]) -> tuple[tuple[Gpu, ...], tuple[s
     return tuple(gpus), tuple(notes)
 
 
-def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
+def _gpu(scene: Scene, pci: str, driver: str, passthrough: bool = True) -> Gpu:
     files = scene.files
     record = scene.book.of_function(pci) or Handed(pci, {})
     identity = bus.identity(files, pci)
@@ -56,8 +60,8 @@ def _gpu(scene: Scene, pci: str, driver: str) -> Gpu:
         subsystem=subsystem,
         family=family,
         mig=Mig(capable=family is not None),
-        holders=scene.holders.of(devices(files, pci)) if driver else (),
-        passthrough=True,
+        holders=scene.holders.of(devices(files, pci)) if driver == bus.VFIO else (),
+        passthrough=passthrough,
     )
     virtual = Virtual(
         driver=driver,

@@ -16,6 +16,7 @@ DRIVERS = "/sys/bus/pci/drivers"
 PROBE = "/sys/bus/pci/drivers_probe"
 GROUPS = "/sys/kernel/iommu_groups"
 VFIO = "vfio-pci"
+DRIVER = "nvidia"
 NVIDIA = 0x10DE
 _DISPLAY = (0x0300, 0x0302)
 _BRIDGE = 0x06
@@ -67,7 +68,13 @@ def is_gpu(files: Files, pci: str) -> bool:
 
 def driver_gpus(files: Files) -> tuple[str, ...]:
     """The GPUs that NVIDIA's driver has, in PCI order. Reads its folder only."""
-    return tuple(p for p in sorted(names(files, f"{DRIVERS}/nvidia")) if p.count(":") == 2 and is_gpu(files, p))
+    return tuple(p for p in sorted(names(files, f"{DRIVERS}/{DRIVER}")) if p.count(":") == 2 and is_gpu(files, p))
+
+
+def untaken(files: Files) -> tuple[str, ...]:
+    """The NVIDIA GPUs that neither NVIDIA's driver nor vfio-pci has, in PCI order. Reads the whole bus."""
+    found = (p for p in sorted(names(files, DEVICES)) if is_gpu(files, p))
+    return tuple(p for p in found if driver(files, p) not in (DRIVER, VFIO))
 
 
 def handed_out(files: Files) -> tuple[str, ...]:

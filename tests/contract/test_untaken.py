@@ -1,0 +1,95 @@
+"""GPUs that NVIDIA's driver has not taken: whole, they are handed out and taken back without it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliquot.backends.kernel.kernel import Kernel
+from aliquot.backends.node import NodeBackend
+from aliquot.engine.apply import apply
+from aliquot.engine.world import Outcome, World
+from aliquot.errors import HardwareError
+from aliquot.model.desired import Desired, GpuWish
+from aliquot.model.inventory import Gpu
+from aliquot.planner.planning import plan
+from simworld import InMemory, Node
+from unit.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
+
+DRIVERS = "/sys/bus/pci/drivers"
+
+
+class Machine:
+    """Two A2, of which the first lost its driver; ``backend`` lists everything, ``usual`` what it does otherwise."""
+
+    def __init__(self, directory: Path) -> None:
+        self.node = Node("a2:mdev*2", directory=str(directory))
+        self.usual = self.node.whole
+        self.first = self.usual.read().gpus[0].pci
+        with self.node.backend.suspend():
+            self.node.files.write(f"{DRIVERS}/nvidia/unbind", self.first)
+        self.node.backend.renumber()
+        tools, clock = self.usual.kernel.tools, self.node.clock
+        kernel = Kernel(self.node.files, tools, str(directory), self.node.boot, clock=clock, everything=True)
+        self.backend: NodeBackend[InMemory] = NodeBackend(self.node.backend, kernel)
+
+    def gpu(self) -> Gpu:
+        return self.backend.read().gpu(self.first)
+
+    def ask(self, wish: GpuWish) -> Outcome:
+        made = plan(self.backend.read(), Desired((wish,)))
+        assert not made.blockers, made.blockers
+        ports = World(
+            self.backend, self.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
+        )
+        return apply(made, ports, lambda line: None)
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+def test_only_who_asks_for_everything_sees_it(machine: Machine) -> None:
+    assert [g.pci for g in machine.usual.read().gpus] != [g.pci for g in machine.backend.read().gpus]
+    gpu = machine.gpu()
+    assert gpu.virtual is not None
+    assert (gpu.index, gpu.product, gpu.uuid, gpu.passthrough) == (0, "NVIDIA A2", "", False)
+    assert (gpu.virtual.driver, gpu.virtual.world, gpu.virtual.functions) == ("", "", ())
+    assert machine.backend.read().notes == (), "nothing hangs in between"
+    assert machine.backend.read_gpu(machine.first) == gpu
+
+
+def test_it_is_handed_out_and_taken_back_to_no_driver(machine: Machine) -> None:
+    wish = GpuWish(machine.first, None, instances=None, passthrough=True)
+    assert machine.ask(wish).status == "done"
+    out = machine.gpu()
+    assert out.virtual is not None
+    assert (out.passthrough, out.virtual.driver) == (True, "vfio-pci")
+    assert machine.ask(wish).status == "nothing"
+    assert machine.ask(GpuWish(machine.first, None, instances=None, passthrough=False)).status == "done"
+    back = machine.gpu()
+    assert back.virtual is not None
+    assert (back.passthrough, back.virtual.driver) == (False, "")
+
+
+def test_a_machine_that_has_it_open_keeps_it(machine: Machine) -> None:
+    machine.ask(GpuWish(machine.first, None, instances=None, passthrough=True))
+    assert machine.node.backend.memory.control("vm-start", name="web", devices=[machine.first])[0] == 0
+    assert machine.gpu().holders
+    made = plan(machine.backend.read(), Desired((GpuWish(machine.first, None, instances=None, passthrough=False),)))
+    assert made.blockers
+
+
+def test_sharing_it_needs_its_driver(machine: Machine) -> None:
+    """The plan is made of what is known; the driver, which has not taken it, says no."""
+    with pytest.raises(HardwareError, match=machine.first):
+        machine.backend.set_functions(machine.first, 16)
+
+
+def test_the_other_gpu_is_as_before(machine: Machine) -> None:
+    other = machine.backend.read().gpus[1]
+    assert machine.usual.read().gpu(other.pci).uuid == other.uuid
+    assert other.virtual is not None
+    assert other.virtual.driver == "nvidia"
