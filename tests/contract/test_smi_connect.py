@@ -131,6 +131,8 @@ def test_a_gpu_without_nvidias_driver_can_be_handed_out_all_the_same(host: Tree,
         assert gpu.virtual is not None
         assert (gpu.pci, gpu.passthrough, gpu.virtual.driver) == (A2, False, driver)
         assert alone.backend.read_gpu(A2) == gpu
+        assert alone.backend.facts().gpus == ()
+        assert alone.nvml.health(XidPolicy()).unwatched == ()
     gone: Programs = Elsewhere(machine("a30"))
     assert isinstance(gone, Elsewhere)
     gone.gone = True

@@ -18,13 +18,17 @@ if TYPE_CHECKING:
 
 class Away:
     """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
-    needs the driver before that raises ``reason``.
+    needs the driver before that raises ``reason``; with ``alone`` facts and health are none instead, for whoever goes
+    on with what the kernel does.
     """
 
-    def __init__(self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver]) -> None:
+    def __init__(
+        self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver], *, alone: bool = False
+    ) -> None:
         self._node = node
         self._reason = reason
         self._reopen = reopen
+        self._alone = alone
         self._opened: AnyDriver | None = None
 
     @property
@@ -50,6 +54,10 @@ class Away:
         return self.driver.read_gpu(pci)
 
     def facts(self) -> Facts:
+        if self._alone and self._opened is None:
+            from aliquot.model.facts import Facts
+
+            return Facts("", (0, 0), ())
         return self.driver.facts()
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
@@ -74,6 +82,11 @@ class Away:
         self.driver.set_mixed_size(pci, on)
 
     def health(self, policy: XidPolicy) -> Health:
+        if self._alone and self._opened is None:
+            from aliquot.backends.health import Health
+            from aliquot.backends.smi.health import Unwatched
+
+            return Health(Unwatched(tuple), policy)
         return self.driver.health(policy)
 
     def renumber(self) -> None:

@@ -240,7 +240,7 @@ def _machine(say: Callable[[str], None], programs: Programs | None, everything: 
             raise
         from aliquot.backends.away import Away
 
-        driver = Away(name, error, opened)
+        driver = Away(name, error, opened, alone=everything)
     return Connection(name, NodeBackend(driver, kernel), places, programs=elsewhere)
 
 
