@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.cli import (
     agent_commands,
+    capacity_commands,
     cdi_commands,
     libvirt_commands,
     migparted_commands,
@@ -208,6 +209,7 @@ ROOT = Command(
         _CATALOG,
         agent_commands.AGENT,
         agent_commands.CONTROLLER,
+        capacity_commands.CAPACITY,
         vgpu_commands.VGPU,
         passthrough_commands.PASSTHROUGH,
         libvirt_commands.LIBVIRT,

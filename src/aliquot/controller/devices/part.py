@@ -7,6 +7,8 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from aliquot.controller.devices.figures import Figures
+from aliquot.controller.devices.pages import Pages
 from aliquot.controller.devices.permit import Permit
 from aliquot.controller.devices.removal import PATIENCE_S, Removal
 from aliquot.controller.devices.world import KUBEVIRT_NAMESPACE, World
@@ -34,7 +36,9 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class DevicesPart:
-    """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed."""
+    """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed. ``pages`` are
+    what pollers read; they belong on a port with TLS.
+    """
 
     def __init__(
         self,
@@ -49,6 +53,8 @@ class DevicesPart:
         pace = pace or Pace()
         self.api, self._leads = api, leads
         self.world = World(*shelves, self.wake, namespace=namespace, timing=pace.watch)
+        self.pages = Pages(self.world).by_path
+        tally.registry.register(Figures(self.world))
         self._permit = Permit(api, self.world, tally)
         self._removal = Removal(api, self.world, tally, patience_s=pace.patience_s)
         self._wake = asyncio.Event()

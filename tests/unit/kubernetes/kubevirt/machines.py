@@ -50,7 +50,7 @@ def instance(
     body = {
         "metadata": meta,
         "spec": {"domain": {"devices": devices(*resources)}, "nodeSelector": more.get("selector", {})},
-        "status": {"phase": phase, "nodeName": node},
+        "status": {"phase": phase, "nodeName": node, "migrationState": more.get("migration")},
     }
     return msgspec.convert(body, VirtualMachineInstance)
 

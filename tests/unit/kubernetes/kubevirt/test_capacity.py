@@ -99,6 +99,20 @@ def test_free_devices_of_a_node_that_takes_no_machines_are_set_aside(shut: dict[
     assert (found.total, found.allocatable, found.set_aside) == (6, 2, 4)
 
 
+@pytest.mark.parametrize(
+    ("migration", "on_n2"),
+    [
+        ({"targetNode": "n2"}, 1),
+        ({}, 0),
+        ({"targetNode": "n2", "failed": True}, 0),
+        ({"targetNode": "n2", "completed": True}, 0),
+    ],
+)
+def test_a_machine_that_moves_has_its_devices_twice_until_it_has_moved(migration: dict[str, Any], on_n2: int) -> None:
+    found = figure(measure(Seen(TWO, instances=(instance("a", "n1", A2_4Q, migration=migration),))))
+    assert [(each.node, each.allocated) for each in found.places] == [("n1", 1), ("n2", on_n2)]
+
+
 def test_an_admitted_machine_counts_until_it_is_seen_and_not_twice() -> None:
     reserved = (Demand("default", "a", {A2_4Q: 2}),)
     assert numbers(measure(Seen(TWO, reserved=reserved))) == (6, 0, 2, 4)

@@ -114,7 +114,7 @@ def measure(seen: Seen) -> Capacity:
     made = configured(seen.vgpus, seen.functions, seen.claims)
     held: Counter[tuple[str, str]] = Counter()
     for each in running:
-        held.update({(each.node, resource): count for resource, count in each.counts.items()})
+        held.update({(node, resource): count for node in each.nodes for resource, count in each.counts.items()})
     known = {resource for node in seen.nodes for resource in node.status.capacity if ours(resource)}
     known |= {resource for _, resource in made} | _named(seen)
     known |= {name for each in (*running, *waiting, *stopped) for name in each.counts if ours(name)}

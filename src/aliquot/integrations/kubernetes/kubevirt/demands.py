@@ -21,8 +21,8 @@ POOL_LABEL = "nodepool.harvesterhci.io/name"
 
 class Demand(msgspec.Struct, frozen=True):
     """What one machine asks for: ``counts`` is devices by resource, ``selector`` labels that its node must have.
-    ``node`` is where it has them, empty while it waits. ``cluster`` and ``pool`` are Rancher's names for what the
-    machine belongs to, empty for machines of other origin.
+    ``node`` is where it has them, empty while it waits; ``target`` where it has as many again while it moves there.
+    ``cluster`` and ``pool`` are Rancher's names for what the machine belongs to, empty for machines of other origin.
     """
 
     namespace: str
@@ -32,6 +32,12 @@ class Demand(msgspec.Struct, frozen=True):
     node: str = ""
     cluster: str = ""
     pool: str = ""
+    target: str = ""
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """Where it has devices now."""
+        return tuple(dict.fromkeys(each for each in (self.node, self.target) if each))
 
     @property
     def key(self) -> tuple[str, str]:
@@ -52,8 +58,10 @@ def of_machine(machine: VirtualMachine) -> Demand:
 
 def of_instance(instance: VirtualMachineInstance) -> Demand:
     """What a machine has, or waits for, since it was started."""
-    spec = instance.spec
-    return _demand(instance.metadata, counted(instance.devices), spec.node_selector, instance.status.node_name)
+    found = _demand(
+        instance.metadata, counted(instance.devices), instance.spec.node_selector, instance.status.node_name
+    )
+    return msgspec.structs.replace(found, target=instance.target)
 
 
 def demands(

@@ -67,7 +67,7 @@ def _free(capacity: Capacity, node: str, resources: Iterable[str], keys: set[tup
     """What a node could hand out, with what the wanted machines themselves have there."""
     found: dict[str, int] = {}
     for resource in resources:
-        back = sum(each.counts.get(resource, 0) for each in capacity.running if each.node == node and each.key in keys)
+        back = sum(each.counts.get(resource, 0) for each in capacity.running if node in each.nodes and each.key in keys)
         places = capacity.figures[resource].places if resource in capacity.figures else ()
         at = next((each for each in places if each.node == node), None)
         found[resource] = 0 if at is None else max(0, max(at.usable, at.configured) - at.allocated + back)

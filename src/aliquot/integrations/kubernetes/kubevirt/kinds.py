@@ -94,11 +94,20 @@ class VirtualMachine(KubeObject, frozen=True):
         return bool(self.spec.running)
 
 
+class MigrationState(Part, frozen=True):
+    """The last live migration. ``target_node`` is empty until its launcher has a node."""
+
+    target_node: str = ""
+    completed: bool = False
+    failed: bool = False
+
+
 class InstanceStatus(Part, frozen=True):
     """``phase``: Pending, Scheduling, Scheduled, Running, Succeeded, Failed."""
 
     phase: str = ""
     node_name: str = ""
+    migration_state: MigrationState | None = None
 
 
 class VirtualMachineInstance(KubeObject, frozen=True):
@@ -116,6 +125,13 @@ class VirtualMachineInstance(KubeObject, frozen=True):
     @property
     def over(self) -> bool:
         return self.status.phase in ("Succeeded", "Failed")
+
+    @property
+    def target(self) -> str:
+        """The node that it is moving to; empty while it is not moving."""
+        state = self.status.migration_state
+        moving = state is not None and not (state.completed or state.failed)
+        return state.target_node if state is not None and moving else ""
 
 
 class PciHostDevice(Part, frozen=True):

@@ -7,7 +7,7 @@ rancher/dashboard, pkg/harvester-manager (what its form sends).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import TypeVar
 
 import msgspec
@@ -64,7 +64,7 @@ def requests(vgpu_info: str = "", host_device_info: str = "") -> dict[str, int]:
     asked: list[_Request] = [*(vgpus.requests or ()), *(host.devices or ()), *(host.requests or ())]
     unnamed = [each for each in asked if not each.device_name]
     if unnamed:
-        raise ConfigError("a device that a machine pool asks for has no deviceName", next_step="aliquot capacity")
+        raise ConfigError("a device that a machine pool asks for has no deviceName")
     return dict(Counter(each.device_name for each in asked))
 
 
@@ -92,17 +92,16 @@ def fits(capacity: Capacity, pools: Sequence[Pool]) -> Fit:
 
 def pool(namespace: str, cluster: str, machines: int, counts: dict[str, int], name: str = "") -> Pool:
     """Raises ConfigError for a pool that cannot be."""
-    faults = tuple(_faults(cluster, machines))
-    if faults:
-        raise ConfigError("this is no machine pool", details=faults, next_step="aliquot capacity --help")
+    check(machines)
+    if not cluster:
+        raise ConfigError("a machine pool belongs to a cluster, which has a name")
     return Pool(namespace, cluster, machines, counts, name)
 
 
-def _faults(cluster: str, machines: int) -> Iterable[str]:
-    if not cluster:
-        yield "its cluster has no name"
+def check(machines: int) -> None:
+    """Raises ConfigError for a number of machines that nobody has."""
     if not 0 <= machines <= MOST_MACHINES:
-        yield f"it has {machines} machines: 0 to {MOST_MACHINES} can be asked about"
+        raise ConfigError(f"{machines} machines: 0 to {MOST_MACHINES} can be asked about")
 
 
 def _belongs(demand: Demand, pool: Pool) -> bool:

@@ -1,0 +1,29 @@
+"""Capacity for Prometheus: computed when it is asked for, so that it is never stale."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
+
+from aliquot.controller.devices.world import World
+
+NAME = "aliquot_controller_vm_devices"
+"""Samples have the labels ``resource`` and ``what`` (total, usable, allocated, pending, stopped, allocatable)."""
+
+
+class Figures(Collector):
+    """Nothing before everything was read."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        if not self._world.known:
+            return
+        family = GaugeMetricFamily(NAME, "GPUs and vGPUs for virtual machines", labels=("resource", "what"))
+        for figure in self._world.capacity().figures.values():
+            for what in ("total", "usable", "allocated", "pending", "stopped", "allocatable"):
+                family.add_metric((figure.resource, what), getattr(figure, what))
+        yield family
