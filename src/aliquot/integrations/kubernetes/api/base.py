@@ -76,7 +76,9 @@ class KubeObject(Part, frozen=True):
         return self.metadata.namespace, self.metadata.name
 
 
-class Condition(Part, frozen=True):
+class Condition(Part, frozen=True, omit_defaults=False):
+    """Written with all its fields: a status that is left out is no condition to the API server."""
+
     type: str
     status: str = "Unknown"
     reason: str = ""

@@ -27,18 +27,19 @@ def changes(view: View, objects: Objects, results: Mapping[str, Result]) -> tupl
     out: list[Change] = []
     for draft in _drafts(view, objects, found, decisions, failures):
         out += settle(_stored(objects, draft), draft)
-    by_pci, by_name = {c.pci: c for c in found}, {c.name: c for c in found}
-    out += claims.finalizers(view, objects, by_pci)
     leaving: list[KubeObject] = [
         *claims.given_back(view, objects, _owners(found)),
-        *migs.gone(view, objects, by_name),
+        *migs.gone(view, objects, {card.name: card for card in found}),
         *vgpus.gone(view, objects),
         *(each for each in _missing(view, objects, found) if not each.spec.enabled),
         *functions.gone(view, objects),
     ]
-    gone = {(type(each), each.name) for each in leaving}
-    kept = [c for c in out if not any(c.kind == kind.TYPE.kind and c.name == name for kind, name in gone)]
-    return (*kept, *(_delete(each) for each in leaving if each.metadata.deletion_timestamp is None))
+    gone = {(each.TYPE.kind, each.name) for each in leaving}
+    return (
+        *(change for change in out if (change.kind, change.name) not in gone),
+        *claims.finalizers(view, objects, {card.pci: card for card in found}),
+        *(_delete(each) for each in leaving if each.metadata.deletion_timestamp is None),
+    )
 
 
 def _failure(decision: Decision, result: Result | None) -> Verdict | None:
