@@ -20,6 +20,7 @@ from aliquot.model.pci import PciFunction
 from aliquot.model.vgpu import VgpuTable
 
 VFIO = "vfio-pci"
+NVIDIA = "nvidia"
 NO_DRIVER = "NoDriver"
 
 
@@ -55,6 +56,12 @@ class Card(msgspec.Struct, frozen=True):
     def handed(self) -> bool:
         """Whether the whole GPU is handed out to virtual machines now."""
         return self.function.driver == VFIO
+
+    @property
+    def untaken(self) -> bool:
+        """Whether the kernel alone shows it, since no NVIDIA driver has taken it: it can still be handed out whole."""
+        shown = self.inventory.gpus if self.inventory is not None else ()
+        return any(_untaken(gpu) for gpu in shown if gpu.pci == self.pci)
 
     @property
     def live(self) -> Mapping[str, Vgpu]:
@@ -130,7 +137,14 @@ def _gpu(view: View, pci: str) -> tuple[Gpu | None, str, str]:
         return None, "NotShown", f"the driver that answers does not show the GPU at {pci} | next: aliquot show"
     if found.virtual is None:
         return None, "NotRead", f"what the kernel knows of the GPU at {pci} could not be read | next: aliquot show"
+    if _untaken(found):
+        why = f"NVIDIA's driver has not taken the GPU at {pci} (its driver: {found.virtual.driver or 'none'})"
+        return None, view.reason or NO_DRIVER, view.trouble or why
     return found, "", ""
+
+
+def _untaken(gpu: Gpu) -> bool:
+    return not gpu.passthrough and gpu.virtual is not None and gpu.virtual.driver not in (NVIDIA, VFIO)
 
 
 def _vgpus(view: View, objects: Objects, function: PciFunction) -> dict[str, VGPUDevice]:

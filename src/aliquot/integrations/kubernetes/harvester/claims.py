@@ -132,7 +132,7 @@ def _whole(card: Card, decisions: Mapping[str, Decision]) -> State:
     leaving = card.claim is not None and card.claim.metadata.deletion_timestamp is not None
     if card.handed and not leaving:
         return TRUE, Verdict("PassedThrough", f"GPU {card.pci} is handed out whole")
-    if card.gpu is None and decision.intent is not None:
+    if card.gpu is None and not card.untaken and decision.intent is not None:
         return UNKNOWN, Verdict(card.reason, card.trouble)
     if decision.claim is not None:
         return FALSE, decision.claim

@@ -11,7 +11,7 @@ import msgspec
 
 from aliquot.integrations.kubernetes.harvester.cards import Card, passing
 from aliquot.integrations.kubernetes.harvester.carried import Carried, carried, kind_of
-from aliquot.integrations.kubernetes.harvester.cut import Cut, cut
+from aliquot.integrations.kubernetes.harvester.cut import Cut, beside, cut
 from aliquot.integrations.kubernetes.harvester.names import SKIP_MIG_ANNOTATION
 from aliquot.integrations.kubernetes.harvester.verdicts import Verdict, advice, listed, verdict
 from aliquot.integrations.kubernetes.harvester.view import Intent
@@ -60,7 +60,7 @@ def decide(card: Card) -> Decision:
 
 def _whole(card: Card, on: bool) -> Decision:
     """The GPU is handed out whole, or taken back."""
-    if card.gpu is None:
+    if card.gpu is None and not card.untaken:
         return Decision(Intent(card.pci, None, card.reason, card.trouble))
     wish = GpuWish(card.pci, None, instances=None, source=f"PCIDeviceClaim {card.name}", passthrough=on)
     return Decision(Intent(card.pci, wish))
@@ -117,7 +117,7 @@ def _on(card: Card, vgpus: Carried, functions: bool | None) -> Decision:
     wish = replace(base, instances=chosen.instances)
     blocked = _blocked(card, wish) if chosen.instances is not None else None
     if blocked is not None:
-        wish, why, applies = base, blocked, ()
+        wish, why, applies = base, beside(card, blocked), ()
     wish, refused = _as_many_as_fit(card, wish, vgpus.make)
     verdicts = {**vgpus.verdicts, **refused}
     return Decision(Intent(card.pci, wish, applies=applies), note, why, vgpus=verdicts, mig=mig)
