@@ -254,7 +254,9 @@ class One:
 
     def instance_by_hand(self, profile: int, start: int, size: int, gpu: int = 0) -> int:
         """``nvidia-smi mig -cgi ID:START -C``, without the compute instance."""
-        return self.node.backend.memory.create(profile, (start, size), gpu)
+        made = self.node.backend.memory.create(profile, (start, size), gpu)
+        assert made > 0, f"refused with {-made}"
+        return made
 
     def destroy_by_hand(self, address: str, instance: int) -> None:
         self.control("destroy", gpu=address, instance=str(instance))

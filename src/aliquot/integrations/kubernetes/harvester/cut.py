@@ -123,6 +123,23 @@ def untracked(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
     return tuple(i for i in gpu.instances if i.id not in mine)
 
 
+def beside(card: Card, why: Verdict) -> Verdict:
+    """Why a wish does not fit, with the instances in its way that it may not destroy."""
+    found, gpu = card.mig, card.gpu
+    others = untracked(found, gpu) if found is not None and gpu is not None else ()
+    if found is None or not others:
+        return why
+    message = why.message.partition(" | next: ")[0]
+    text = f"{message}; not made through this object, and left alone: {listed(map(described, others))}"
+    step = f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete (to have them destroyed)"
+    return Verdict(why.reason, advice(text, step))
+
+
+def described(instance: GpuInstance) -> str:
+    """A GPU instance in a sentence."""
+    return f"GPU instance {instance.id} (MIG {instance.profile} at {instance.placement})"
+
+
 def _surplus(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
     """What was made by hand and may go."""
     return untracked(found, gpu) if found.metadata.annotations.get(UNTRACKED_ANNOTATION) == "delete" else ()
@@ -158,7 +175,6 @@ def _given_up(card: Card, found: MigConfiguration, gpu: Gpu) -> Cut:
 
 
 def _held(held: list[GpuInstance], why: str) -> Verdict:
-    texts = [f"GPU instance {i.id} ({i.profile} at {i.placement})" for i in held]
     holders = listed(dict.fromkeys(str(h) for i in held for h in i.holders)) or "a client that the driver does not name"
-    text = f"{listed(texts)} cannot be destroyed: {why} ({holders})"
+    text = f"{listed(map(described, held))} cannot be destroyed: {why} ({holders})"
     return Verdict("Held", advice(text, "shut that down; it then goes on by itself"))

@@ -19,6 +19,7 @@ from aliquot.integrations.kubernetes.harvester.conditions import (
 )
 from aliquot.integrations.kubernetes.harvester.conditions import SYNCED as SYNCED_CONDITION
 from aliquot.integrations.kubernetes.harvester.cut import (
+    described,
     due,
     healed,
     met,
@@ -153,7 +154,7 @@ def _given_up(
 ) -> MigConfigurationStatus:
     """A disabled object: what it made goes, what others made is told."""
     mine, state = recorded(found, gpu), found.status.state
-    said = tuple(f"{_name(i)} was not made through this object" for i in untracked(found, gpu))
+    said = tuple(f"{described(i)} was not made through this object" for i in untracked(found, gpu))
     ready, message = (TRUE, Verdict("Disabled", "nothing of it exists, as wished")), ""
     if mine:
         ready = FALSE, decision.cut or failure or Verdict(PENDING, "its GPU instances are being destroyed")
@@ -193,12 +194,8 @@ def differences(found: MigConfiguration, gpu: Gpu, family: Family) -> tuple[str,
     names = {p.id: f"MIG {p.name}" for p in family.profiles} | {p.id: p.name for p in found.spec.profile_spec}
     for profile_id, n in lacking.items():
         said.append(f"{n} of {asked[profile_id]} {names[profile_id]} {'is' if n == 1 else 'are'} missing")
-    said += [f"{_name(i)} was not requested" for i in untracked(found, gpu)]
+    said += [f"{described(i)} was not requested" for i in untracked(found, gpu)]
     return tuple(said)
-
-
-def _name(instance: GpuInstance) -> str:
-    return f"GPU instance {instance.id} (MIG {instance.profile} at {instance.placement})"
 
 
 def _put_right(found: MigConfiguration, said: tuple[str, ...]) -> str:
