@@ -14,6 +14,7 @@ from aliquot.agent.hardware import Hardware
 from aliquot.agent.log import log
 from aliquot.backends.kernel.scan import scan
 from aliquot.errors import AliquotError, NoDriverError
+from aliquot.integrations.kubernetes.harvester.cards import NO_DRIVER
 from aliquot.model.inventory import Inventory
 from aliquot.model.pci import PciFunction
 from aliquot.model.plan import Plan
@@ -39,7 +40,9 @@ class Way(msgspec.Struct, frozen=True):
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What a look saw. ``inventory`` is None while no driver answers; then ``reason`` and ``trouble`` say why."""
+    """What a look saw. ``inventory`` is None while no driver answers, or has only GPUs that the kernel hands out
+    without one; then ``reason`` and ``trouble`` say why.
+    """
 
     functions: tuple[PciFunction, ...]
     inventory: Inventory | None = None
@@ -95,7 +98,10 @@ class Machine:
             text = ", ".join(filter(None, (error.brief, way.hint if error.code == "NO_DRIVER" else "")))
             step = f" | next: {error.next_step}" if error.next_step else ""
             return Found(functions, None, reason(error), text + step)
-        return Found(functions, inventory)
+        if inventory.driver:
+            return Found(functions, inventory)
+        # No driver answers; what the kernel can do without one is there all the same.
+        return Found(functions, inventory, NO_DRIVER, ", ".join(filter(None, (*inventory.notes[:1], way.hint))))
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
         """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
