@@ -70,7 +70,8 @@ def _drafts(
         yield from claims.reservations(view, objects, card)
     yield from (devices.missing(view, each) for each in _missing(view, objects, found) if each.spec.enabled)
     yield from vgpus.waiting(view, objects)
-    yield from claims.users(view, objects, {c.pci: c for c in found}, decisions)
+    outcomes = {c.pci: claims.Outcome(c, decisions[c.pci], failures[c.pci]) for c in found}
+    yield from claims.users(view, objects, outcomes)
 
 
 def _owners(found: tuple[Card, ...]) -> dict[str, Card]:

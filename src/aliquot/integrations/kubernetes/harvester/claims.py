@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
 
 from aliquot.integrations.kubernetes.api.base import KubeObject, OwnerReference
 from aliquot.integrations.kubernetes.harvester.cards import VFIO, Card, passing
@@ -77,18 +79,26 @@ def given_back(view: View, objects: Objects, found: Mapping[str, Card]) -> Itera
             yield claim
 
 
-def users(
-    view: View, objects: Objects, cards: Mapping[str, Card], decisions: Mapping[str, Decision]
-) -> Iterator[Draft]:
-    """What the claims that hand functions out say. Only NVIDIA's functions, and what goes with them, are ours."""
+class Outcome(msgspec.Struct, frozen=True):
+    """A GPU with what was decided about it, and why that could not be carried out."""
+
+    card: Card
+    decision: Decision
+    failure: Verdict | None
+
+
+def users(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterator[Draft]:
+    """What the claims that hand functions out say. ``found`` are the GPUs by PCI address. Only NVIDIA's functions, and
+    what goes with them, are ours.
+    """
     functions = {f.address: f for f in view.functions}
     for name, claim in sorted(objects.claims.items()):
         function = functions.get(claim.spec.address)
         mine = claim.spec.node_name == view.node and name == object_name(view.node, claim.spec.address)
         if function is None or not mine or not passing(claim):
             continue
-        card = cards.get(function.address)
-        state = _whole(card, decisions) if card is not None else _beside(view, function, cards)
+        of = found.get(function.address)
+        state = _whole(of) if of is not None else _beside(view, function, [each.card for each in found.values()])
         status = _status(view, claim, function.driver, function.driver == VFIO, state)
         yield Draft(PCIDeviceClaim, name, claim.spec, status)
 
@@ -127,8 +137,8 @@ def _status(view: View, found: PCIDeviceClaim | None, driver: str, handed: bool,
     )
 
 
-def _whole(card: Card, decisions: Mapping[str, Decision]) -> State:
-    decision = decisions[card.pci]
+def _whole(of: Outcome) -> State:
+    card, decision = of.card, of.decision
     leaving = card.claim is not None and card.claim.metadata.deletion_timestamp is not None
     if card.handed and not leaving:
         return TRUE, Verdict("PassedThrough", f"GPU {card.pci} is handed out whole")
@@ -137,10 +147,10 @@ def _whole(card: Card, decisions: Mapping[str, Decision]) -> State:
     if decision.claim is not None:
         return FALSE, decision.claim
     text = "taken back" if leaving else "handed out"
-    return FALSE, Verdict(PENDING, f"GPU {card.pci} is being {text}")
+    return FALSE, of.failure or Verdict(PENDING, f"GPU {card.pci} is being {text}")
 
 
-def _beside(view: View, function: PciFunction, cards: Mapping[str, Card]) -> State:
+def _beside(view: View, function: PciFunction, cards: Sequence[Card]) -> State:
     """A function that is no GPU: it goes with one, or through a VGPUDevice."""
     if function.driver == VFIO:
         return TRUE, Verdict("PassedThrough", f"{function.address} is handed out")
@@ -149,6 +159,6 @@ def _beside(view: View, function: PciFunction, cards: Mapping[str, Card]) -> Sta
         text = f"{function.address} is a virtual function: it is handed out through VGPUDevice {name}"
         return FALSE, Verdict("VirtualFunction", advice(text, f"kubectl delete pcideviceclaim {name}"))
     group = function.iommu_group
-    of = next((c.name for c in cards.values() if group is not None and c.function.iommu_group == group), "")
+    of = next((c.name for c in cards if group is not None and c.function.iommu_group == group), "")
     text = f"{function.address} is handed out together with the GPU of its IOMMU group"
     return FALSE, Verdict("NotAGpu", advice(text, f"kubectl get pcideviceclaim {of}" if of else "aliquot show"))
