@@ -24,13 +24,17 @@ CRD_HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kub
 
 
 def manifests() -> dict[str, str]:
-    """The files of deploy/kubernetes, and of the folder for clusters where the GPU Operator stays, whose namespace is
-    not ours to delete.
+    """The files of deploy/kubernetes, of deploy/kubernetes-machines, and of the folder for clusters where the GPU
+    Operator stays, whose namespace is not ours to delete.
     """
-    plain, beside = bundle.files(Values()), bundle.files(beside_operator())
-    found = {f"kubernetes/{name}.yaml": _text(objects) for name, objects in plain.items()}
+    beside = bundle.files(beside_operator())
     beside.pop("00-namespace")
-    return found | {f"kubernetes-beside-operator/{name}.yaml": _text(objects) for name, objects in beside.items()}
+    folders = {
+        "kubernetes": bundle.files(Values()),
+        "kubernetes-beside-operator": beside,
+        "kubernetes-machines": bundle.machines(Values()),
+    }
+    return {f"{where}/{name}.yaml": _text(objects) for where, each in folders.items() for name, objects in each.items()}
 
 
 def _text(objects: list[Object]) -> str:

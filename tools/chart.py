@@ -9,13 +9,23 @@ import json
 from collections.abc import Callable
 from typing import Any
 
+from tools.chart_values import CUSTOM, LOCATED, NOTES, VALUES_YAML, schema
 from tools.yaml_text import Path, Text, insert_before
 
 from aliquot import __version__
 from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.manifests import bundle
+from aliquot.integrations.kubernetes.manifests import bundle, toolkit, webhooks
 from aliquot.integrations.kubernetes.manifests.notes import notes
-from aliquot.integrations.kubernetes.manifests.values import AGENT, BESIDE, CONTROLLER, Object, Values
+from aliquot.integrations.kubernetes.manifests.values import (
+    AGENT,
+    BESIDE,
+    CONTROLLER,
+    DEVICES,
+    WEBHOOK,
+    Object,
+    Values,
+    metadata,
+)
 
 HEAD = "{{- /* Made by tools/build_manifests.py: change tools/chart.py or the package's manifests. */ -}}\n"
 
@@ -35,8 +45,25 @@ VALUES = Values(
     fallback_map=_named(names.DEFAULT_CONFIG_MAP),
     clients_made=_named(names.DEFAULT_CLIENTS_MAP),
     clients_map=_named(names.DEFAULT_CLIENTS_MAP, "{{ .Values.migManager.gpuClientsConfig.name | default %s }}"),
+    driver="{{ .Values.devices.driver }}",
+    driver_namespace="{{ ternary .Release.Namespace .Values.devices.driverNamespace .Values.driverToolkit.enabled }}",
+    kubevirt_namespace="{{ .Values.devices.kubevirtNamespace }}",
+    certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
 )  # fmt: skip
 
+TOOLKIT = toolkit.Toolkit(
+    image="{{ .Values.driverToolkit.image.repository }}:{{ .Values.driverToolkit.image.tag }}",
+    location="{{ .Values.driverToolkit.location }}",
+)
+_WHEN = {
+    bundle.CONTAINERS: ".Values.migManager.enabled",
+    bundle.MACHINES: ".Values.devices.enabled",
+    bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
+}
+_MANAGED = ".Values.webhook.certManager.enabled"
+CERTIFICATE = f"{WEBHOOK}-cert-manager"
+"""The Secret of cert-manager's certificate; the controller's own lies in another."""
+_MOUNTED = "volumeMounts: [{name: certificate, mountPath: /webhook-certificate, readOnly: true}]"
 _POD: Path = ("spec", "template", "spec")
 _CONTAINER: Path = (*_POD, "containers", 0)
 _PULL = "{{ .Values.image.pullPolicy }}"
@@ -51,15 +78,21 @@ def files() -> dict[str, str]:
         "templates/NOTES.txt": NOTES,
         "templates/custom-config.yaml": HEAD + CUSTOM,
     }
-    for name, objects in bundle.files(VALUES).items():
+    for name, groups in bundle.grouped(VALUES).items():
         if name != "00-namespace":
-            condition = ".Values.migManager.enabled"
-            if name.startswith(bundle.OPTIONAL):
-                condition = f"and {condition} .Values.metrics.serviceMonitor.enabled"
-            body = "---\n".join(_template(item) for item in objects)
-            text = f"{HEAD}{{{{- if {condition} }}}}\n{body}{{{{- end }}}}\n"
-            found[f"templates/{name.rpartition('/')[2]}.yaml"] = text
+            more = "and .Values.metrics.serviceMonitor.enabled ({})" if name.startswith(bundle.OPTIONAL) else "{}"
+            text = "".join(_part(more.format(_WHEN[place]), objects) for place, objects in groups)
+            found[f"templates/{name.rpartition('/')[2]}.yaml"] = HEAD + text
+    found["templates/34-certificate.yaml"] = HEAD + _part("and .Values.devices.enabled " + _MANAGED, _certificate())
+    driver = toolkit.objects(VALUES, TOOLKIT)
+    found["templates/50-driver-toolkit.yaml"] = HEAD + _part(".Values.driverToolkit.enabled", driver, LOCATED)
     return found
+
+
+def _part(condition: str, objects: list[Object], before: str = "") -> str:
+    """Objects that are made under a condition."""
+    body = "".join("---\n" + _template(item) for item in objects)
+    return f"{{{{- if {condition} }}}}\n{before}{body}{{{{- end }}}}\n"
 
 
 def _template(item: Object) -> str:
@@ -85,8 +118,50 @@ def _controller(item: Object, text: Text) -> None:
     container["imagePullPolicy"] = _PULL
     _block(container, "resources", ".Values.controller.resources", text)
     _pull_secrets(pod, text)
+    for line in (f"{{{{- if and .Values.devices.enabled {_MANAGED} }}}}", _MOUNTED, "{{- end }}"):
+        insert_before(container, ("securityContext",), text.line(line))
+    volume = f"volumes: [{{name: certificate, secret: {{secretName: {CERTIFICATE}}}}}]"
+    for line in (f"{{{{- if and .Values.devices.enabled {_MANAGED} }}}}", volume, "{{- end }}"):
+        insert_before(pod, ("containers",), text.line(line))
     insert_before(item["spec"], ("replicas",), text.line("replicas: {{ .Values.controller.replicas }}"))
     del item["spec"]["replicas"]
+
+
+def _devices(item: Object, text: Text) -> None:
+    pod, container = _at(item, _POD), _at(item, _CONTAINER)
+    container["imagePullPolicy"] = _PULL
+    _block(container, "resources", ".Values.devices.resources", text)
+    _block(pod, "tolerations", ".Values.devices.tolerations", text)
+    _pull_secrets(pod, text)
+
+
+def _driver(item: Object, text: Text) -> None:
+    _at(item, _CONTAINER)["imagePullPolicy"] = "{{ .Values.driverToolkit.image.pullPolicy }}"
+    _pull_secrets(_at(item, _POD), text)
+
+
+def _webhooks(item: Object, text: Text) -> None:
+    """cert-manager puts its authority in, where it makes the certificate."""
+    where = "cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/" + WEBHOOK
+    for line in (f"{{{{- if {_MANAGED} }}}}", "annotations: {" + where.replace(": ", ": '") + "'}", "{{- end }}"):
+        insert_before(item["metadata"], ("labels",), text.line(line))
+
+
+def _certificate() -> list[Object]:
+    """For cert-manager: an authority of its own, unless an issuer is named, and the certificate."""
+    meta = metadata(WEBHOOK, "controller", VALUES.namespace)
+    hosts = [f"{WEBHOOK}.{VALUES.namespace}.svc", f"{WEBHOOK}.{VALUES.namespace}.svc.cluster.local"]
+    issuer = {"name": f'{{{{ .Values.webhook.certManager.issuer.name | default "{WEBHOOK}" }}}}'}
+    issuer["kind"] = "{{ .Values.webhook.certManager.issuer.kind }}"
+    return [
+        {"apiVersion": "cert-manager.io/v1", "kind": "Issuer", "metadata": meta, "spec": {"selfSigned": {}}},
+        {
+            "apiVersion": "cert-manager.io/v1",
+            "kind": "Certificate",
+            "metadata": meta,
+            "spec": {"secretName": CERTIFICATE, "dnsNames": hosts, "issuerRef": issuer},
+        },
+    ]
 
 
 def _settings(item: Object, text: Text) -> None:
@@ -105,6 +180,10 @@ def _settings(item: Object, text: Text) -> None:
 _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
     ("DaemonSet", VALUES.daemon_set): _agent,
     ("Deployment", CONTROLLER): _controller,
+    ("DaemonSet", DEVICES): _devices,
+    ("DaemonSet", toolkit.NAME): _driver,
+    (webhooks.VALIDATING, WEBHOOK): _webhooks,
+    (webhooks.MUTATING, WEBHOOK): _webhooks,
     ("ConfigMap", names.SETTINGS_MAP): _settings,
 }
 
@@ -153,144 +232,3 @@ version: {__version__}
 appVersion: "{__version__}"
 kubeVersion: ">=1.30.0-0"
 """
-
-
-VALUES_YAML = """\
-# Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.
-image:
-  # where you pushed the image that deploy/Containerfile builds
-  repository: localhost/aliquot
-  # empty: the chart's appVersion
-  tag: ""
-  pullPolicy: IfNotPresent
-imagePullSecrets: []
-
-# true where the GPU Operator stays in this namespace: it deletes what has the names of its own MIG manager
-besideOperator: false
-
-mig:
-  # none, single or mixed
-  strategy: single
-
-migManager:
-  enabled: true
-  # variables for the agent; they replace those of the chart. WITH_REBOOT=true reboots a node where MIG needs it
-  env: []
-  config:
-    # ConfigMap with the named configs (key config.yaml); empty: generated on each node
-    name: ""
-    # make that ConfigMap from data
-    create: false
-    data: {}
-    # named config of a MIG-capable node without the label nvidia.com/mig.config; empty: none
-    default: all-disabled
-  gpuClientsConfig:
-    # ConfigMap with clients.yaml; empty: default-gpu-clients
-    name: ""
-  resources:
-    requests: {cpu: 10m, memory: 64Mi}
-    limits: {memory: 256Mi}
-
-driver:
-  # false: the driver was installed on the host, so the host's GPU services are stopped around a change
-  enabled: true
-
-cdi:
-  enabled: true
-
-# what the agent does in the place of NVIDIA's device plugin and gpu-feature-discovery
-devicePlugin:
-  enabled: true
-gfd:
-  enabled: true
-
-daemonsets:
-  tolerations:
-  - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
-
-controller:
-  replicas: 1
-  resources:
-    requests: {cpu: 10m, memory: 64Mi}
-    limits: {memory: 256Mi}
-
-metrics:
-  serviceMonitor:
-    enabled: false
-
-# more settings, as in the ConfigMap aliquot-settings, for example {holders: {policy: drain}}
-settings: {}
-"""
-
-CUSTOM = """\
-{{- if and .Values.migManager.enabled .Values.migManager.config.create .Values.migManager.config.data }}
-apiVersion: v1
-kind: ConfigMap
-metadata:
-  name: {{ required "migManager.config.create needs migManager.config.name" .Values.migManager.config.name }}
-  namespace: '{{ .Release.Namespace }}'
-  labels:
-    app.kubernetes.io/name: aliquot
-    app.kubernetes.io/component: agent
-data:
-  {{- toYaml .Values.migManager.config.data | nindent 2 }}
-{{- end }}
-"""
-
-NOTES = """\
-Aliquot {{ .Chart.AppVersion }} divides the GPUs of this cluster; MIG strategy: {{ .Values.mig.strategy }}.
-
-Where the GPU Operator runs its own MIG manager, device plugin or gpu-feature-discovery, turn them off first:
-
-  kubectl patch clusterpolicies.nvidia.com/cluster-policy --type=merge \\
-    -p '{"spec":{"migManager":{"enabled":false},"devicePlugin":{"enabled":false},"gfd":{"enabled":false}}}'
-
-Divide a node:
-
-  kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
-  kubectl get node NODE -L nvidia.com/mig.config,nvidia.com/mig.config.state
-  kubectl logs -n {{ .Release.Namespace }} -l app=nvidia-mig-manager -c nvidia-mig-manager
-
-The named configs of a node:
-
-  kubectl get configmap -n {{ .Release.Namespace }} NODE-mig-config -o yaml
-"""
-
-
-def schema() -> dict[str, Any]:
-    """The values that the chart takes, and nothing else: a misspelt one is refused."""
-    text, flag = {"type": "string"}, {"type": "boolean"}
-    variable = {**_section(name=text, value=text, valueFrom={"type": "object"}), "required": ["name"]}
-    config = _section(
-        name=text,
-        create=flag,
-        data={"type": ["object", "null"], "additionalProperties": text},
-        default={"enum": ["all-disabled", ""]},
-    )
-    manager = _section(
-        enabled=flag,
-        env={"type": "array", "items": variable},
-        config=config,
-        gpuClientsConfig=_section(name=text),
-        resources={"type": "object"},
-    )
-    return {"$schema": "http://json-schema.org/draft-07/schema#"} | _section(
-        **{"global": {"type": "object"}},
-        image=_section(repository=text, tag=text, pullPolicy={"enum": ["Always", "IfNotPresent", "Never"]}),
-        imagePullSecrets={"type": "array", "items": {"type": "object"}},
-        besideOperator=flag,
-        mig=_section(strategy={"enum": list(names.STRATEGIES)}),
-        migManager=manager,
-        driver=_section(enabled=flag),
-        cdi=_section(enabled=flag),
-        devicePlugin=_section(enabled=flag),
-        gfd=_section(enabled=flag),
-        daemonsets=_section(tolerations={"type": "array", "items": {"type": "object"}}),
-        controller=_section(replicas={"type": "integer", "minimum": 1}, resources={"type": "object"}),
-        metrics=_section(serviceMonitor=_section(enabled=flag)),
-        settings={"type": "object"},
-    )
-
-
-def _section(**properties: Any) -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": properties}

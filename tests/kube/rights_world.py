@@ -17,7 +17,8 @@ from cluster import Cluster
 from kube.door import Answer, Door
 
 NS = "gpu-operator"
-DEPLOY = Path(__file__).resolve().parents[2] / "deploy/kubernetes"
+ROOT = Path(__file__).resolve().parents[2] / "deploy"
+DEPLOY = ROOT / "kubernetes"
 AGENT, CONTROLLER = "aliquot-agent", "aliquot-controller"
 OWN_NODE, OTHER_NODE = "gpu-1", "gpu-2"
 CRDS = {
@@ -38,6 +39,8 @@ PLURALS = {
     "RoleBinding": "rolebindings",
     "ValidatingAdmissionPolicy": "validatingadmissionpolicies",
     "ValidatingAdmissionPolicyBinding": "validatingadmissionpolicybindings",
+    "ValidatingWebhookConfiguration": "validatingwebhookconfigurations",
+    "MutatingWebhookConfiguration": "mutatingwebhookconfigurations",
 }
 
 
@@ -49,19 +52,19 @@ def path_of(item: dict[str, Any]) -> str:
     return f"{root}{place}/{PLURALS[item['kind']]}/{meta['name']}"
 
 
-def manifests() -> list[dict[str, Any]]:
-    """Every object of deploy/kubernetes, in the order of kubectl apply -f."""
-    texts = [path.read_text() for path in sorted(DEPLOY.glob("*.yaml"))]
+def manifests(folder: Path = DEPLOY) -> list[dict[str, Any]]:
+    """Every object of a folder, in the order of kubectl apply -f."""
+    texts = [path.read_text() for path in sorted(folder.glob("*.yaml"))]
     return [item for text in texts for item in yaml.safe_load_all(text)]
 
 
 class World:
     """``admin`` may everything; ``agent`` and ``controller`` are what the pods of the manifests would be."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self, cluster: Cluster, objects: list[dict[str, Any]] | None = None) -> None:
         self.cluster = cluster
         self.admin = admin = Door(cluster, cluster.token)
-        for item in manifests():
+        for item in objects or manifests():
             admin.apply(path_of(item), item)
         for node in (OWN_NODE, OTHER_NODE):
             meta = {"name": node, "labels": {"kubernetes.io/hostname": node}}

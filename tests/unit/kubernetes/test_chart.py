@@ -45,7 +45,7 @@ def test_what_people_set_today_has_its_name() -> None:
 
 
 def test_every_value_is_described_and_used() -> None:
-    whole = {".migManager.resources", ".controller.resources"}
+    whole = {".migManager.resources", ".controller.resources", ".devices.resources"}
     values = {next((w for w in whole if p.startswith(w)), p) for p in paths(VALUES)}
     assert described(SCHEMA) - {".global"} == values
     assert uses() == values
@@ -68,14 +68,16 @@ def test_the_namespace_is_the_releases() -> None:
 
 
 def test_objects_of_the_chart_are_those_of_the_manifests() -> None:
-    """Kinds and names, in order, for both folders; Helm makes the namespace itself."""
+    """Kinds and names of each file; Helm makes the namespace itself."""
     head = re.compile(r"^kind: (\w+)\nmetadata:\n  name: (.+)$", re.MULTILINE)
     ternary = re.compile(r"""'{{ \(ternary "(\S+)" "(\S+)" \.Values\.besideOperator\) }}'""")
+    machines = {path.name: path.read_text() for path in (CHART.parents[1] / "kubernetes-machines").rglob("*.yaml")}
     for group, folder in ((1, "kubernetes-beside-operator"), (2, "kubernetes")):
-        for path in (CHART.parents[1] / folder).rglob("*.yaml"):
-            if path.name != "00-namespace.yaml":
-                template = ternary.sub(rf"\{group}", TEMPLATES[path.name])
-                assert head.findall(template) == head.findall(path.read_text())
+        plain = {path.name: path.read_text() for path in (CHART.parents[1] / folder).rglob("*.yaml")}
+        for name in (plain.keys() | machines.keys()) - {"00-namespace.yaml"}:
+            template = ternary.sub(rf"\{group}", TEMPLATES[name])
+            wanted = {*head.findall(plain.get(name, "")), *head.findall(machines.get(name, ""))}
+            assert set(head.findall(template)) == wanted, name
 
 
 def test_every_value_has_its_line_in_the_installation_page() -> None:

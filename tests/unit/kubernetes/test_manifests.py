@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
+from aliquot.cli.agent_commands import AGENT, CONTROLLER
 from aliquot.config import settings_text
 from aliquot.config.generate import generate
 from aliquot.config.load import load
@@ -24,11 +25,14 @@ from aliquot.model import catalog
 from factory import inventory
 
 ROOT = Path(__file__).resolve().parents[3]
-OBJECTS = [item for objects in bundle.files(Values()).values() for item in objects]
+FOLDERS = {"kubernetes": bundle.files(Values()), "kubernetes-machines": bundle.machines(Values())}
+OBJECTS = [item for objects in FOLDERS["kubernetes"].values() for item in objects]
+MACHINES = [item for objects in FOLDERS["kubernetes-machines"].values() for item in objects]
+EACH = OBJECTS + [item for item in MACHINES if item not in OBJECTS]
 
 
-def one(kind: str, name: str) -> Any:
-    (found,) = [item for item in OBJECTS if (item["kind"], item["metadata"]["name"]) == (kind, name)]
+def one(kind: str, name: str, objects: list[Any] = OBJECTS) -> Any:
+    (found,) = [item for item in objects if (item["kind"], item["metadata"]["name"]) == (kind, name)]
     return found
 
 
@@ -41,9 +45,22 @@ def test_the_files_are_what_the_code_says() -> None:
 
 def test_the_files_say_what_the_objects_say() -> None:
     """Comments and literal blocks add nothing and lose nothing."""
-    for name, objects in bundle.files(Values()).items():
-        read = list(yaml.safe_load_all((ROOT / f"deploy/kubernetes/{name}.yaml").read_text()))
-        assert read == objects
+    for folder, files in FOLDERS.items():
+        for name, objects in files.items():
+            assert list(yaml.safe_load_all((ROOT / f"deploy/{folder}/{name}.yaml").read_text())) == objects
+
+
+def key(item: Any) -> tuple[str, str, str]:
+    return item["kind"], item["metadata"]["name"], item["metadata"].get("namespace", "")
+
+
+def test_what_both_folders_have_is_the_same_in_both() -> None:
+    """So that applying one after the other changes nothing back and forth."""
+    containers, machines = ({key(item): item for item in items} for items in (OBJECTS, MACHINES))
+    both = containers.keys() & machines.keys()
+    assert ("Deployment", "aliquot-controller", "gpu-operator") in both
+    assert {each: containers[each] for each in both} == {each: machines[each] for each in both}
+    assert not [item for item in MACHINES if item["metadata"]["labels"]["app.kubernetes.io/component"] == "agent"]
 
 
 def test_nothing_beside_the_operator_has_a_name_that_it_deletes() -> None:
@@ -88,6 +105,37 @@ def test_variables_have_the_peers_names() -> None:
     }
 
 
+def test_the_devices_agent_sees_the_host_as_it_is_told() -> None:
+    pod = one("DaemonSet", "aliquot-devices", MACHINES)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["name"]: mount for mount in container["volumeMounts"]}
+    assert set(mounts) == {volume["name"] for volume in pod["volumes"]}
+    assert mounts["host"]["readOnly"]
+    assert "readOnly" not in mounts["sys"]
+    plain = {entry["name"]: entry.get("value", "") for entry in container["env"]}
+    assert plain["HOST_ROOT_MOUNT"] == mounts["host"]["mountPath"]
+    assert {option.env for option in AGENT.options} >= plain.keys() - {"POD_NAME"}
+    assert "--devices" in container["args"]
+    assert pod["nodeSelector"] == {"kubernetes.io/os": "linux"}
+    assert pod["hostPID"]
+
+
+def test_the_controller_serves_machines_where_its_map_says_so() -> None:
+    """Its pod is the same in both folders; the ConfigMap is in one."""
+    entries = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]["containers"][0]["env"]
+    found = {e["name"]: e["valueFrom"]["configMapKeyRef"] for e in entries if "configMapKeyRef" in e["valueFrom"]}
+    assert found.keys() <= {option.env for option in CONTROLLER.options}
+    data = one("ConfigMap", "aliquot-devices", MACHINES)["data"]
+    assert {each["key"] for each in found.values()} == data.keys()
+    assert {each["name"] for each in found.values() if each["optional"]} == {"aliquot-devices"}
+    assert not [item for item in OBJECTS if key(item)[:2] == ("ConfigMap", "aliquot-devices")]
+    service = one("Service", "aliquot-webhook", MACHINES)["spec"]
+    ports = one("Deployment", "aliquot-controller")["spec"]["template"]["spec"]["containers"][0]["ports"]
+    assert {p["name"]: str(p["containerPort"]) for p in ports}[service["ports"][0]["targetPort"]] == data[
+        "webhook-port"
+    ]
+
+
 def test_mounts_and_volumes_belong_together() -> None:
     pod = one("DaemonSet", "nvidia-mig-manager")["spec"]["template"]["spec"]
     mounts = {mount["name"]: mount for mount in pod["containers"][0]["volumeMounts"]}
@@ -102,9 +150,13 @@ def test_mounts_and_volumes_belong_together() -> None:
 
 
 def test_probes_ask_the_port_that_the_program_is_told() -> None:
-    for kind, name in (("DaemonSet", "nvidia-mig-manager"), ("Deployment", "aliquot-controller")):
-        (container,) = one(kind, name)["spec"]["template"]["spec"]["containers"]
-        (port,) = container["ports"]
+    for kind, name in (
+        ("DaemonSet", "nvidia-mig-manager"),
+        ("Deployment", "aliquot-controller"),
+        ("DaemonSet", "aliquot-devices"),
+    ):
+        (container,) = one(kind, name, EACH)["spec"]["template"]["spec"]["containers"]
+        port = container["ports"][0]
         assert f"--port={port['containerPort']}" in container["args"]
         for probe, path in (("livenessProbe", "/healthz"), ("readinessProbe", "/readyz")):
             assert container[probe]["httpGet"] == {"path": path, "port": port["name"]}
@@ -119,17 +171,27 @@ def test_the_controller_has_no_privileges() -> None:
 
 def test_rights_are_spelled_out() -> None:
     assert not [right for right in RIGHTS if "*" in (right.group, right.resource, *right.verbs)]
-    assert not [right for right in RIGHTS if right.resource.partition("/")[0] in ("secrets", "serviceaccounts")]
-    rules = [rule for item in OBJECTS if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
+    private = [right for right in RIGHTS if right.resource.partition("/")[0] in ("secrets", "serviceaccounts")]
+    assert {(right.who, right.where, right.named, right.verbs) for right in private} == {
+        ("aliquot-controller", "own namespace", ("aliquot-webhook",), ("get", "patch")),
+        ("aliquot-controller", "own namespace", (), ("create",)),
+    }
+    rules = [rule for item in EACH if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
     assert len(rules) == len(RIGHTS)
 
 
+def test_a_cluster_without_virtual_machines_gives_no_right_to_them() -> None:
+    rules = [rule for item in OBJECTS if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
+    assert not [rule for rule in rules if {"kubevirt.io", "admissionregistration.k8s.io"} & set(rule["apiGroups"])]
+    assert not [rule for rule in rules if {"secrets", "pods/exec"} & set(rule["resources"])]
+
+
 def test_every_policy_is_bound_and_denies() -> None:
-    policies = {i["metadata"]["name"] for i in OBJECTS if i["kind"] == "ValidatingAdmissionPolicy"}
-    bindings = [i for i in OBJECTS if i["kind"] == "ValidatingAdmissionPolicyBinding"]
+    policies = {i["metadata"]["name"] for i in EACH if i["kind"] == "ValidatingAdmissionPolicy"}
+    bindings = [i for i in EACH if i["kind"] == "ValidatingAdmissionPolicyBinding"]
     assert {b["spec"]["policyName"] for b in bindings} == policies
     assert all(b["spec"]["validationActions"] == ["Deny"] for b in bindings)
-    assert all(one("ValidatingAdmissionPolicy", name)["spec"]["failurePolicy"] == "Fail" for name in policies)
+    assert all(one("ValidatingAdmissionPolicy", name, EACH)["spec"]["failurePolicy"] == "Fail" for name in policies)
 
 
 def test_the_nine_services_of_the_operator() -> None:

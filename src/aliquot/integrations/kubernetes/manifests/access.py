@@ -3,28 +3,40 @@
 from __future__ import annotations
 
 from aliquot.integrations.kubernetes.manifests import rights
-from aliquot.integrations.kubernetes.manifests.rights import CLUSTER, DEFAULT, OWN, Right
-from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object, Values, metadata
+from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, Right
+from aliquot.integrations.kubernetes.manifests.values import (
+    AGENT_ACCOUNT,
+    CONTROLLER,
+    DEVICES,
+    Object,
+    Values,
+    metadata,
+)
 
 _API = "rbac.authorization.k8s.io"
-COMPONENTS = {AGENT_ACCOUNT: "agent", CONTROLLER: "controller"}
+COMPONENTS = {AGENT_ACCOUNT: "agent", CONTROLLER: "controller", DEVICES: "devices"}
 
 
-def accounts(values: Values) -> list[Object]:
-    return [
-        {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(who, component, values.namespace)}
-        for who, component in COMPONENTS.items()
-    ]
+def account(who: str, values: Values) -> Object:
+    meta = metadata(who, COMPONENTS[who], values.namespace)
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
 
 
-def roles(values: Values) -> list[Object]:
-    """A role and its binding for each account and place where it has rights."""
+def roles(who: str, values: Values, *, devices: bool = False) -> list[Object]:
+    """A role and its binding for each place where an account has rights: those that it needs everywhere, or those for
+    virtual machines.
+    """
     found: list[Object] = []
-    for who in COMPONENTS:
-        for where in (CLUSTER, OWN, DEFAULT):
-            if rights.of(who, where):
-                found += [_role(who, where, values), _binding(who, where, values)]
+    for where in (CLUSTER, OWN, DEFAULT):
+        if rules := rights.of(who, where, devices=devices):
+            name = role_name(who, devices=devices)
+            meta = metadata(name, COMPONENTS[who], _namespace(where, values))
+            found += [_role(meta, where, rules), _binding(who, meta, where, values)]
     return found
+
+
+def role_name(who: str, *, devices: bool) -> str:
+    return f"{who}-devices" if devices and who != DEVICES else who
 
 
 def rule(right: Right) -> Object:
@@ -32,21 +44,17 @@ def rule(right: Right) -> Object:
     return {"apiGroups": [right.group], "resources": [right.resource], **names, "verbs": list(right.verbs)}
 
 
-def _role(who: str, where: str, values: Values) -> Object:
-    return {
-        "apiVersion": f"{_API}/v1",
-        "kind": _kind(where),
-        "metadata": metadata(who, COMPONENTS[who], _namespace(where, values)),
-        "rules": [rule(right) for right in rights.of(who, where)],
-    }
+def _role(meta: Object, where: str, rules: tuple[Right, ...]) -> Object:
+    rows = [rule(right) for right in rules]
+    return {"apiVersion": f"{_API}/v1", "kind": _kind(where), "metadata": meta, "rules": rows}
 
 
-def _binding(who: str, where: str, values: Values) -> Object:
+def _binding(who: str, meta: Object, where: str, values: Values) -> Object:
     return {
         "apiVersion": f"{_API}/v1",
         "kind": f"{_kind(where)}Binding",
-        "metadata": metadata(who, COMPONENTS[who], _namespace(where, values)),
-        "roleRef": {"apiGroup": _API, "kind": _kind(where), "name": who},
+        "metadata": meta,
+        "roleRef": {"apiGroup": _API, "kind": _kind(where), "name": meta["name"]},
         "subjects": [{"kind": "ServiceAccount", "name": who, "namespace": values.namespace}],
     }
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, Object, Values, labels, metadata
 
@@ -91,12 +93,14 @@ PATHS = (
     ("run", "/run/aliquot", "", False, "the lock: one writer per node, whether in a pod or on the host"),
 )
 """Host paths: volume, path on the host, path in the pod (empty: the same), read-only, why."""
+ALL = tuple(name for name, *_ in PATHS)
 
 _MADE = ("cdi", "state", "run")
 """What is made where it is missing. kubelet makes its own."""
 
 
-def _mounts() -> list[Object]:
+def mounts(chosen: Collection[str]) -> list[Object]:
+    """Where host paths are seen in the pod, by the names of their volumes."""
     found: list[Object] = []
     for name, host, inside, read_only, _ in PATHS:
         mount: Object = {"name": name, "mountPath": inside or host}
@@ -104,17 +108,26 @@ def _mounts() -> list[Object]:
             mount["readOnly"] = True
         if name == "host":
             mount["mountPropagation"] = "HostToContainer"
-        found.append(mount)
-    for name, path in (("mig-parted-config-default", FALLBACK_FILE), ("gpu-clients", CLIENTS_FILE)):
-        found.append({"name": name, "mountPath": path.rpartition("/")[0], "readOnly": True})
+        found += [mount] * (name in chosen)
     return found
+
+
+def volumes(chosen: Collection[str]) -> list[Object]:
+    """The volumes of host paths, by their names."""
+    return [
+        {"name": name, "hostPath": {"path": host, "type": "DirectoryOrCreate" if name in _MADE else "Directory"}}
+        for name, host, *_ in PATHS
+        if name in chosen
+    ]
+
+
+def _mounts() -> list[Object]:
+    configs = (("mig-parted-config-default", FALLBACK_FILE), ("gpu-clients", CLIENTS_FILE))
+    return mounts(ALL) + [
+        {"name": name, "mountPath": path.rpartition("/")[0], "readOnly": True} for name, path in configs
+    ]
 
 
 def _volumes(values: Values) -> list[Object]:
-    found: list[Object] = []
-    for name, host, _, _, _ in PATHS:
-        kind = "DirectoryOrCreate" if name in _MADE else "Directory"
-        found.append({"name": name, "hostPath": {"path": host, "type": kind}})
-    for name, source in (("mig-parted-config-default", values.fallback_map), ("gpu-clients", values.clients_map)):
-        found.append({"name": name, "configMap": {"name": source, "optional": True}})
-    return found
+    sources = (("mig-parted-config-default", values.fallback_map), ("gpu-clients", values.clients_map))
+    return volumes(ALL) + [{"name": name, "configMap": {"name": source, "optional": True}} for name, source in sources]

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from aliquot.integrations.kubernetes.manifests import devices
 from aliquot.integrations.kubernetes.manifests.agent import probe
-from aliquot.integrations.kubernetes.manifests.values import AGENT, CONTROLLER, Object, Values, labels, metadata
+from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, Object, Values, labels, metadata
 
 _NOBODY = 65534
 
@@ -43,8 +44,12 @@ def _container(values: Values) -> Object:
         "args": ["controller", f"--port={values.port}"],
         "env": [
             *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+            *devices.variables(),
         ],
-        "ports": [{"name": "http", "containerPort": values.port}],
+        "ports": [
+            {"name": "http", "containerPort": values.port},
+            {"name": "https", "containerPort": values.https_port},
+        ],
         "livenessProbe": probe("/healthz", 20, 3),
         "readinessProbe": probe("/readyz", 10, 3),
         "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
@@ -56,12 +61,8 @@ def _container(values: Values) -> Object:
     }
 
 
-def services(values: Values) -> list[Object]:
-    """A name without an address for each kind of pod: every pod is scraped by itself."""
-    return [_service(AGENT, "agent", values), _service(CONTROLLER, "controller", values)]
-
-
-def _service(app: str, component: str, values: Values) -> Object:
+def metrics(app: str, component: str, values: Values) -> Object:
+    """A name without an address for a kind of pod: every pod is scraped by itself."""
     return {
         "apiVersion": "v1",
         "kind": "Service",

@@ -24,12 +24,15 @@ SERVICES = (
 """GPU clients that DGX software installs on the host. Source: the GPU Operator's ConfigMap of the same name."""
 
 
-def maps(values: Values) -> list[Object]:
+def agent(values: Values) -> list[Object]:
     return [
         config_map(values.fallback_map, "agent", {"config.yaml": fallback()}, values),
         config_map(values.clients_made, "agent", {"clients.yaml": clients()}, values),
-        config_map(names.SETTINGS_MAP, "controller", {names.SETTINGS_KEY: blank_settings()}, values),
     ]
+
+
+def settings_maps(values: Values) -> list[Object]:
+    return [config_map(names.SETTINGS_MAP, "controller", {names.SETTINGS_KEY: blank_settings()}, values)]
 
 
 def config_map(name: str, component: str, data: dict[str, str], values: Values) -> Object:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from aliquot.integrations.kubernetes.manifests import rights
-from aliquot.integrations.kubernetes.manifests.agent import PATHS
-from aliquot.integrations.kubernetes.manifests.rights import CLUSTER, DEFAULT, OWN
-from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object
+from aliquot.integrations.kubernetes.manifests import access, devices, rights
+from aliquot.integrations.kubernetes.manifests.agent import ALL, PATHS
+from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, Right
+from aliquot.integrations.kubernetes.manifests.values import Object
 
 Path = tuple[str | int, ...]
 
@@ -24,20 +24,40 @@ _AGENT: dict[Path, str] = {
         "privileged",
     ): "MIG mode, instances and resets need CAP_SYS_ADMIN and device nodes that do not exist yet",
 }
-_SCOPES = {"ClusterRole": (CLUSTER,), "Role": (OWN, DEFAULT)}
+_DEVICES: dict[Path, str] = {
+    (*_POD, "tolerations"): "a GPU's virtual functions and passthrough are looked after wherever the node is",
+    (*_POD, "hostPID"): "which process has a device open is asked of every process before anything is taken away",
+    (*_POD, "terminationGracePeriodSeconds"): "a change that has begun is finished or undone before the pod goes",
+    (
+        *_CONTAINER,
+        "securityContext",
+        "privileged",
+    ): "virtual functions, vGPUs and drivers of devices are changed in /sys and through /dev/nvidia*",
+}
+_PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
+_ROLES = {
+    access.role_name(who, devices=machines): (who, machines)
+    for machines in (False, True)
+    for who in access.COMPONENTS
+    if any((r.who, r.devices) == (who, machines) for r in rights.RIGHTS)
+}
 
 
 def notes(item: Object) -> dict[Path, str]:
     """Comments by the path of the key or list item that they stand before."""
     kind, meta = item["kind"], item["metadata"]
-    if kind in _SCOPES and meta["name"] in (AGENT_ACCOUNT, CONTROLLER):
+    if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
         where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
-        found = rights.of(meta["name"], where)
+        who, machines = _ROLES[meta["name"]]
+        found = rights.of(who, where, devices=machines)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
-    if kind == "DaemonSet":
-        return _AGENT | {(*_POD, "volumes", n): why for n, (_, _, _, _, why) in enumerate(PATHS)}
+    known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
+    if kind == "DaemonSet" and known is not None:
+        said, paths = known
+        whys = [why for name, _, _, _, why in PATHS if name in paths]
+        return said | {(*_POD, "volumes", n): why for n, why in enumerate(whys)}
     return {}
 
 
-def _right(right: rights.Right) -> str:
+def _right(right: Right) -> str:
     return right.why + (f"; admission leaves: {right.narrowed}" if right.narrowed else "")

@@ -1,42 +1,20 @@
-"""Every right that the agent and the controller have in the cluster, each with the reason for it: the one table.
+"""Every right that the agents and the controller have in the cluster, each with the reason for it: the one table.
 
 RBAC cannot say "its own node"; what it leaves too wide, ``admission.py`` narrows. What is not here is refused.
 """
 
 from __future__ import annotations
 
-import msgspec
-
+from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, READ, Right
+from aliquot.integrations.kubernetes.manifests.rights_devices import DEVICES_RIGHTS
 from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER
-
-CLUSTER, OWN, DEFAULT = "cluster", "own namespace", "namespace default"
-"""Where a right holds."""
 
 EFFECTIVE_MAP = "aliquot-effective"
 LEASE = "aliquot-controller"
 
-
-class Right(msgspec.Struct, frozen=True):
-    """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for the objects ``named`` or for all.
-
-    ``narrowed`` says what the admission policies leave of it.
-    """
-
-    who: str
-    where: str
-    group: str
-    resource: str
-    verbs: tuple[str, ...]
-    why: str
-    named: tuple[str, ...] = ()
-    narrowed: str = ""
-
-
-_READ = ("get", "list", "watch")
-
-RIGHTS = (
+CONTAINER_RIGHTS = (
     Right(
-        AGENT_ACCOUNT, CLUSTER, "", "nodes", _READ,
+        AGENT_ACCOUNT, CLUSTER, "", "nodes", READ,
         "the wish (nvidia.com/mig.config), pauses and the cordon are read from its own node",
     ),
     Right(
@@ -59,7 +37,7 @@ RIGHTS = (
         narrowed="not in kube-system; which node a pod is on is not known to an admission policy here",
     ),
     Right(
-        AGENT_ACCOUNT, OWN, "", "configmaps", _READ,
+        AGENT_ACCOUNT, OWN, "", "configmaps", READ,
         "named configs, the list of host services, the settings",
     ),
     Right(
@@ -73,7 +51,7 @@ RIGHTS = (
         narrowed="events about its own node",
     ),
     Right(
-        CONTROLLER, CLUSTER, "", "nodes", _READ,
+        CONTROLLER, CLUSTER, "", "nodes", READ,
         "which nodes have GPUs that can be partitioned",
     ),
     Right(
@@ -91,15 +69,15 @@ RIGHTS = (
         narrowed="events of its own, with the reason NearMiss, about pods",
     ),
     Right(
-        CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", _READ,
+        CONTROLLER, CLUSTER, "nvidia.com", "clusterpolicies", READ,
         "settings of clusters that have the GPU Operator",
     ),
     Right(
-        CONTROLLER, CLUSTER, "devices.harvesterhci.io", "sriovgpudevices", _READ,
+        CONTROLLER, CLUSTER, "devices.harvesterhci.io", "sriovgpudevices", READ,
         "GPUs whose virtual functions Harvester manages are out of bounds",
     ),
     Right(
-        CONTROLLER, OWN, "", "configmaps", _READ,
+        CONTROLLER, OWN, "", "configmaps", READ,
         "the settings ConfigMap, and what was published before",
     ),
     Right(
@@ -124,6 +102,9 @@ RIGHTS = (
     ),
 )  # fmt: skip
 
+RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS)
 
-def of(who: str, where: str) -> tuple[Right, ...]:
-    return tuple(right for right in RIGHTS if right.who == who and right.where == where)
+
+def of(who: str, where: str, *, devices: bool) -> tuple[Right, ...]:
+    """The rows of an account: those that it needs everywhere, or those for virtual machines."""
+    return tuple(r for r in RIGHTS if (r.who, r.where, r.devices) == (who, where, devices))

@@ -27,9 +27,10 @@ HARVESTER = "harvester-system"
 
 class Values(msgspec.Struct, frozen=True):
     """``namespace`` is the GPU Operator's own, so that its operands, ConfigMaps and our pods are neighbours. ``port``
-    serves health and metrics, ``https_port`` admission and capacity. ``daemon_set``, ``fallback_map`` and ``clients_made`` are names of objects,
-    ``clients_map`` is that of the ConfigMap that is mounted. ``driver`` says where the devices agent finds the driver's
-    programs: ``auto``, ``pod`` (in ``driver_namespace``) or ``local``.
+    serves health and metrics, ``https_port`` admission and capacity. ``daemon_set``, ``fallback_map`` and
+    ``clients_made`` are names of objects, ``clients_map`` is that of the ConfigMap that is mounted. ``driver`` says
+    where the devices agent finds the driver's programs: ``auto``, ``pod`` (in ``driver_namespace``) or ``local``.
+    ``certificates`` is the folder with the webhooks' certificate, empty where the controller makes its own.
     """
 
     namespace: str = "gpu-operator"
@@ -47,6 +48,7 @@ class Values(msgspec.Struct, frozen=True):
     driver_namespace: str = HARVESTER
     kubevirt_namespace: str = HARVESTER
     driver: str = "auto"
+    certificates: str = ""
     cdi_hook: str = "/usr/local/nvidia/toolkit/nvidia-cdi-hook"
 
     def account(self, name: str) -> str:

@@ -1,0 +1,205 @@
+"""What the chart's user sets and reads: its values, what they may be, and the notes after an installation."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from aliquot.integrations.kubernetes import names
+
+VALUES_YAML = """\
+# Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.
+image:
+  # where you pushed the image that deploy/Containerfile builds
+  repository: localhost/aliquot
+  # empty: the chart's appVersion
+  tag: ""
+  pullPolicy: IfNotPresent
+imagePullSecrets: []
+
+# true where the GPU Operator stays in this namespace: it deletes what has the names of its own MIG manager
+besideOperator: false
+
+mig:
+  # none, single or mixed
+  strategy: single
+
+migManager:
+  enabled: true
+  # variables for the agent; they replace those of the chart. WITH_REBOOT=true reboots a node where MIG needs it
+  env: []
+  config:
+    # ConfigMap with the named configs (key config.yaml); empty: generated on each node
+    name: ""
+    # make that ConfigMap from data
+    create: false
+    data: {}
+    # named config of a MIG-capable node without the label nvidia.com/mig.config; empty: none
+    default: all-disabled
+  gpuClientsConfig:
+    # ConfigMap with clients.yaml; empty: default-gpu-clients
+    name: ""
+  resources:
+    requests: {cpu: 10m, memory: 64Mi}
+    limits: {memory: 256Mi}
+
+driver:
+  # false: the driver was installed on the host, so the host's GPU services are stopped around a change
+  enabled: true
+
+cdi:
+  enabled: true
+
+# what the agent does in the place of NVIDIA's device plugin and gpu-feature-discovery
+devicePlugin:
+  enabled: true
+gfd:
+  enabled: true
+
+daemonsets:
+  tolerations:
+  - {key: nvidia.com/gpu, operator: Exists, effect: NoSchedule}
+
+controller:
+  replicas: 1
+  resources:
+    requests: {cpu: 10m, memory: 64Mi}
+    limits: {memory: 256Mi}
+
+metrics:
+  serviceMonitor:
+    enabled: false
+
+# GPUs for virtual machines (KubeVirt, Harvester), in the place of Harvester's pcidevices. Apply deploy/crds first
+# where the kinds are there already: Helm does not replace them
+devices:
+  enabled: false
+  # where the GPU driver's programs are: auto (in its pod where the node has one), pod or local
+  driver: auto
+  # the namespace of the driver's pods, where driverToolkit does not make them
+  driverNamespace: harvester-system
+  # the namespace of the KubeVirt object
+  kubevirtNamespace: harvester-system
+  tolerations:
+  - {operator: Exists}
+  resources:
+    requests: {cpu: 10m, memory: 64Mi}
+    limits: {memory: 256Mi}
+
+webhook:
+  certManager:
+    # true: cert-manager makes the webhooks' certificate; false: the controller makes and renews its own
+    enabled: false
+    issuer:
+      # empty: an authority that is made for this alone
+      name: ""
+      kind: Issuer
+
+# NVIDIA's vGPU host driver on nodes that need it, with Harvester's image
+driverToolkit:
+  enabled: false
+  image:
+    repository: rancher/harvester-nvidia-driver-toolkit
+    tag: ""
+    pullPolicy: IfNotPresent
+  # URL of the driver's .run file on a server of yours
+  location: ""
+
+# more settings, as in the ConfigMap aliquot-settings, for example {holders: {policy: drain}}
+settings: {}
+"""
+
+CUSTOM = """\
+{{- if and .Values.migManager.enabled .Values.migManager.config.create .Values.migManager.config.data }}
+apiVersion: v1
+kind: ConfigMap
+metadata:
+  name: {{ required "migManager.config.create needs migManager.config.name" .Values.migManager.config.name }}
+  namespace: '{{ .Release.Namespace }}'
+  labels:
+    app.kubernetes.io/name: aliquot
+    app.kubernetes.io/component: agent
+data:
+  {{- toYaml .Values.migManager.config.data | nindent 2 }}
+{{- end }}
+"""
+
+LOCATED = """\
+{{- $location := .Values.driverToolkit.location }}
+{{- if or (not (regexMatch "^https?://[^/]+/.+" $location)) (contains "HTTPENDPOINT" $location) }}
+{{- $next := "give the URL of the vGPU host driver's .run file on a server of yours" }}
+{{- fail (printf "driverToolkit.location is %q: %s" $location $next) }}
+{{- end }}
+{{- $_ := required "driverToolkit.image.tag is empty: name a version of the image" .Values.driverToolkit.image.tag }}
+"""
+
+NOTES = """\
+Aliquot {{ .Chart.AppVersion }} divides the GPUs of this cluster; MIG strategy: {{ .Values.mig.strategy }}.
+
+Where the GPU Operator runs its own MIG manager, device plugin or gpu-feature-discovery, turn them off first:
+
+  kubectl patch clusterpolicies.nvidia.com/cluster-policy --type=merge \\
+    -p '{"spec":{"migManager":{"enabled":false},"devicePlugin":{"enabled":false},"gfd":{"enabled":false}}}'
+
+Divide a node:
+
+  kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
+  kubectl get node NODE -L nvidia.com/mig.config,nvidia.com/mig.config.state
+  kubectl logs -n {{ .Release.Namespace }} -l app=nvidia-mig-manager -c nvidia-mig-manager
+
+The named configs of a node:
+
+  kubectl get configmap -n {{ .Release.Namespace }} NODE-mig-config -o yaml
+"""
+
+
+def schema() -> dict[str, Any]:
+    """The values that the chart takes, and nothing else: a misspelt one is refused."""
+    text, flag = {"type": "string"}, {"type": "boolean"}
+    name = {"type": "string", "minLength": 1}
+    pull = {"enum": ["Always", "IfNotPresent", "Never"]}
+    variable = {**_section(name=text, value=text, valueFrom={"type": "object"}), "required": ["name"]}
+    config = _section(
+        name=text,
+        create=flag,
+        data={"type": ["object", "null"], "additionalProperties": text},
+        default={"enum": ["all-disabled", ""]},
+    )
+    manager = _section(
+        enabled=flag,
+        env={"type": "array", "items": variable},
+        config=config,
+        gpuClientsConfig=_section(name=text),
+        resources={"type": "object"},
+    )
+    return {"$schema": "http://json-schema.org/draft-07/schema#"} | _section(
+        **{"global": {"type": "object"}},
+        image=_section(repository=text, tag=text, pullPolicy=pull),
+        imagePullSecrets={"type": "array", "items": {"type": "object"}},
+        besideOperator=flag,
+        mig=_section(strategy={"enum": list(names.STRATEGIES)}),
+        migManager=manager,
+        driver=_section(enabled=flag),
+        cdi=_section(enabled=flag),
+        devicePlugin=_section(enabled=flag),
+        gfd=_section(enabled=flag),
+        daemonsets=_section(tolerations={"type": "array", "items": {"type": "object"}}),
+        controller=_section(replicas={"type": "integer", "minimum": 1}, resources={"type": "object"}),
+        devices=_section(
+            enabled=flag,
+            driver={"enum": ["auto", "pod", "local"]},
+            driverNamespace=name,
+            kubevirtNamespace=name,
+            tolerations={"type": "array", "items": {"type": "object"}},
+            resources={"type": "object"},
+        ),
+        webhook=_section(
+            certManager=_section(enabled=flag, issuer=_section(name=text, kind={"enum": ["Issuer", "ClusterIssuer"]}))
+        ),
+        driverToolkit=_section(enabled=flag, image=_section(repository=text, tag=text, pullPolicy=pull), location=text),
+        metrics=_section(serviceMonitor=_section(enabled=flag)),
+        settings={"type": "object"},
+    )
+
+
+def _section(**properties: Any) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": properties}
