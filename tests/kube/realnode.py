@@ -121,7 +121,7 @@ class RealNode:
             _kill(pid)
         _end(self._ctd)
         for each in ids:
-            for path in _CGROUPS.glob(f"**/k8s.io/{each}"):
+            for path in [*_CGROUPS.glob(f"*/k8s.io/{each}"), _CGROUPS / f"k8s.io/{each}"]:
                 with contextlib.suppress(OSError):
                     path.rmdir()
         for made in self._made:

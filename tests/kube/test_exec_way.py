@@ -203,6 +203,7 @@ def test_a_redirect_is_not_followed(tmp_path: Path) -> None:
     [
         (200, b"<html>", ApiError, "answered 200"),
         (400, b"Upgrade request required", ApiError, "Upgrade request required"),
+        (404, b"pod does not exist\n", ApiAwayError, "the kubelet of pod ns/p does not know it yet"),
         (429, b"{}", ThrottledError, "asks us to slow down"),
         (500, b"\xff\xfe", ApiAwayError, "failed with 500"),
         (503, b"<html>a balancer</html>", ApiAwayError, "failed with 503"),

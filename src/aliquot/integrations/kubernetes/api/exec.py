@@ -66,7 +66,8 @@ async def exec_(
 ) -> Ended:
     """Runs ``command`` (a program and its words; no shell) in a container, and waits ``timeout_s`` seconds at most. A
     program that is not there ends with 127, one that may not be run with 126, as in a shell. ``stdin`` needs an API
-    server that speaks v5.
+    server that speaks v5, and a command that reads all of it: of others the end is not always told (by kubelet 1.36
+    with containerd 1.7, to kubectl neither).
 
     Needs the rights to ``get`` and to ``create`` pods/exec. Raises NotFoundError (no such pod), ForbiddenError,
     NoContainerError, ApiAwayError (nothing was begun; a BrokenError: perhaps), UnfinishedError (it was), and other

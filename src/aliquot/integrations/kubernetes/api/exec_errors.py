@@ -25,6 +25,7 @@ NOT_FOUND, NOT_EXECUTABLE = 127, 126
 _NO_PROGRAM = re.compile(r"executable file not found|no such file or directory", re.IGNORECASE)
 _NO_RIGHT = re.compile(r"permission denied", re.IGNORECASE)
 _NO_KUBELET = re.compile(r"error dialing backend|error sending request|no preferred addresses found")
+_FRESH_KUBELET = re.compile(r"^pod does not exist")
 _NO_CONTAINER = re.compile(r"container not found|is not valid for pod|does not have a host assigned")
 _VERB = re.compile(r" cannot (get|create) resource ")
 _OTHER_NAME = re.compile(r'^(?:pods|nodes) "([^"]+)" not found')
@@ -104,6 +105,9 @@ def _known(message: str, asked: Request, status: int) -> ApiError | None:
     if _NO_KUBELET.search(message):
         brief = f"the kubelet of {_pod(asked)} does not answer the API server: {message}"
         return ApiAwayError(brief, next_step=f"kubectl -n {asked.namespace} get pod {asked.name} -o wide", status=503)
+    if _FRESH_KUBELET.search(message):  # the API server knows the pod: a kubelet that has just started learns of it
+        brief = f"the kubelet of {_pod(asked)} does not know it yet: {message}"
+        return ApiAwayError(brief, next_step=look(asked), status=503)
     if _NO_CONTAINER.search(message):
         brief = f"{_pod(asked)} has no such container that runs: {message}"
         return NoContainerError(brief, next_step=look(asked), status=status)
