@@ -22,7 +22,7 @@ from kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
 JSON = dict[str, Any]
 API = "/apis/devices.harvesterhci.io/v1beta1"
 PLURALS = ("pcidevices", "pcideviceclaims", "sriovgpudevices", "vgpudevices", "migconfigurations")
-QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), missing_s=0.5)
+QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), missing_s=1.0)
 Q, PF, VF = "nvidia.com/NVIDIA_A2-4Q", "0000:08:00.0", "0000:08:00.4"
 ENTRY = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": Q, "externalResourceProvider": True}
 NIC = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", "externalResourceProvider": True}
@@ -180,7 +180,7 @@ def test_a_node_that_registers_anew_keeps_its_objects(cluster: Cluster) -> None:
         async with bed.controller() as controller:
             await settled(controller)
             cluster.must("DELETE", "/api/v1/nodes/n1")
-            await asyncio.sleep(0.2)
+            await asyncio.sleep(0.6 * QUICK.missing_s)
             bed.node("n1")
             await asyncio.sleep(2 * QUICK.missing_s)
             assert bed.objects() == before

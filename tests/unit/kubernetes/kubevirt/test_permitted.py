@@ -158,6 +158,13 @@ def test_kubevirts_own_entry_for_our_resource_is_left_alone_and_told() -> None:
     assert foreign(server.settings, want)[0].startswith(f"KubeVirt's permittedHostDevices has {A2_4Q} without external")
 
 
+def test_kubevirts_own_entry_stays_when_ours_of_the_same_resource_goes() -> None:
+    own = {"mdevNameSelector": "NVIDIA A2-4Q (old)", "resourceName": A2_4Q}
+    server = Server({"mediatedDevices": [own, own, Q]}, [A2_4Q])
+    server.make([], [], [])
+    assert server.devices == {"mediatedDevices": [own, own]}
+
+
 @pytest.mark.parametrize("spoilt", ["{", "7", '{"a": 1}', "[1]"])
 def test_a_spoilt_memory_costs_nobody_an_entry(spoilt: str) -> None:
     server = Server({"mediatedDevices": [Q, A]})
