@@ -13,6 +13,7 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -25,7 +26,6 @@ from aliquot.integrations.kubernetes.api.objects import Pod
 from aliquot.integrations.kubernetes.harvester.names import ALLOCATION_ANNOTATION
 from aliquot.integrations.kubernetes.harvester.offer import object_names
 from aliquot.integrations.kubernetes.harvester.view import Objects, View
-from aliquot.integrations.kubernetes.kubelet.pod_resources import Use
 from aliquot.integrations.kubernetes.kubevirt.allocation import (
     Allocation,
     allocated,
@@ -36,11 +36,16 @@ from aliquot.integrations.kubernetes.kubevirt.allocation import (
     render,
 )
 from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachine, VirtualMachineInstance
-from aliquot.integrations.kubernetes.kubevirt.launcher import devices, named
+from aliquot.integrations.kubernetes.kubevirt.launcher import COMMAND, CONTAINER, devices, named
+
+if TYPE_CHECKING:
+    from aliquot.integrations.kubernetes.kubelet.pod_resources import Use
 
 NODE_LABEL = "kubevirt.io/nodeName"
 CREATED_BY = "kubevirt.io/created-by"
 """On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
+ENV_S = 10.0
+"""How long a launcher may take to tell its environment."""
 SWEEP_S = 300.0
 """How often all machines are read."""
 _INVALID = 422
@@ -48,8 +53,20 @@ _INVALID = 422
 Key = tuple[str, str]
 EVERYTHING: Key = ("", "machines")
 Given = dict[str, tuple[str, ...]]
-Uses = Callable[[], Awaitable[Sequence[Use]]]
+Uses = Callable[[], Awaitable["Sequence[Use]"]]
 Environment = Callable[[Pod], Awaitable[str]]
+
+
+def environment(api: Api) -> Environment:
+    """Asks a launcher itself, by running ``env`` in it."""
+
+    async def ask(pod: Pod) -> str:
+        from aliquot.integrations.kubernetes.api.exec import exec_  # a library that few looks need
+
+        ended = await exec_(api, pod.name, pod.metadata.namespace, CONTAINER, COMMAND, ENV_S)
+        return ended.out
+
+    return ask
 
 
 class _Told(msgspec.Struct, frozen=True):

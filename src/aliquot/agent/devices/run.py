@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.agent import driver
 from aliquot.agent import log as logs
-from aliquot.agent.devices import tell
+from aliquot.agent.devices import allocation, tell
+from aliquot.agent.devices.allocation import Allocations
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.loop import Loop
 from aliquot.agent.devices.machine import Machine
@@ -36,6 +37,7 @@ from aliquot.probes import Probes
 if TYPE_CHECKING:
     from aliquot.backends.files import Files
     from aliquot.backends.programs import Programs
+    from aliquot.integrations.kubernetes.kubelet import pod_resources
 
 STUCK_S = 900.0
 """A driver call that takes longer is taken for hung: virtual functions of a full machine need a minute."""
@@ -64,6 +66,14 @@ class DevicesAgent:
         self.writer = Writer(self.corner, self.teller.changed, self.tally.wrote)
         self.ways = Ways(self.api, self.corner, options)
         self.offering = Offering(os.path.join(options.kubelet_dir, "device-plugins")) if options.kubelet_dir else None
+        self.allocations = Allocations(
+            self.api,
+            options.node_name,
+            self._wake,
+            uses=_pods_devices(options),
+            environment=allocation.environment(self.api),
+            ended=self._ended,
+        )
         self.loop: Loop | None = None
         self.code = 0
 
@@ -85,7 +95,7 @@ class DevicesAgent:
             found = driver.find(self.options.host_root, self.options.driver_root)
             if found.here is not None:
                 os.environ["ALIQUOT_DRIVER_ROOT"] = found.here
-        return connect(self.options.node, programs, say=log.warning)
+        return connect(self.options.node, programs, everything=True, say=log.warning)
 
     async def _boot(self) -> str:
         from aliquot.backends.journal import boot_id
@@ -108,10 +118,12 @@ class DevicesAgent:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
+            self.allocations.start()
             await self.loop.run()
         finally:
             await probes.close()
             await self.corner.close()
+            await self.allocations.close()
             if self.offering is not None:
                 await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
@@ -177,14 +189,17 @@ class DevicesAgent:
         return None
 
     async def _after(self, done: Round | None) -> None:
-        """What virtual machines can be given follows what is. While somebody else is at work, the sockets are his."""
-        if self.offering is None:
-            return
+        """What virtual machines can be given, and what is said of those that have it, follows what is. While somebody
+        else is at work, the sockets and the annotations are his.
+        """
         if done is None:
-            await self.offering.close()
+            if self.offering is not None:
+                await self.offering.close()
             return
-        groups = await self.machine.groups(mdevs(done.view.inventory))
-        await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
+        if self.offering is not None:
+            groups = await self.machine.groups(mdevs(done.view.inventory))
+            await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
+        await self.allocations.keep(done.view, done.objects, self.corner.pods.items)
 
     # -- pages
 
@@ -223,14 +238,25 @@ class _NoHands:
 
 def _uses(o: Options) -> Uses | None:
     """Kubelet's word on who has which device; None where there is no kubelet."""
+    asked = _pods_devices(o)
+    if asked is None:
+        return None
+
+    async def ask() -> Sequence[Use]:
+        return [Use(u.namespace, u.pod, u.container, u.devices) for u in await asked()]
+
+    return ask
+
+
+def _pods_devices(o: Options) -> allocation.Uses | None:
+    """The same with the resources' names."""
     if not o.kubelet_dir:
         return None
     socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
 
-    async def ask() -> Sequence[Use]:
+    async def ask() -> Sequence[pod_resources.Use]:
         from aliquot.integrations.kubernetes.kubelet import pod_resources
 
-        found = await pod_resources.uses(socket)
-        return [Use(u.namespace, u.pod, u.container, u.devices) for u in found]
+        return await pod_resources.uses(socket)
 
     return ask
