@@ -48,6 +48,11 @@ def plain(namespace: str = "gpu-operator") -> Objects:
     return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
 
 
+def machines(values: Values) -> Objects:
+    found = bundle.machines(values)
+    return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+
+
 def variables(objects: Objects) -> dict[str, str]:
     (container,) = objects[DAEMON_SET]["spec"]["template"]["spec"]["containers"]
     assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
@@ -152,6 +157,72 @@ def test_beside_the_operator_it_is_the_other_folder(tmp_path: Path) -> None:
     assert found == expected
 
 
+def test_for_virtual_machines_alone_it_is_their_folder(tmp_path: Path) -> None:
+    found = rendered({"migManager": {"enabled": False}, "devices": {"enabled": True}}, tmp_path)
+    expected = machines(Values())
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
+
+
+def test_for_both_it_is_both_folders(tmp_path: Path) -> None:
+    values = {"enabled": True, "driver": "pod", "driverNamespace": "drivers", "kubevirtNamespace": "kubevirt"}
+    found = rendered({"devices": values}, tmp_path)
+    expected = plain() | machines(Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt"))
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
+
+
+def test_cert_manager_makes_the_certificate(tmp_path: Path) -> None:
+    found = rendered({"devices": {"enabled": True}, "webhook": {"certManager": {"enabled": True}}}, tmp_path, "vms")
+    certificate = found["Certificate", "aliquot-webhook", "vms"]["spec"]
+    assert "aliquot-webhook.vms.svc" in certificate["dnsNames"]
+    assert certificate["issuerRef"] == {"name": "aliquot-webhook", "kind": "Issuer"}
+    assert ("Issuer", "aliquot-webhook", "vms") in found
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        notes = found[kind, "aliquot-webhook", ""]["metadata"]["annotations"]
+        assert notes == {"cert-manager.io/inject-ca-from": "vms/aliquot-webhook"}
+    pod = found["Deployment", "aliquot-controller", "vms"]["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "certificate", "secret": {"secretName": certificate["secretName"]}}]
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert found["ConfigMap", "aliquot-devices", "vms"]["data"]["webhook-cert-dir"] == mount["mountPath"]
+
+
+def test_the_driver_toolkit(tmp_path: Path) -> None:
+    location = "https://files.example/NVIDIA-Linux-x86_64-550.90.05-vgpu-kvm.run"
+    toolkit = {"enabled": True, "location": location, "image": {"tag": "v1.5.1"}}
+    values = {"migManager": {"enabled": False}, "devices": {"enabled": True}, "driverToolkit": toolkit}
+    found = rendered(values, tmp_path, "vms")
+    template = found["DaemonSet", "nvidia-driver-daemonset", "vms"]["spec"]["template"]
+    assert template["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
+    (container,) = template["spec"]["containers"]
+    assert container["name"] == "nvidia-driver-ctr"
+    assert container["image"].endswith("/harvester-nvidia-driver-toolkit:v1.5.1")
+    assert {"name": "DRIVER_LOCATION", "value": location} in container["env"]
+    (term,) = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [
+        {"key": "sriovgpu.harvesterhci.io/driver-needed", "operator": "In", "values": ["true"]},
+        {"key": "harvesterhci.io/gpu-baremetal-workloads", "operator": "NotIn", "values": ["true"]},
+    ]
+    agent = found["DaemonSet", "aliquot-devices", "vms"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "DRIVER_NAMESPACE", "value": "vms"} in agent["env"]
+
+
+HTTPENDPOINT = "HTTPENDPOINT/NVIDIA-Linux-x86_64-vgpu-kvm.run"
+
+
+@pytest.mark.parametrize("location", ["", HTTPENDPOINT, f"http://{HTTPENDPOINT}", "/srv/driver.run", "http://files"])
+def test_could_not_resolve_host_httpendpoint(tmp_path: Path, location: str) -> None:
+    """harvester/harvester#5112: the placeholder was installed, and the driver's pod crashed for ever."""
+    toolkit = {"enabled": True, "location": location, "image": {"tag": "v1.5.1"}}
+    done = helm({"driverToolkit": toolkit}, tmp_path)
+    assert done.returncode != 0
+    assert "give the URL of the vGPU host driver's .run file" in done.stderr
+
+
 def test_turned_off_it_makes_nothing(tmp_path: Path) -> None:
     assert rendered({"migManager": {"enabled": False}}, tmp_path) == {}
 
@@ -161,6 +232,9 @@ def test_turned_off_it_makes_nothing(tmp_path: Path) -> None:
     [
         ({"mig": {"strategy": "mixd"}}, "strategy"),
         ({"migManger": {}}, "migManger"),
+        ({"devices": {"driver": "elsewhere"}}, "driver"),
+        ({"devices": {"kubevirtNamespace": ""}}, "kubevirtNamespace"),
+        ({"driverToolkit": {"enabled": True, "location": "https://a.example/d.run"}}, "image.tag is empty"),
         ({"migManager": {"config": {"default": "all-enabled"}}}, "default"),
         ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": True}]}}, "env"),
         ({"migManager": {"config": {"create": True, "data": {"config.yaml": "x"}}}}, "needs migManager.config.name"),

@@ -5,7 +5,12 @@ from __future__ import annotations
 import pytest
 
 from cluster import Cluster
-from kube.rights_world import DEPLOY, NS, manifests, path_of
+from kube.machines_world import API, KUBEVIRT
+from kube.machines_world import item as made
+from kube.rights_world import DEPLOY, NS, ROOT, manifests, path_of
+from kubevirt.definitions import definitions
+
+MACHINES = ROOT / "kubernetes-machines"
 
 SERVER_SIDE = ("--server-side", "--validate=strict")
 
@@ -18,6 +23,37 @@ def test_kubectl_apply_takes_the_folder_twice(cluster: Cluster, how: tuple[str, 
     cluster.kubectl("apply", *how, "-f", str(DEPLOY))
     again = {path: cluster.get(path)["metadata"]["resourceVersion"] for path in versions}
     assert again == versions
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+def test_the_folders_for_containers_and_machines_go_together(cluster: Cluster, how: tuple[str, ...]) -> None:
+    """Applied one after the other, twice, nothing is written the second time: what both have is the same."""
+    crds = ("apply", *how, "-f", str(ROOT / "crds"))
+    folders = ("apply", *how, "-f", str(DEPLOY), "-f", str(MACHINES))
+    cluster.kubectl(*crds)
+    cluster.kubectl(*folders)
+    items = manifests() + manifests(MACHINES)
+    versions = {path_of(item): cluster.get(path_of(item))["metadata"]["resourceVersion"] for item in items}
+    cluster.kubectl(*crds)
+    cluster.kubectl(*folders)
+    assert {path: cluster.get(path)["metadata"]["resourceVersion"] for path in versions} == versions
+
+
+def test_harvesters_kinds_cannot_be_changed_while_nobody_answers_and_machines_can(cluster: Cluster) -> None:
+    """failurePolicy Fail for wishes, Ignore for what runs."""
+    cluster.apply(definitions())
+    cluster.kubectl("apply", "-f", str(ROOT / "crds"))
+    cluster.kubectl("apply", "-f", str(MACHINES))
+    wish = made("sriovgpudevices")
+    devices = {"gpus": [{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}
+    spec = {"running": False, "template": {"spec": {"domain": {"devices": devices}}}}
+    machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": spec}
+    folder = f"{KUBEVIRT}/namespaces/default/virtualmachines"
+    cluster.wait(lambda: cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", wish).status == 500, "webhooks")
+    answer = cluster.request("POST", f"{API}/sriovgpudevices", wish)
+    assert answer.status == 500
+    assert 'failed calling webhook "devices.aliquot.dev"' in answer.body["message"]
+    assert cluster.request("POST", folder, machine).status == 201
 
 
 def test_kubectl_finds_the_pods_by_their_old_names(cluster: Cluster) -> None:

@@ -76,6 +76,7 @@ def _collect(name: str, components: JSON) -> None:
     """A recorded definition and all that it reaches, written out as published."""
     if name in components:
         return
+    components[name] = {}  # one that reaches itself, as the schema of a custom resource does, is written once
     components[name] = _written(schemas()[name], components)
 
 

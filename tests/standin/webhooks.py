@@ -1,4 +1,4 @@
-"""Admission webhooks, called by URL over TLS with their own certificate authority."""
+"""Admission webhooks, called by URL over TLS with their own certificate authority; behind a Service is nobody."""
 
 from __future__ import annotations
 
@@ -32,6 +32,8 @@ def fill(value: JSON) -> None:
             hook.setdefault("reinvocationPolicy", "Never")
         for rule in hook.get("rules") or ():
             rule.setdefault("scope", "*")
+        if "service" in (hook.get("clientConfig") or {}):
+            hook["clientConfig"]["service"].setdefault("port", 443)
 
 
 def check(new: JSON, _: JSON | None) -> list[Cause]:
@@ -51,7 +53,8 @@ def check(new: JSON, _: JSON | None) -> list[Cause]:
             found.append(Cause.required(f"{field}.admissionReviewVersions", "must specify one of v1, v1beta1"))
         client = hook.get("clientConfig") or {}
         if "service" in client:
-            found.append(Cause.forbidden(f"{field}.clientConfig.service", "the stand-in calls webhooks by url only"))
+            missing = [name for name in ("name", "namespace") if not client["service"].get(name)]
+            found += [Cause.required(f"{field}.clientConfig.service.{name}") for name in missing]
         elif not client.get("url", "").startswith("https://"):
             why = "exactly one of url or service is required"
             found.append(
@@ -81,6 +84,17 @@ class Webhooks:
         for hook in self._hooks(VALIDATING, call, value, old):
             self._ask(hook, call, value, old)
 
+    def _service(self, hook: JSON) -> None:
+        """Raises OSError for a hook that is a Service: no pods run here, so nobody is behind one."""
+        service = hook["clientConfig"].get("service")
+        if service is None:
+            return
+        name, namespace = service["name"], service["namespace"]
+        there = self._store.get("services.", namespace, name) is not None
+        why = f'no endpoints available for service "{name}"' if there else f'service "{name}" not found'
+        where = f"{name}.{namespace}.svc:{service['port']}{service.get('path', '')}"
+        raise OSError(f'Post "https://{where}?timeout={hook["timeoutSeconds"]}s": {why}')
+
     def _hooks(self, bucket: str, call: Call, value: JSON | None, old: JSON | None) -> list[JSON]:
         rows = [hook for row in self._store.items(bucket) for hook in row.get("webhooks") or ()]
         return [hook for hook in rows if matching.matches(self._store, call, hook, value, old, key="rules")]
@@ -97,6 +111,7 @@ class Webhooks:
             return None
         review = {"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": asked}
         try:
+            self._service(hook)
             response = _post(hook, review)["response"]
             if response.get("uid") != asked["uid"]:
                 raise ValueError("expected response.uid to be the request's")
