@@ -1,4 +1,6 @@
-"""The leader's part for virtual machines against an API server: KubeVirt's settings, nodes that went."""
+"""The leader's part for virtual machines against an API server: KubeVirt's settings, nodes that went. With the rights
+and policies of the manifests; their webhooks are left out, for nobody serves them here.
+"""
 
 from __future__ import annotations
 
@@ -17,9 +19,11 @@ from aliquot.integrations.kubernetes.api.lease import LeaseTiming
 from aliquot.integrations.kubernetes.api.watch import Timing
 from aliquot.integrations.kubernetes.harvester import crds, names
 from cluster import Cluster
+from kube.rights_world import CONTROLLER, NS, ROOT, manifests
 from kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
 
 JSON = dict[str, Any]
+MANIFESTS = ROOT / "kubernetes-machines"
 API = "/apis/devices.harvesterhci.io/v1beta1"
 PLURALS = ("pcidevices", "pcideviceclaims", "sriovgpudevices", "vgpudevices", "migconfigurations")
 QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1), missing_s=1.0)
@@ -38,7 +42,8 @@ class Bed:
         World(cluster).install(permitted)
         for plural in PLURALS:
             cluster.wait(lambda p=plural: cluster.request("GET", f"{API}/{p}").status == 200, plural)  # type: ignore[misc]
-        cluster.namespace("gpu-operator")
+        cluster.apply([each for each in manifests(MANIFESTS) if not each["kind"].endswith("WebhookConfiguration")])
+        self.config = cluster.kubeconfig(NS, CONTROLLER)
 
     def node(self, name: str, standing: str = "Working") -> None:
         meta = {"name": name, "annotations": {ANNOTATION: json.dumps({"state": "x", "reason": standing})}}
@@ -82,7 +87,7 @@ class Bed:
 
     @asynccontextmanager
     async def controller(self, identity: str = "one") -> AsyncIterator[Controller]:
-        async with Api.connect(str(self.cluster.kubeconfig()), namespace="gpu-operator") as api:
+        async with Api.connect(str(self.config), namespace=NS) as api:
             controller = Controller(api, identity=identity, pace=QUICK, kubevirt_namespace=SETTINGS_NAMESPACE)
             task = asyncio.create_task(controller.run())
             try:
