@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli.agent import missing_extra
 from aliquot.cli.parse import Args
+from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
     from aliquot.controller.run import Page
@@ -14,11 +15,30 @@ if TYPE_CHECKING:
 
 def run(args: Args) -> int:
     """Until SIGTERM."""
+    if args.webhook_port >= 0 and not args.kubevirt_namespace:
+        step = "aliquot controller --kubevirt-namespace harvester-system --webhook-port 8443"
+        raise UsageError("webhooks are for virtual machines: where are KubeVirt's settings?", next_step=step)
     try:
         from aliquot.controller import run as controller
+        from aliquot.controller.webhook.options import WebhookOptions
+
+        if args.webhook_port >= 0:
+            import aliquot.controller.webhook.run  # noqa: F401 - what is missing is said before anything starts
     except ModuleNotFoundError as error:
+        if error.name in ("starlette", "uvicorn", "cryptography"):
+            step = "pip install 'aliquot[agent,server]', or in a checkout: pip install '.[agent,server]'"
+            raise UsageError(f"{error.name} is not installed: webhooks need it", next_step=step) from error
         raise missing_extra(error) from error
-    options = controller.Options(args.kubeconfig, args.namespace, args.identity, args.port, args.debug)
+    webhook = WebhookOptions(args.webhook_port, args.webhook_cert_dir or "")
+    options = controller.Options(
+        args.kubeconfig,
+        args.namespace,
+        args.identity,
+        args.port,
+        args.debug,
+        args.kubevirt_namespace or "",
+        webhook,
+    )
     return controller.run(options, _serve)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -24,6 +25,8 @@ from aliquot.controller.settings_from import Told
 from aliquot.controller.shelf import KIND_TIMING, Shelf
 from aliquot.controller.tally import CONTENT_TYPE, Tally
 from aliquot.controller.waiting import PATIENCE_S, Waiting
+from aliquot.controller.webhook.options import Page as HttpsPage
+from aliquot.controller.webhook.options import WebhookOptions
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
@@ -33,6 +36,9 @@ from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap
 from aliquot.integrations.kubernetes.api.watch import Timing
 from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
+
+if TYPE_CHECKING:
+    from aliquot.controller.webhook.run import Webhook
 
 LEASE = "aliquot-controller"
 GATHER_S = 0.1
@@ -69,6 +75,7 @@ class Options(msgspec.Struct, frozen=True):
     port: int = 8080
     debug: bool = False
     kubevirt_namespace: str = ""
+    webhook: WebhookOptions = WebhookOptions()
 
 
 def run(options: Options, serve: Serve | None = None) -> int:
@@ -82,7 +89,12 @@ async def _main(options: Options, serve: Serve | None) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, stop.set)
     async with Api.connect(options.kubeconfig, namespace=options.namespace) as api:
-        controller = Controller(api, identity=options.identity, kubevirt_namespace=options.kubevirt_namespace)
+        controller = Controller(
+            api,
+            identity=options.identity,
+            kubevirt_namespace=options.kubevirt_namespace,
+            webhook=options.webhook,
+        )
         close = await serve(controller.pages, options.port) if serve is not None and options.port >= 0 else None
         work = asyncio.create_task(controller.run())
         waiting = asyncio.create_task(stop.wait())
@@ -109,6 +121,7 @@ class Controller:
         identity: str | None = None,
         pace: Pace = PACE,
         kubevirt_namespace: str = "",
+        webhook: WebhookOptions | None = None,
     ) -> None:
         self.api = api
         self.tally = Tally()
@@ -129,6 +142,8 @@ class Controller:
                 api, lambda: self.leader.is_leader, shelves, self.tally, namespace=kubevirt_namespace, pace=told
             )
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
+        self.https_pages: dict[str, HttpsPage] = {} if self.vms is None else self.vms.pages
+        self.webhook = self._webhook(webhook or WebhookOptions())
         self._effective = Effective(api, self.effective, self.tally)
         self._wake = asyncio.Event()
         self._dirty: set[str] = set()
@@ -146,8 +161,18 @@ class Controller:
             group.create_task(self.waiting.run())
             if self.vms is not None:
                 group.create_task(self.vms.run())
+            if self.webhook is not None:
+                group.create_task(self.webhook.run())
             async with self.leader:
                 await self._work()
+
+    def _webhook(self, options: WebhookOptions) -> Webhook | None:
+        """Its libraries are needed only where it serves."""
+        if options.port < 0 or self.vms is None:
+            return None
+        from aliquot.controller.webhook.run import Webhook
+
+        return Webhook(self.api, self.vms.world, options, lambda: self.leader.is_leader, self.https_pages)
 
     # -- events
 
@@ -156,6 +181,8 @@ class Controller:
         self.tally.led(leading)
         if not leading:
             self.waiting.turn(False)
+        if self.webhook is not None:
+            self.webhook.led()
         self._all_changed(set())
 
     def _all_changed(self, _: set[str]) -> None:
@@ -274,6 +301,8 @@ class Controller:
         away = next((shelf.away for shelf in shelves if shelf.away), "")
         if away or not self.known:
             return 503, "text/plain", f"{away or 'not everything was read yet'}\n".encode()
+        if self.webhook is not None and self.webhook.missing:
+            return 503, "text/plain", f"{self.webhook.missing}\n".encode()
         return 200, "text/plain", b"ok\n"
 
     def _metrics(self) -> tuple[int, str, bytes]:

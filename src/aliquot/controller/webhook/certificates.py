@@ -1,0 +1,150 @@
+"""Certificates of our own making: an authority, and the server's certificate that it signs, renewed in good time.
+
+A new authority is trusted together with the former one, and the server's certificate is signed by it only at its next
+renewal: whoever checks has both by then.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Sequence
+
+import msgspec
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
+
+AUTHORITY_LIFE = dt.timedelta(days=5 * 365)
+SERVER_LIFE = dt.timedelta(days=90)
+_EARLY = dt.timedelta(hours=1)
+"""Clocks differ: a certificate counts from an hour before it was made."""
+
+
+class Pair(msgspec.Struct, frozen=True):
+    """A certificate and its private key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+
+class Bundle(msgspec.Struct, frozen=True):
+    """``trusted`` is the authority's certificate, then former ones that are still valid, PEM."""
+
+    authority: Pair
+    server: Pair
+    trusted: bytes
+
+
+def renewed(found: Bundle | None, hosts: Sequence[str], now: dt.datetime) -> Bundle | None:
+    """What should be there instead; None where nothing has to change. What cannot be read counts as absent."""
+    try:
+        return _renewed(found, hosts, now)
+    except ValueError:
+        return _fresh(hosts, now)
+
+
+def _fresh(hosts: Sequence[str], now: dt.datetime) -> Bundle:
+    authority = make_authority(now)
+    return Bundle(authority, make_server(authority, hosts, now), authority.certificate)
+
+
+def _renewed(found: Bundle | None, hosts: Sequence[str], now: dt.datetime) -> Bundle | None:
+    if found is None:
+        return _fresh(hosts, now)
+    trusted = [each for each in x509.load_pem_x509_certificates(found.trusted) if each.not_valid_after_utc > now]
+    server = x509.load_pem_x509_certificate(found.server.certificate)
+    current = x509.load_pem_x509_certificate(found.authority.certificate)
+    serialization.load_pem_private_key(found.authority.key, None)
+    if current not in trusted or not any(_signed(server, each) for each in trusted):
+        return _fresh(hosts, now)
+    if _due(current, now):
+        fresh = make_authority(now)
+        return Bundle(fresh, found.server, b"".join((fresh.certificate, *map(_pem, trusted))))
+    if _due(server, now) or _hosts(server) != set(hosts) or not _belongs(server, found.server.key):
+        return Bundle(found.authority, make_server(found.authority, hosts, now), b"".join(map(_pem, trusted)))
+    return None
+
+
+def make_authority(now: dt.datetime) -> Pair:
+    """A new authority."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "aliquot-webhook-ca")])
+    usage = x509.KeyUsage(False, False, False, False, False, True, True, False, False)
+    made = (
+        _builder(name, name, now, AUTHORITY_LIFE, key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(usage, critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+        .sign(key, hashes.SHA256())
+    )
+    return Pair(_pem(made), _key(key))
+
+
+def make_server(authority: Pair, hosts: Sequence[str], now: dt.datetime) -> Pair:
+    """A certificate for these DNS names, signed by the authority."""
+    issuer = x509.load_pem_x509_certificate(authority.certificate)
+    signer = serialization.load_pem_private_key(authority.key, None)
+    if not isinstance(signer, ec.EllipticCurvePrivateKey):
+        raise ValueError("the authority's key is not of a kind that is made here")
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, hosts[0][:64])])
+    made = (
+        _builder(name, issuer.subject, now, SERVER_LIFE, key)
+        .add_extension(x509.SubjectAlternativeName([x509.DNSName(each) for each in hosts]), critical=False)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_public_key(signer.public_key()), critical=False)
+        .sign(signer, hashes.SHA256())
+    )
+    return Pair(_pem(made), _key(key))
+
+
+def _builder(
+    subject: x509.Name, issuer: x509.Name, now: dt.datetime, life: dt.timedelta, key: ec.EllipticCurvePrivateKey
+) -> x509.CertificateBuilder:
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(issuer)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _EARLY)
+        .not_valid_after(now + life)
+    )
+
+
+def _due(certificate: x509.Certificate, now: dt.datetime) -> bool:
+    """A third of its life before the end."""
+    life = certificate.not_valid_after_utc - certificate.not_valid_before_utc
+    return now > certificate.not_valid_after_utc - life / 3 or now < certificate.not_valid_before_utc
+
+
+def _signed(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    try:
+        certificate.verify_directly_issued_by(authority)
+    except Exception:  # noqa: BLE001 - whatever the reason: this authority did not sign it
+        return False
+    return True
+
+
+def _hosts(certificate: x509.Certificate) -> set[str]:
+    try:
+        names = certificate.extensions.get_extension_for_class(x509.SubjectAlternativeName).value
+    except x509.ExtensionNotFound:
+        return set()
+    return set(names.get_values_for_type(x509.DNSName))
+
+
+def _belongs(certificate: x509.Certificate, key: bytes) -> bool:
+    return serialization.load_pem_private_key(key, None).public_key() == certificate.public_key()
+
+
+def _pem(certificate: x509.Certificate) -> bytes:
+    return certificate.public_bytes(serialization.Encoding.PEM)
+
+
+def _key(key: ec.EllipticCurvePrivateKey) -> bytes:
+    return key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )

@@ -1,0 +1,146 @@
+"""The webhooks of one controller replica: every replica answers, the one that leads keeps certificate and authority."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import datetime as dt
+from collections.abc import Callable, Mapping
+
+from aliquot.controller.devices.world import World
+from aliquot.controller.log import log
+from aliquot.controller.webhook.keeping import MountedCertificate, OwnCertificate, Served, hosts, register
+from aliquot.controller.webhook.known import Known
+from aliquot.controller.webhook.options import Page, WebhookOptions
+from aliquot.controller.webhook.server import HttpsServer, NotReadyError, application
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError
+from aliquot.integrations.kubernetes.harvester.admission import judge as devices
+from aliquot.integrations.kubernetes.kubevirt.admission import judge as machines
+from aliquot.integrations.kubernetes.manifests import webhooks
+from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.integrations.kubernetes.review import Request, Verdict
+
+GRACE_S = 5.0
+
+
+class Webhook:
+    """``pages`` are served beside the reviews. ``missing`` is why reviews are not answered yet, "" if they are."""
+
+    def __init__(
+        self,
+        api: Api,
+        watched: World,
+        options: WebhookOptions,
+        leads: Callable[[], bool],
+        pages: Mapping[str, Page] | None = None,
+    ) -> None:
+        self._api, self._options, self._leads = api, options, leads
+        accounts = webhooks.accounts(Values(namespace=api.namespace))
+        self.known = Known(watched, frozenset((*accounts, *options.accounts)))
+        names = (*hosts(api.namespace, options.service), *options.hosts)
+        self._certificate: MountedCertificate | OwnCertificate = (
+            MountedCertificate(options.certificates)
+            if options.certificates
+            else OwnCertificate(api, leads, names, lambda: dt.datetime.now(dt.UTC))
+        )
+        judges = {
+            webhooks.VALIDATE_DEVICES: self.devices,
+            webhooks.VALIDATE_MACHINES: self.machines,
+            webhooks.MUTATE_MACHINES: self.fill,
+        }
+        self.server = HttpsServer(application(judges, {"/healthz": _healthz, **(pages or {})}), options.port)
+        self._served: Served | None = None
+        self._said: tuple[str, ...] = ()
+        self._certified = asyncio.Event()
+        self._look = asyncio.Event()
+
+    @property
+    def missing(self) -> str:
+        if self._served is None:
+            return "the webhooks have no certificate yet"
+        return self.known.missing
+
+    def led(self) -> None:
+        """This replica began or ceased to lead: the certificate is its business now, or not."""
+        self._look.set()
+
+    async def run(self) -> None:
+        """For ever. Raises UsageError for mounted certificates that cannot be used."""
+        async with asyncio.TaskGroup() as group:
+            group.create_task(self.known.follow(self._api))
+            group.create_task(self._keep())
+            group.create_task(self._serve())
+
+    async def _serve(self) -> None:
+        """What is being answered when we are told to end is answered."""
+        await self._certified.wait()
+        serving = asyncio.create_task(self.server.serve())
+        try:
+            await asyncio.shield(serving)
+        except asyncio.CancelledError:
+            self.server.stop()
+            await asyncio.wait({serving}, timeout=GRACE_S)
+            raise
+
+    async def _keep(self) -> None:
+        while True:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(self._options.look_s if self._served else min(1.0, self._options.look_s)):
+                    await self._look.wait()
+            self._look.clear()
+            try:
+                await self._kept()
+            except ApiError as error:
+                self._say((error.brief,))
+
+    async def _kept(self) -> None:
+        found = await self._certificate.look()
+        if found is None:
+            return
+        if self._served is None or found.pair != self._served.pair:
+            self.server.certify(found.pair.certificate, found.pair.key)
+        self._served = found
+        self._certified.set()
+        if self._leads() and found.trusted:
+            self._say(await register(self._api, found.trusted))
+
+    def _say(self, sentences: tuple[str, ...]) -> None:
+        for sentence in sentences:
+            if sentence not in self._said:
+                log.warning("%s", sentence)
+        self._said = sentences
+
+    # -- reviews
+
+    async def devices(self, request: Request) -> Verdict:
+        """About Harvester's objects. What would take a device away is let through only after the machines were read
+        from the API server itself: what a watch told may be a moment old. Raises ApiError.
+        """
+        self._must_know()
+        verdict = devices.judge(request, self.known.world())
+        if verdict.allowed and devices.takes_away(request):
+            return devices.judge(request, await self.known.asked(self._api))
+        return verdict
+
+    async def machines(self, request: Request) -> Verdict:
+        """About virtual machines. An admitted one counts at once for the next."""
+        self._must_know()
+        verdict = machines.validate(request, self.known.cluster())
+        asked = machines.demand(request) if verdict.allowed else None
+        if asked is not None:
+            self.known.reserve(asked)
+        return verdict
+
+    async def fill(self, request: Request) -> Verdict:
+        """What is filled in for a virtual machine."""
+        self._must_know()
+        return machines.mutate(request, self.known.cluster())
+
+    def _must_know(self) -> None:
+        if missing := self.known.missing:
+            raise NotReadyError(f"not ready: {missing}")
+
+
+def _healthz(query: Mapping[str, str]) -> tuple[int, str, bytes]:
+    return 200, "text/plain", b"ok\n"

@@ -1,0 +1,154 @@
+"""The HTTPS server: reviews of the API server, and pages. One TLS context, whose certificate can change under way."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from aliquot.controller.log import log
+from aliquot.controller.webhook.options import Page
+from aliquot.errors import AliquotError, UsageError
+from aliquot.integrations.kubernetes import review
+from aliquot.integrations.kubernetes.review import Verdict
+
+MOST_BYTES = 8 * 1024 * 1024
+"""A review holds an object twice at most, and the API server takes none above 3 MiB."""
+
+Judge = Callable[[review.Request], Awaitable[Verdict]]
+
+
+class NotReadyError(AliquotError):
+    """Not everything that a verdict needs was read yet: the failure policy of the webhook decides."""
+
+    code = "NOT_READY"
+    exit_code = 20
+
+
+def application(judges: Mapping[str, Judge], pages: Mapping[str, Page]) -> Starlette:
+    """Reviews are posted to the paths of ``judges``; ``pages`` are read."""
+    routes = [Route(path, _reviewing(judge), methods=["POST"]) for path, judge in judges.items()]
+    routes += [Route(path, _showing(page), methods=["GET"]) for path, page in pages.items()]
+    return Starlette(routes=routes)
+
+
+def _reviewing(judge: Judge) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return PlainTextResponse("gone", 400)
+        if body is None:
+            return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
+        try:
+            asked = review.read(body)
+            verdict = await judge(asked)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
+        except AliquotError as error:
+            return PlainTextResponse(f"{error.brief}\n", 503)
+        if not verdict.allowed:
+            log.info("refused: %s %s %s: %s", asked.operation, asked.resource.resource, asked.name, verdict.message)
+        return Response(msgspec.json.encode(review.answer(asked, verdict)), media_type="application/json")
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes | None:
+    """None for too much."""
+    parts, length = [], 0
+    async for part in request.stream():
+        length += len(part)
+        if length > MOST_BYTES:
+            return None
+        parts.append(part)
+    return b"".join(parts)
+
+
+def _showing(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        status, kind, body = page(dict(request.query_params))
+        return Response(body, status, media_type=kind)
+
+    return endpoint
+
+
+class _Server(uvicorn.Server):
+    """Signals are the program's own business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpsServer:
+    """Serves once ``certify`` was called. ``port`` 0 takes a free one, of loopback."""
+
+    def __init__(self, app: Starlette, port: int) -> None:
+        self._socket = _listen(port)
+        self.port = int(self._socket.getsockname()[1])
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            server_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=5,
+        )
+        config.load()
+        config.ssl = self._context
+        self._server = _Server(config)
+
+    def certify(self, certificate: bytes, key: bytes) -> None:
+        """From now on new connections get this certificate. Raises UsageError for a pair that is none."""
+        try:
+            with _path(certificate) as public, _path(key) as private:
+                self._context.load_cert_chain(public, private)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise UsageError(f"the webhook's certificate and key cannot be used: {error}") from error
+
+    async def serve(self) -> None:
+        """Until ``stop``."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+
+
+def _listen(port: int) -> socket.socket:
+    """On all addresses, of both families where there are both. Raises UsageError where the port is taken."""
+    try:
+        if not port:
+            return socket.create_server(("127.0.0.1", 0))
+        if socket.has_dualstack_ipv6():
+            with contextlib.suppress(OSError):
+                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", port))
+    except OSError as error:
+        step = "aliquot controller --webhook-port PORT"
+        raise UsageError(f"the webhooks cannot listen on port {port}: {error.strerror}", next_step=step) from error
+
+
+@contextlib.contextmanager
+def _path(data: bytes) -> Iterator[str]:
+    """A file that only this process can open: OpenSSL takes paths, and a key has no place on a disk."""
+    descriptor = os.memfd_create("certificate")
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)
