@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-import msgspec
-
 from aliquot.integrations.kubernetes.api.base import KubeObject, OwnerReference
 from aliquot.integrations.kubernetes.harvester.cards import VFIO, Card, passing
 from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
-from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
 from aliquot.integrations.kubernetes.harvester.functions import carried_resource
 from aliquot.integrations.kubernetes.harvester.kinds import (
@@ -33,21 +31,22 @@ USER = "admin"
 State = tuple[str, Verdict]
 
 
-def reservations(view: View, objects: Objects, card: Card) -> Iterator[Draft]:
+def reservations(view: View, objects: Objects, of: Outcome) -> Iterator[Draft]:
     """The claim of each virtual function that carries a vGPU of vendor-specific VFIO, or is to: there before the vGPU,
     gone after it.
     """
-    drivers = {f.address: f.driver for f in view.functions}
+    card, drivers = of.card, {f.address: f.driver for f in view.functions}
     for address, found in sorted(card.vgpus.items()):
         name = object_name(view.node, address)
-        claim, resource = objects.claims.get(name), carried_resource(card, address)
+        claim, resource = objects.claims.get(name), carried_resource(of, address)
         device = objects.functions.get(name)
         if not resource or device is None or not (device.metadata.uid and found.metadata.uid):
             continue
         if claim is not None and (passing(claim) or claim.metadata.deletion_timestamp is not None):
             continue
         here = card.live.get(address) is not None
-        why = Verdict("Configured", f"it stands for {resource}") if here else Verdict(PENDING, "the vGPU is to come")
+        coming = of.failure or Verdict(PENDING, "the vGPU is to come")
+        why = Verdict("Configured", f"it stands for {resource}") if here else coming
         yield Draft(
             kind=PCIDeviceClaim,
             name=name,
@@ -64,27 +63,18 @@ def _owner(of: KubeObject) -> OwnerReference:
     return OwnerReference(of.TYPE.kind, of.name, of.metadata.uid, of.TYPE.api_version)
 
 
-def given_back(view: View, objects: Objects, found: Mapping[str, Card]) -> Iterator[PCIDeviceClaim]:
+def given_back(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterator[PCIDeviceClaim]:
     """Reservations without a vGPU. ``found`` are the GPUs by their virtual functions. Where nobody can see whether
     there is one, they stay.
     """
     for _, claim in sorted(objects.claims.items()):
-        card = found.get(claim.spec.address)
-        if passing(claim) or claim.spec.node_name != view.node or card is None:
+        of = found.get(claim.spec.address)
+        if passing(claim) or claim.spec.node_name != view.node or of is None:
             continue
-        vgpu = card.vgpus.get(claim.spec.address)
-        unseen = claim.spec.address in card.function.virtual and claim.spec.address not in card.known
-        here = claim.spec.address in card.live
-        if not unseen and not here and not (vgpu is not None and vgpu.spec.enabled):
+        unseen = claim.spec.address in of.card.function.virtual and claim.spec.address not in of.card.known
+        here = claim.spec.address in of.card.live
+        if not unseen and not here and carried_resource(of, claim.spec.address) == "":
             yield claim
-
-
-class Outcome(msgspec.Struct, frozen=True):
-    """A GPU with what was decided about it, and why that could not be carried out."""
-
-    card: Card
-    decision: Decision
-    failure: Verdict | None
 
 
 def users(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterator[Draft]:

@@ -36,6 +36,19 @@ class Decision(msgspec.Struct, frozen=True):
     mig: bool | None = None
 
 
+class Outcome(msgspec.Struct, frozen=True):
+    """A GPU with what was decided about it, and why that could not be carried out (None where nothing is known)."""
+
+    card: Card
+    decision: Decision
+    failure: Verdict | None = None
+
+    @property
+    def refused(self) -> frozenset[str]:
+        """The virtual functions whose wish the decision leaves out."""
+        return frozenset(self.decision.vgpus)
+
+
 def decide(card: Card) -> Decision:
     """The decision for one GPU."""
     claim = card.claim if passing(card.claim) else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from aliquot.integrations.kubernetes.harvester.cards import Card, passing
 from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
-from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
 from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice, SRIOVGPUDeviceSpec, SRIOVGPUDeviceStatus
 from aliquot.integrations.kubernetes.harvester.names import NODE_LABEL, object_name
@@ -14,12 +14,15 @@ from aliquot.integrations.kubernetes.harvester.view import View
 GONE = "GpuMissing"
 
 
-def draft(view: View, card: Card, decision: Decision, failure: Verdict | None) -> Draft | None:
-    """What the object of a GPU says; None for a GPU that gets none. A new one takes its wish from what is."""
-    if not able(card) or (card.device is None and passing(card.claim)):
-        return None
-    status, why = _ready(card, decision, failure)
+def draft(view: View, of: Outcome) -> Draft | None:
+    """What the object of a GPU says; None for a GPU that gets none: it can have no virtual functions, or is about to be
+    handed out. A new one takes its wish from what is.
+    """
+    card = of.card
     present = card.function.virtual
+    if not able(card) or (card.device is None and passing(card.claim) and not present):
+        return None
+    status, why = _ready(of)
     return Draft(
         kind=SRIOVGPUDevice,
         name=card.name,
@@ -58,7 +61,8 @@ def _status(
     )
 
 
-def _ready(card: Card, decision: Decision, failure: Verdict | None) -> tuple[str, Verdict]:
+def _ready(of: Outcome) -> tuple[str, Verdict]:
+    card, decision, failure = of.card, of.decision, of.failure
     present = card.function.virtual
     wanted = card.enabled if card.device is not None else bool(present)
     if not wanted and not present:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
-from aliquot.integrations.kubernetes.harvester.cards import Card
 from aliquot.integrations.kubernetes.harvester.carried import VENDOR, tracked
 from aliquot.integrations.kubernetes.harvester.conditions import READY, TRUE, condition
+from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
 from aliquot.integrations.kubernetes.harvester.kinds import PCIDevice, PCIDeviceSpec, PCIDeviceStatus
 from aliquot.integrations.kubernetes.harvester.names import (
@@ -27,7 +27,7 @@ NVIDIA = "10de"
 _BRIDGE = "0604"
 
 
-def drafts(view: View, objects: Objects, owners: Mapping[str, Card]) -> Iterator[Draft]:
+def drafts(view: View, objects: Objects, owners: Mapping[str, Outcome]) -> Iterator[Draft]:
     """A PCIDevice for each function but bridges. ``owners`` are the GPUs by their virtual functions."""
     for function in view.functions:
         if function.class_id != _BRIDGE:
@@ -46,10 +46,11 @@ def gone(view: View, objects: Objects) -> Iterator[PCIDevice]:
             yield found
 
 
-def carried_resource(card: Card | None, address: str) -> str | None:
+def carried_resource(of: Outcome | None, address: str) -> str | None:
     """The vGPU resource that stands for a virtual function with vendor VFIO, "" for none; None where nobody knows."""
-    if card is None:
+    if of is None:
         return ""
+    card = of.card
     if card.gpu is None or address not in card.known:
         found = card.vgpus.get(address)
         return None if found is not None and found.spec.enabled else ""
@@ -58,19 +59,20 @@ def carried_resource(card: Card | None, address: str) -> str | None:
     found, vgpu = card.vgpus.get(address), card.live.get(address)
     if vgpu is not None:
         return vgpu_resource(vgpu.type) if tracked(card, found, vgpu) else ""
-    wanted = found is not None and found.spec.enabled and bool(found.spec.type_name)
-    return vgpu_resource(found.spec.type_name) if found is not None and wanted else ""
+    if found is None or not found.spec.enabled or address in of.refused:
+        return ""
+    return vgpu_resource(found.spec.type_name)
 
 
-def _draft(view: View, objects: Objects, function: PciFunction, card: Card | None) -> Draft:
+def _draft(view: View, objects: Objects, function: PciFunction, of: Outcome | None) -> Draft:
     name = object_name(view.node, function.address)
     found = objects.functions.get(name)
-    said = labels({NODE_LABEL: view.node} | ({PARENT_LABEL: card.name} if card is not None else {}))
+    said = labels({NODE_LABEL: view.node} | ({PARENT_LABEL: of.card.name} if of is not None else {}))
     annotations: dict[str, str | None] = {}
     if function.driver and (found is None or DRIVER_ANNOTATION not in found.metadata.annotations):
         annotations[DRIVER_ANNOTATION] = function.driver
     former = found.metadata.annotations.get(RESOURCE_ANNOTATION) if found is not None else None
-    resource = carried_resource(card, function.address)
+    resource = carried_resource(of, function.address)
     if resource is None:
         resource = former or ""
     elif (resource or None) != former:

@@ -29,7 +29,7 @@ from aliquot.integrations.kubernetes.harvester.cut import (
     tracked,
     untracked,
 )
-from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft
 from aliquot.integrations.kubernetes.harvester.kinds import (
     MigConfiguration,
@@ -56,20 +56,21 @@ from aliquot.planner.rules import allowed
 from aliquot.planner.target import key
 
 
-def draft(view: View, card: Card, decision: Decision, failure: Verdict | None) -> Draft | None:
+def draft(view: View, of: Outcome) -> Draft | None:
     """What the object of a GPU says; None for a GPU that gets none (or whose SRIOVGPUDevice, its owner, is not there
     yet). It is made once MIG mode is on; what exists then is its wish.
     """
+    card = of.card
     if card.mig is not None:
-        return _existing(view, card, card.mig, decision, failure)
+        return _existing(view, of, card.mig)
     gpu, family, device = card.gpu, card.family, card.device
     if gpu is None or family is None or device is None or not device.metadata.uid:
         return None
-    if not (card.enabled and decision.mig and gpu.mig.enabled and card.function.virtual):
+    if not (card.enabled and of.decision.mig and gpu.mig.enabled and card.function.virtual):
         return None
     spec = _first_wish(view, card, gpu, family)
     made = MigConfiguration(spec=spec)
-    status = _told(view, card, made, family, decision, failure)
+    status = _told(view, of, made, family)
     owner = OwnerReference(device.TYPE.kind, device.name, device.metadata.uid, device.TYPE.api_version)
     why = f"MIG mode of {card.pci} is on"
     return Draft(MigConfiguration, card.name, spec, status, owners=(owner,), why=why)
@@ -107,8 +108,8 @@ def _first_wish(view: View, card: Card, gpu: Gpu, family: Family) -> MigConfigur
     )
 
 
-def _existing(view: View, card: Card, found: MigConfiguration, decision: Decision, failure: Verdict | None) -> Draft:
-    family = card.family
+def _existing(view: View, of: Outcome, found: MigConfiguration) -> Draft:
+    card, family = of.card, of.card.family
     if card.gpu is None or family is None:
         why = Verdict(card.reason, card.trouble)
         if card.gpu is not None:
@@ -116,17 +117,15 @@ def _existing(view: View, card: Card, found: MigConfiguration, decision: Decisio
             why = Verdict("NotCapable", advice(text, f"aliquot profiles {card.pci}"))
         status = _judged(view, found, found.status, (UNKNOWN, why), (UNKNOWN, why))
     else:
-        status = _told(view, card, found, family, decision, failure)
+        status = _told(view, of, found, family)
     return Draft(MigConfiguration, found.name, found.spec, status)
 
 
-def _told(
-    view: View, card: Card, found: MigConfiguration, family: Family, decision: Decision, failure: Verdict | None
-) -> MigConfigurationStatus:
-    gpu = card.gpu
+def _told(view: View, of: Outcome, found: MigConfiguration, family: Family) -> MigConfigurationStatus:
+    card, gpu = of.card, of.card.gpu
     assert gpu is not None, "without a GPU nothing can be told"
     if not found.spec.enabled:
-        return _given_up(view, found, gpu, family, decision, failure)
+        return _given_up(view, of, found, gpu, family)
     carried_out = met(found, gpu) or not due(card, found)
     said = differences(found, gpu, family)
     # While healing is allowed a difference is mended and told at once; else the state says that nothing was done yet.
@@ -135,9 +134,9 @@ def _told(
     if state == SYNCED:
         why = Verdict("Synced", "the GPU is cut as wished")
     elif state:
-        why = decision.cut or failure or Verdict("OutOfSync", _put_right(found, said))
+        why = of.decision.cut or of.failure or Verdict("OutOfSync", _put_right(found, said))
     else:
-        why = decision.cut or failure or Verdict(PENDING, "its GPU instances are being made")
+        why = of.decision.cut or of.failure or Verdict(PENDING, "its GPU instances are being made")
     status = MigConfigurationStatus(
         profile_status=_rows(family, gpu, tracked(found, gpu) if carried_out else recorded(found, gpu)),
         state=state,
@@ -149,23 +148,21 @@ def _told(
     return _judged(view, found, status, (fine, why), (fine, why))
 
 
-def _given_up(
-    view: View, found: MigConfiguration, gpu: Gpu, family: Family, decision: Decision, failure: Verdict | None
-) -> MigConfigurationStatus:
+def _given_up(view: View, of: Outcome, found: MigConfiguration, gpu: Gpu, family: Family) -> MigConfigurationStatus:
     """A disabled object: what it made goes, what others made is told."""
     mine, state = recorded(found, gpu), found.status.state
     said = tuple(f"{described(i)} was not made through this object" for i in untracked(found, gpu))
     ready, message = (TRUE, Verdict("Disabled", "nothing of it exists, as wished")), ""
     if mine:
-        ready = FALSE, decision.cut or failure or Verdict(PENDING, "its GPU instances are being destroyed")
+        ready = FALSE, of.decision.cut or of.failure or Verdict(PENDING, "its GPU instances are being destroyed")
         message = ready[1].message
     else:
         state = DISABLED if state else ""
         if said:
             message = _left(found, said)
             ready = TRUE, Verdict("Untracked", message)
-    if said and decision.cut is not None:
-        ready, message = (FALSE, decision.cut), decision.cut.message
+    if said and of.decision.cut is not None:
+        ready, message = (FALSE, of.decision.cut), of.decision.cut.message
     status = MigConfigurationStatus(
         profile_status=_rows(family, gpu, mine), state=state, message=message, differences=said
     )

@@ -10,7 +10,7 @@ import msgspec
 from aliquot.integrations.kubernetes.harvester.cards import VFIO, Card
 from aliquot.integrations.kubernetes.harvester.carried import VENDOR, identity, nameable, tracked
 from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
-from aliquot.integrations.kubernetes.harvester.decide import Decision
+from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
 from aliquot.integrations.kubernetes.harvester.kinds import VGPUDevice, VGPUDeviceSpec, VGPUDeviceStatus
 from aliquot.integrations.kubernetes.harvester.names import CONFIGURED, NODE_LABEL, PARENT_LABEL, object_name
@@ -23,18 +23,18 @@ from aliquot.planner.vgpu.types import types
 replace = msgspec.structs.replace
 
 
-def drafts(view: View, card: Card, decision: Decision, failure: Verdict | None) -> Iterator[Draft]:
+def drafts(view: View, of: Outcome) -> Iterator[Draft]:
     """One object for each virtual function of a GPU, and for those that are off while the GPU is to have them. A new
     one waits until the driver tells what its function carries: what lives is adopted.
     """
-    free = _free(card)
+    card, free = of.card, _free(of.card)
     offered = _offered(card) if free else {}
     for address in card.addresses:
         found = card.vgpus.get(address)
         unseen = found is None and address not in card.known
         if unseen or (address not in card.function.virtual and not card.enabled):
             continue
-        state, why = _ready(card, decision, failure, address)
+        state, why = _ready(of, address)
         status = _status(card, address, offered if address in free else {})
         yield Draft(
             kind=VGPUDevice,
@@ -124,14 +124,15 @@ def _lasting(found: VGPUDevice) -> str:
         return ""
 
 
-def _ready(card: Card, decision: Decision, failure: Verdict | None, address: str) -> tuple[str, Verdict]:
+def _ready(of: Outcome, address: str) -> tuple[str, Verdict]:
+    card, refused, failure = of.card, of.decision.vgpus, of.failure
     found, vgpu = card.vgpus.get(address), card.live.get(address)
     if found is None:
         return _new(card, vgpu)
     if card.gpu is None and (found.spec.enabled or found.status.state):
         return UNKNOWN, Verdict(card.reason, card.trouble)
-    if address in decision.vgpus:
-        return FALSE, decision.vgpus[address]
+    if address in refused:
+        return FALSE, refused[address]
     if not found.spec.enabled:
         if vgpu is None:
             return TRUE, Verdict("Disabled", "no vGPU, as wished")
