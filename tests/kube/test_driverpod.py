@@ -22,6 +22,7 @@ from aliquot.integrations.kubernetes.harvester import driverpod
 from aliquot.integrations.kubernetes.harvester.driverpod import DriverPod, DriverPods, Found, PodPrograms
 from cluster import StandinCluster
 from driverpods import CONTAINER, NAMESPACE, below, driver_pod
+from standin.control import Asked
 from standin.execs import Command, Container
 from standin.execs import Ran as Said
 
@@ -208,6 +209,22 @@ def test_a_connection_lost_half_way_is_not_tried_again(cluster: StandinCluster) 
     assert len(times) == 1
 
 
+def test_a_connection_lost_while_opening_is_not_tried_again_either(cluster: StandinCluster) -> None:
+    """The request was sent: perhaps the command runs."""
+    cluster.standin.execs.play(NAME, lambda c: Said(), NAMESPACE)
+    tries: list[str] = []
+
+    def gate(request: Asked) -> None:
+        if "/exec" in request.path and request.when == "after":
+            tries.append(request.path)
+            raise ConnectionError
+
+    cluster.standin.control.gate = gate
+    with pytest.raises(HardwareError, match="did not answer"):
+        used(cluster, lambda programs: programs.run(["nvidia-smi"], 5))
+    assert len(tries) == 1
+
+
 def test_a_command_that_was_not_begun_waits_for_the_api_server(
     cluster: StandinCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -223,6 +240,38 @@ def test_an_api_server_that_stays_away_is_no_driver(cluster: StandinCluster, mon
     monkeypatch.setattr(driverpod, "PATIENCE_S", 0.5)
     with cluster.away(), pytest.raises(NoDriverError, match="Connection refused"):
         used(cluster, lambda programs: programs.run(["nvidia-smi"], 5))
+
+
+def test_a_loop_that_stands_still_keeps_no_worker_waiting(cluster: StandinCluster) -> None:
+    begun, raised = threading.Event(), list[BaseException]()
+
+    def hang(_: Command) -> Said:
+        begun.set()
+        time.sleep(1)
+        return Said()
+
+    cluster.standin.execs.play(NAME, hang, NAMESPACE)
+    loop = asyncio.new_event_loop()
+    running = threading.Thread(target=loop.run_forever)
+    running.start()
+    client = Api.connect(str(cluster.kubeconfig()))
+
+    def work() -> None:
+        with pytest.raises(NoDriverError, match="any more: we are ending") as caught:
+            PodPrograms(client, POD, loop).run(["nvidia-smi"], 60)
+        raised.append(caught.value)
+
+    worker = threading.Thread(target=work)
+    worker.start()
+    assert begun.wait(5)
+    loop.call_soon_threadsafe(loop.stop)
+    running.join(5)
+    worker.join(5)
+    assert len(raised) == 1
+    for task in asyncio.all_tasks(loop):
+        task.cancel()
+    loop.run_until_complete(asyncio.gather(*asyncio.all_tasks(loop), client.aclose(), return_exceptions=True))
+    loop.close()
 
 
 def test_an_agent_that_ends_lets_its_worker_go(cluster: StandinCluster) -> None:

@@ -71,6 +71,13 @@ def test_a_pod_that_starts_is_not_used() -> None:
     assert found.next_step == "kubectl -n harvester-system describe pod nvidia-driver-n1"
 
 
+def test_a_pod_that_runs_but_whose_container_is_not_ready_is_not_used() -> None:
+    body = driver_pod("n1")
+    body["status"]["containerStatuses"][0]["ready"] = False
+    found = choose(pods(body), "n1")
+    assert (found.pod, found.reason) == (None, "DriverPodNotReady")
+
+
 @pytest.mark.parametrize("url", ["HTTPENDPOINT/NVIDIA-Linux-x86_64-vgpu-kvm.run", "", "  "])
 def test_cannot_enable_because_the_driver_s_url_is_the_placeholder(url: str) -> None:
     """harvester/harvester#5112: the pod crash-loops with "Could not resolve host: HTTPENDPOINT", the user interface
