@@ -137,6 +137,29 @@ def test_a_machine_that_was_let_in_and_deleted_counts_no_more() -> None:
     assert world.capacity().figures[A2_4Q].allocatable == 3
 
 
+def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admission() -> None:
+    world = made()
+    world.reserve(Demand("default", "b", {A2_4Q: 2}))
+
+    def told(*resources: str, **more: Any) -> int:
+        world.machines.items["default/b"] = machine("b", *resources, **more)
+        world.machines._changed({"default/b"})
+        return world.capacity().figures[A2_4Q].allocatable
+
+    assert told(A2_4Q) == 1, "an older sight of it: what it was admitted with is still to come"
+    assert told(A2_4Q, A2_4Q) == 1
+    assert told(A2_4Q) == 2
+    assert told(A2_4Q, strategy="Halted") == 3
+
+
+def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
+    world = made()
+    world.machines.items["default/b"] = machine("b", A2_4Q, strategy="Halted")
+    world.reserve(Demand("default", "b", {A2_4Q: 1}))
+    world.machines._changed({"default/b"})
+    assert world.capacity().figures[A2_4Q].allocatable == 2
+
+
 def test_figures_for_prometheus_are_those_of_the_moment() -> None:
     world, registry = made(), CollectorRegistry()
     registry.register(Figures(world))

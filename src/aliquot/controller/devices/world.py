@@ -22,7 +22,7 @@ from aliquot.integrations.kubernetes.harvester.kinds import (
     VGPUDevice,
 )
 from aliquot.integrations.kubernetes.kubevirt.capacity import Capacity, Seen, measure
-from aliquot.integrations.kubernetes.kubevirt.demands import Demand
+from aliquot.integrations.kubernetes.kubevirt.demands import Demand, of_machine
 from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachine, VirtualMachineInstance
 from aliquot.integrations.kubernetes.kubevirt.permitted import Settings
 from aliquot.integrations.kubernetes.kubevirt.reservations import Reservations
@@ -106,7 +106,10 @@ class World:
 
     def _machines_changed(self, changed: set[str]) -> None:
         for name in changed:
-            if name not in self.machines.items:
-                namespace, _, machine = name.partition("/")
-                self._reservations.drop((namespace, machine))
+            machine = self.machines.items.get(name)
+            if machine is None:
+                namespace, _, deleted = name.partition("/")
+                self._reservations.drop((namespace, deleted))
+            elif machine.wanted:
+                self._reservations.seen(of_machine(machine))
         self._changed()

@@ -27,6 +27,14 @@ class Reservations:
         """The machine was deleted."""
         self._kept.pop(key, None)
 
+    def seen(self, demand: Demand) -> None:
+        """What a machine's object says now. Once it shows what the machine was admitted with it counts by itself, and
+        a later change to less must not be hidden. An older sight of it, still on its way, changes nothing.
+        """
+        kept = self._kept.get(demand.key)
+        if kept is not None and all(demand.counts.get(name, 0) >= count for name, count in kept[0].counts.items()):
+            del self._kept[demand.key]
+
     def now(self, now: float) -> tuple[Demand, ...]:
         """Those that still count, in the order in which they came."""
         self._kept = {key: each for key, each in self._kept.items() if each[1] > now}
