@@ -194,6 +194,8 @@ for _plural in KINDS:
     _reading = {} if _gpus else _reads(f"{API}/{_plural}", names.object_name(OWN_NODE, PF))
     USES[CONTROLLER, _plural] = _reading | {"delete": _deleted(_plural, OTHER_NODE)}
 USES[CONTROLLER, "pcideviceclaims"]["patch"] = _unfinalized
+for _usb in ("usbdevices", "usbdeviceclaims"):
+    USES[CONTROLLER, _usb] = _reads(f"{API}/{_usb}", "x")
 for _hooks in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
     USES[CONTROLLER, _hooks] = {
         "get": _asks("GET", f"{ADMISSION}/{_hooks}/{WEBHOOK}"),

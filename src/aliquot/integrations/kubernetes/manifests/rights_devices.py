@@ -10,6 +10,7 @@ from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, DEVICES
 PLURALS = tuple(kind.TYPE.plural for kind in KINDS)
 CLAIMS, GPUS = "pcideviceclaims", "sriovgpudevices"
 KUBEVIRT = "kubevirt.io"
+USB = ("usbdevices", "usbdeviceclaims")
 HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
 
@@ -87,6 +88,10 @@ DEVICES_RIGHTS = (
     ),
     _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "capacity, devices in use"),
     _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "capacity, devices in use"),
+    *(
+        _controller(CLUSTER, GROUP, plural, READ, "a USB controller whose devices are claimed is not")
+        for plural in USB
+    ),
     *(
         Right(
             CONTROLLER, CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
