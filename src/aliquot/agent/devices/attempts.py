@@ -6,6 +6,7 @@ from collections.abc import Collection, Mapping
 
 import msgspec
 
+from aliquot.agent.phrases import word
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes.harvester.view import Result
 from aliquot.model.plan import Blocker, Plan
@@ -108,11 +109,6 @@ def reason(error: AliquotError) -> str:
     """A word for conditions."""
     known = {"HARDWARE": "HardwareRefused", "IN_USE": "Held", "NO_DRIVER": "NoDriver", "INTERNAL": "InternalFault"}
     return known.get(error.code) or word(error.code)
-
-
-def word(rule: str) -> str:
-    """``NoInstance`` for the rule ``NO_INSTANCE``."""
-    return "".join(part.capitalize() for part in rule.split("_"))
 
 
 def cut(text: str) -> str:

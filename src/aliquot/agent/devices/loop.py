@@ -76,7 +76,9 @@ class Loop:
                 pause = self._failed(error)
             except Exception as error:  # noqa: BLE001 -- a defect of ours must not end the agent for all GPUs
                 log.exception("internal fault: report this, with the output of: aliquot version")
-                pause = self._failed(AliquotError(f"internal fault: {type(error).__name__}: {error}"[:300]))
+                pause = self._failed(
+                    AliquotError(f"internal fault{_place(error)}: {type(error).__name__}: {error}"[:300])
+                )
             if pause and not self._stopping:
                 self.beat = time.monotonic() + pause
                 await self._rest(pause)
@@ -125,3 +127,14 @@ class Loop:
         self.trouble = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
         log.warning("%s", self.trouble)
         return pause * random.uniform(0.8, 1.2)
+
+
+def _place(error: BaseException) -> str:
+    """The innermost line of ours in a defect: what a report of it needs most."""
+    found, trace = "", error.__traceback__
+    while trace is not None:
+        path = trace.tb_frame.f_code.co_filename
+        if "aliquot" in path:
+            found = f" in {path.rpartition('aliquot/')[2]}:{trace.tb_lineno}"
+        trace = trace.tb_next
+    return found

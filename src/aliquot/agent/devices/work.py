@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Protocol
 
@@ -226,7 +227,7 @@ class Work:
 
     async def _apply(self, due: Due) -> None:
         pci = due.intent.pci
-        log.info("GPU %s: %d acts: %s", pci, len(due.plan.actions), ", ".join(a.reason for a in due.plan.actions)[:500])
+        log.info("GPU %s: %s", pci, _acts(due.plan))
         started = time.monotonic()
         try:
             outcome = await self._machine.apply(due.plan, lambda line: log.info("%s", line))
@@ -270,6 +271,12 @@ def _standing(view: View) -> Standing:
     if view.inventory is None:
         return Standing(tell.WAITING, view.reason or "NoDriver", view.trouble or "no GPU driver answers")
     return Standing(tell.WORKING, "Working", "the objects of this node are kept by aliquot")
+
+
+def _acts(plan: Plan) -> str:
+    """What is about to be done: ``1x set-functions, 2x create``."""
+    counts = Counter(str(action.__struct_config__.tag) for action in plan.actions)
+    return ", ".join(f"{n}x {tag}" for tag, n in counts.items())
 
 
 def _clock() -> float:
