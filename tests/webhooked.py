@@ -18,10 +18,12 @@ from aliquot.integrations.kubernetes.harvester.kinds import GROUP, KINDS, VERSIO
 from aliquot.integrations.kubernetes.manifests import webhooks
 from aliquot.integrations.kubernetes.manifests.values import WEBHOOK, Values
 from cluster import Answer, Cluster
+from kube.rights_world import CONTROLLER, NS, manifests
+from kube.rights_world import ROOT as DEPLOY
 from kubevirt.players import World
 
 JSON = dict[str, Any]
-NS = "gpu-operator"
+MACHINES = DEPLOY / "kubernetes-machines"
 QUICK = Pace(LeaseTiming(lease_s=3, renew_s=2, retry_s=0.2), Timing(refused_s=0.3, first_backoff_s=0.1))
 ROOT = f"/apis/{GROUP}/{VERSION}"
 HOOKS = "/apis/admissionregistration.k8s.io/v1"
@@ -80,18 +82,21 @@ class Replica:
 
 
 class Bed:
-    """``ask`` writes as somebody, with the answer whatever it is."""
+    """A cluster with the manifests, whose controller has their rights and no others. ``ask`` writes as somebody, with
+    the answer whatever it is.
+    """
 
     def __init__(self, cluster: Cluster) -> None:
         self.cluster = cluster
-        cluster.namespace(NS)
         cluster.apply(crds.definitions())
         for kind in KINDS:
             path = f"{ROOT}/{kind.TYPE.plural}"
             cluster.wait(partial(_served, cluster, path), path, 30)
         self.machines = World(cluster)
         self.machines.install({"pciHostDevices": [], "mediatedDevices": []})
-        self.config = cluster.kubeconfig(NS)
+        hooks = "WebhookConfiguration"
+        cluster.apply([each for each in manifests(MACHINES) if not each["kind"].endswith(hooks)])
+        self.config = cluster.kubeconfig(NS, CONTROLLER)
         self.replicas: list[Replica] = []
 
     def replica(self, identity: str = "one", **options: Any) -> Replica:

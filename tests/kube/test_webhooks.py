@@ -9,8 +9,9 @@ import pytest
 
 import admissions as made
 from cluster import Cluster
+from kube.rights_world import NS
 from kubevirt.objects import machine, machines
-from webhooked import NS, ROOT, SECRET, Bed, Replica
+from webhooked import ROOT, SECRET, Bed, Replica
 
 JSON = dict[str, Any]
 Q, L40S = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_L40S-12Q"
@@ -69,7 +70,7 @@ def test_from_nothing_to_a_refusal_that_says_what_to_do(bed: Bed) -> None:
 def test_what_our_own_programs_write_is_not_judged(bed: Bed) -> None:
     populated(bed)
     role = {"metadata": {"name": "agents"}, "rules": [{"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}]}
-    subject = {"kind": "ServiceAccount", "name": "aliquot-devices", "namespace": NS}
+    subject = {"kind": "ServiceAccount", "name": "aliquot-agent", "namespace": NS}
     binding = {
         "metadata": {"name": "agents"},
         "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "agents"},
@@ -77,7 +78,7 @@ def test_what_our_own_programs_write_is_not_judged(bed: Bed) -> None:
     }
     bed.cluster.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterroles", role)
     bed.cluster.must("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding)
-    token = bed.cluster.service_account_token(NS, "aliquot-devices")
+    token = bed.cluster.service_account_token(NS, "aliquot-agent")
     path = f"sriovgpudevices/{made.GPU}"
     bed.cluster.wait(lambda: bed.ask("GET", path, token=token).status == 200, "the account's rights")
     assert bed.ask("PATCH", path, {"spec": {"enabled": False}}, token).status == 200

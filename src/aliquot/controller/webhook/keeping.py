@@ -88,6 +88,10 @@ class MountedCertificate:
 
     async def look(self) -> Served | None:
         """Raises UsageError where a file cannot be read."""
+        return self.read()
+
+    def read(self) -> Served:
+        """The same, at once."""
         try:
             certificate, key = ((self._folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
         except OSError as error:

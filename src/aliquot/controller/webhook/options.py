@@ -16,8 +16,8 @@ Page = Callable[[Mapping[str, str]], tuple[int, str, bytes]]
 
 class WebhookOptions(msgspec.Struct, frozen=True):
     """``port`` -1 serves no webhooks. ``certificates`` is a folder with mounted ones, empty for our own. ``service`` is
-    the name of the Service that the API server calls us by, ``hosts`` are further names. ``accounts`` are further user names whose writes are not judged.
-    ``look_s`` is in seconds.
+    the name of the Service that the API server calls us by, ``hosts`` are further names. ``accounts`` are further user
+    names whose writes are not judged. ``look_s`` is in seconds.
     """
 
     port: int = -1

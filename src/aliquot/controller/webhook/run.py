@@ -13,8 +13,8 @@ from aliquot.controller.webhook.keeping import MountedCertificate, OwnCertificat
 from aliquot.controller.webhook.known import Known
 from aliquot.controller.webhook.options import Page, WebhookOptions
 from aliquot.controller.webhook.server import HttpsServer, NotReadyError, application
+from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.api.errors import ApiError
 from aliquot.integrations.kubernetes.harvester.admission import judge as devices
 from aliquot.integrations.kubernetes.kubevirt.admission import judge as machines
 from aliquot.integrations.kubernetes.manifests import webhooks
@@ -35,6 +35,7 @@ class Webhook:
         leads: Callable[[], bool],
         pages: Mapping[str, Page] | None = None,
     ) -> None:
+        """Raises UsageError for a mounted certificate that cannot be used, and where the port is taken."""
         self._api, self._options, self._leads = api, options, leads
         accounts = webhooks.accounts(Values(namespace=api.namespace))
         self.known = Known(watched, frozenset((*accounts, *options.accounts)))
@@ -54,6 +55,8 @@ class Webhook:
         self._said: tuple[str, ...] = ()
         self._certified = asyncio.Event()
         self._look = asyncio.Event()
+        if isinstance(self._certificate, MountedCertificate):
+            self._use(self._certificate.read())
 
     @property
     def missing(self) -> str:
@@ -66,7 +69,7 @@ class Webhook:
         self._look.set()
 
     async def run(self) -> None:
-        """For ever. Raises UsageError for mounted certificates that cannot be used."""
+        """For ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.known.follow(self._api))
             group.create_task(self._keep())
@@ -91,19 +94,22 @@ class Webhook:
             self._look.clear()
             try:
                 await self._kept()
-            except ApiError as error:
-                self._say((error.brief,))
+            except AliquotError as error:
+                self._say((error.brief,))  # mounted files that are just being exchanged, too
 
     async def _kept(self) -> None:
         found = await self._certificate.look()
         if found is None:
             return
+        self._use(found)
+        self._say(await register(self._api, found.trusted) if self._leads() and found.trusted else ())
+
+    def _use(self, found: Served) -> None:
+        """Raises UsageError for what is no certificate with its key."""
         if self._served is None or found.pair != self._served.pair:
             self.server.certify(found.pair.certificate, found.pair.key)
         self._served = found
         self._certified.set()
-        if self._leads() and found.trusted:
-            self._say(await register(self._api, found.trusted))
 
     def _say(self, sentences: tuple[str, ...]) -> None:
         for sentence in sentences:

@@ -117,6 +117,8 @@ class HttpsServer:
         """From now on new connections get this certificate. Raises UsageError for a pair that is none."""
         try:
             with _path(certificate) as public, _path(key) as private:
+                # A pair that does not match leaves half of itself in a context: tried elsewhere first.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(public, private)
                 self._context.load_cert_chain(public, private)
         except (ssl.SSLError, OSError, ValueError) as error:
             raise UsageError(f"the webhook's certificate and key cannot be used: {error}") from error
