@@ -176,7 +176,7 @@ def test_facts_by_commands_are_those_of_the_library(machine: Start) -> None:
     assert told == [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in direct.gpus]
 
 
-def test_a_look_is_four_commands_and_two_without_mig(machine: Start) -> None:
+def test_a_look_is_three_commands_and_one_without_instances(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*4")
     programs = Elsewhere(node)
     with connect(node.name, programs, state_dir=node.state_dir) as there:
@@ -187,7 +187,7 @@ def test_a_look_is_four_commands_and_two_without_mig(machine: Start) -> None:
         assert [c[1:] for c in programs.commands] == [("-q",)]
         node.node.set_mode(1, True)
         node.node.create(1, "3g.20gb", 0)
-        backend.read()  # the product's table is settled once
+        backend.read()  # the product's table is settled once, and each MIG device's UUID learnt once
         programs.commands.clear()
         backend.read()
-        assert [c[1:] for c in programs.commands] == [("-q",), ("-L",), ("mig", "-lgi"), ("mig", "-lci")]
+        assert [c[1:] for c in programs.commands] == [("-q",), ("mig", "-lgi"), ("mig", "-lci")]

@@ -113,7 +113,11 @@ class Bench:
 
 
 class Machine:
-    """A simulated machine; everything that is asked of it is asked in a process of its own."""
+    """A simulated machine; everything that is asked of it is asked in a process of its own, which speaks to the driver
+    through its library, or by commands (``smi``).
+    """
+
+    backend = "shim"
 
     def __init__(self, bench: Bench, case: Case, name: str) -> None:
         self.bench = bench
@@ -138,7 +142,7 @@ class Machine:
     def begin(self, *words: str, trip: Trip | None = None, limit: int | None = None) -> subprocess.Popen[str]:
         """Start ``aliquot``. ``limit`` is the number of bytes that its files may have at most."""
         kept = {k: v for k, v in os.environ.items() if not k.startswith(("ALIQUOT_", "MIG_PARTED_", "LD_"))}
-        world = {"ALIQUOT_STATE_DIR": self.bench.state, "ALIQUOT_SIM": self.name, "ALIQUOT_BACKEND": "shim"}
+        world = {"ALIQUOT_STATE_DIR": self.bench.state, "ALIQUOT_SIM": self.name, "ALIQUOT_BACKEND": self.backend}
         env = {**kept, **world, "PYTHONPATH": SOURCE, "NO_COLOR": "1"}
         if trip:
             settings = {"TRIP_AT": str(trip.nth), "TRIP_WHEN": trip.when, "TRIP_SIGNAL": str(int(trip.number))}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -13,24 +13,22 @@ from aliquot.backends.smi.lists import Instance
 from aliquot.model.catalog import Family
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
 
+Ids = tuple[str, int, int | None]
+"""A MIG device: the GPU's UUID, GPU instance, compute instance."""
 
-def filled(
-    gpu: Gpu,
-    table: Family,
-    instances: Sequence[Instance],
-    compute: Sequence[Instance],
-    uuids: Sequence[str],
-    processes: Sequence[Process],
-) -> Gpu:
-    """The GPU with its instances and holders. ``uuids`` are those of ``-L``, in whose order MIG devices come: by GPU
-    instance, then by compute instance. Where their number differs something has changed between two commands: then
-    none is given to the wrong one.
-    """
-    order = sorted((c.instance, c.compute or 0) for c in compute)
-    names = dict(zip(order, uuids, strict=True)) if len(order) == len(uuids) else {}
+
+class Rows(msgspec.Struct, frozen=True):
+    """What is listed of one GPU."""
+
+    instances: tuple[Instance, ...] = ()
+    compute: tuple[Instance, ...] = ()
+
+
+def filled(gpu: Gpu, table: Family, rows: Rows, uuids: Mapping[Ids, str], processes: Sequence[Process]) -> Gpu:
+    """The GPU with its instances and holders."""
     found = tuple(
-        _instance(gpu, table, each, [c for c in compute if c.instance == each.instance], names, processes)
-        for each in sorted(instances, key=lambda i: i.instance)
+        _instance(gpu, table, each, [c for c in rows.compute if c.instance == each.instance], uuids, processes)
+        for each in sorted(rows.instances, key=lambda i: i.instance)
     )
     outside = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
     return msgspec.structs.replace(gpu, instances=found, holders=outside, swapped=swapped(table, found))
@@ -41,7 +39,7 @@ def _instance(
     table: Family,
     row: Instance,
     inside: Sequence[Instance],
-    uuids: dict[tuple[int, int], str],
+    uuids: Mapping[Ids, str],
     processes: Sequence[Process],
 ) -> GpuInstance:
     profile = table.by_id.get(row.profile)
@@ -62,7 +60,7 @@ def _instance(
                 profile=kinds.get(each.profile, each.name),
                 profile_id=each.profile,
                 placement=str(each.place),
-                uuid=uuids.get((gi, ci), ""),
+                uuid=uuids.get((gpu.uuid, gi, ci), ""),
                 capability_minor=ci_minor(gpu.minor, gi, ci),
                 holders=_distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
             )

@@ -1,4 +1,4 @@
-"""Reading GPUs through nvidia-smi: four commands for a node with instances, two for one without."""
+"""Reading GPUs through nvidia-smi: one command for a node without instances, three for one with."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from aliquot.backends.nvml_tables import Tables
 from aliquot.backends.programs import Ran
 from aliquot.backends.smi import lists, report
 from aliquot.backends.smi.ask import Smi, code_of
-from aliquot.backends.smi.instances import filled
+from aliquot.backends.smi.instances import Ids, Rows, filled
 from aliquot.backends.smi.report import Log, Report
 from aliquot.backends.smi.tables import SmiSource
 from aliquot.errors import AliquotError, HardwareError
@@ -47,6 +47,7 @@ class Reader:
         self._smi = smi
         self._addresses = addresses
         self._known: dict[str, Gpu] = {}
+        self._uuids: dict[Ids, str] = {}
 
     def forget(self) -> None:
         """GPUs have come or gone."""
@@ -133,43 +134,63 @@ class Reader:
 
     def _together(self, log: Log) -> list[Gpu]:
         """All GPUs with one command per list. MIG GPUs first: only they tell placements, and each product's table is
-        read once.
+        read once. The report has the GPUs in the order of their indexes, by which the lists name them.
         """
-        numbers = {r.pci: n for n, r in enumerate(log.gpus)}
         cut = any(r.mig.enabled for r in log.gpus)
-        named = lists.gpus(self._smi.ok("listing the GPUs", "-L")) if cut else ()
-        numbers |= {r.pci: n.index for r in log.gpus for n in named if n.uuid == r.uuid}
         instances, compute = self._instances() if cut else ((), ())
-        order = sorted(log.gpus, key=lambda r: not r.mig.enabled)
-        found = {r.pci: self._filled(_card(r, numbers[r.pci]), named, instances, compute) for r in order}
-        return [found[r.pci] for r in log.gpus]
+        cards = [_card(each, number) for number, each in enumerate(log.gpus)]
+        rows = {
+            c.index: Rows(
+                tuple(i for i in instances if i.gpu == c.index), tuple(i for i in compute if i.gpu == c.index)
+            )
+            for c in cards
+        }
+        if any(self._nameless(c.report, rows[c.index]) for c in cards):
+            named = lists.gpus(self._smi.ok("listing the GPUs", "-L"))
+            for card in cards if self._compute() == compute else ():
+                self._learn(card.report, rows[card.index], named)
+        order = sorted(cards, key=lambda c: not c.report.mig.enabled)
+        found = {c.index: self._filled(c, rows[c.index]) for c in order}
+        return [found[c.index] for c in cards]
 
     def _alone(self, each: Report) -> Gpu:
         index = self._known[each.pci].index if each.pci in self._known else -1
-        if not each.mig.enabled and index >= 0:
-            return self._filled(_card(each, index), (), (), ())
-        named = lists.gpus(self._smi.ok(f"listing {each.pci}", "-L", "-i", each.pci, gpu=each.pci))
-        listed = next((n.index for n in named if n.uuid == each.uuid), index)
-        instances, compute = self._instances(each.pci) if each.mig.enabled else ((), ())
-        gpu = self._filled(_card(each, listed), named, instances, compute)
-        return msgspec.structs.replace(gpu, index=index if index >= 0 else listed)
+        rows = Rows(*self._instances(each.pci)) if each.mig.enabled else Rows()
+        if index < 0 or self._nameless(each, rows):
+            named = lists.gpus(self._smi.ok(f"listing {each.pci}", "-L", "-i", each.pci, gpu=each.pci))
+            if rows.compute and self._compute(each.pci) == rows.compute:
+                self._learn(each, rows, named)
+            index = next((n.index for n in named if n.uuid == each.uuid and index < 0), index)
+        return self._filled(_card(each, index), rows)
+
+    def _nameless(self, each: Report, rows: Rows) -> bool:
+        """Whether a MIG device's UUID is not known. They follow from the GPU and the two ids since R470, so that one
+        look at each is enough.
+        """
+        return any((each.uuid, c.instance, c.compute) not in self._uuids for c in rows.compute)
+
+    def _learn(self, each: Report, rows: Rows, named: Sequence[lists.Listed]) -> None:
+        """``-L`` has MIG devices in the order of GPU instance and compute instance. It is believed where the list of
+        compute instances was the same before and after: a UUID that was given to the wrong one would stay there.
+        """
+        order = sorted((c.instance, c.compute) for c in rows.compute)
+        uuids = next((n.mig for n in named if n.uuid == each.uuid), ())
+        if len(order) == len(uuids):
+            self._uuids |= {(each.uuid, *ids): uuid for ids, (_, uuid) in zip(order, uuids, strict=True)}
 
     def _instances(self, pci: str = "") -> tuple[tuple[lists.Instance, ...], tuple[lists.Instance, ...]]:
         """GPU instances and compute instances, of one GPU or of all."""
         at = ("-i", pci) if pci else ()
         attempt = f"listing the instances of {pci or 'all GPUs'}"
         inside = lists.instances(self._smi.listed(attempt, "mig", *at, "-lgi", gpu=pci))
-        if not inside:
-            return (), ()
-        return inside, lists.compute_instances(self._smi.listed(attempt, "mig", *at, "-lci", gpu=pci))
+        return (inside, self._compute(pci)) if inside else ((), ())
 
-    def _filled(
-        self,
-        card: Card,
-        named: Sequence[lists.Listed],
-        instances: Sequence[lists.Instance],
-        compute: Sequence[lists.Instance],
-    ) -> Gpu:
+    def _compute(self, pci: str = "") -> tuple[lists.Instance, ...]:
+        at = ("-i", pci) if pci else ()
+        attempt = f"listing the compute instances of {pci or 'all GPUs'}"
+        return lists.compute_instances(self._smi.listed(attempt, "mig", *at, "-lci", gpu=pci))
+
+    def _filled(self, card: Card, rows: Rows) -> Gpu:
         each = card.report
         table = self.tables.of(card, each.mig)
         bare = Gpu(
@@ -186,10 +207,7 @@ class Reader:
         )
         if not each.mig.enabled or table is None:
             return msgspec.structs.replace(bare, holders=tuple(dict.fromkeys(h for _, _, h in each.processes)))
-        here = [i for i in instances if i.gpu == card.index]
-        within = [c for c in compute if c.gpu == card.index]
-        uuids = next((tuple(u for _, u in n.mig) for n in named if n.uuid == each.uuid), ())
-        return filled(bare, table, here, within, uuids, each.processes)
+        return filled(bare, table, rows, self._uuids, each.processes)
 
 
 def _card(each: Report, index: int) -> Card:
