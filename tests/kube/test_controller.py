@@ -17,7 +17,9 @@ from aliquot.controller.run import Controller, Pace
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming
+from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, KubeObject
 from aliquot.integrations.kubernetes.api.watch import Timing
+from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
 from cluster import Cluster
 from kube.rights_world import CONTROLLER, CRDS, MAPS, NS, manifests
 
@@ -304,13 +306,11 @@ def test_it_survives_an_api_server_that_goes_away(cluster: Cluster) -> None:
     play(story())
 
 
-@pytest.mark.parametrize("kind", ["ClusterPolicy", "SRIOVGPUDevice"])
-def test_the_definitions_of_this_test_are_those_of_the_product(kind: str) -> None:
+@pytest.mark.parametrize("kind", [ClusterPolicy, SRIOVGPUDevice])
+def test_the_definitions_of_this_test_are_those_of_the_product(kind: type[KubeObject]) -> None:
     """A path that is spelled wrong in both would find nothing and pass."""
-    from aliquot.integrations.kubernetes.api import objects
-
-    (group,) = [g for g, k in KINDS.items() if k == kind]
-    type_ = getattr(objects, kind).TYPE
+    (group,) = [g for g, k in KINDS.items() if k == kind.__name__]
+    type_ = kind.TYPE
     version, plural = CRDS[group]
     assert (type_.group, type_.version, type_.plural, type_.namespaced) == (group, version, plural, False)
-    assert yaml.safe_load(yaml.safe_dump(definition(group)))["spec"]["names"]["kind"] == kind
+    assert yaml.safe_load(yaml.safe_dump(definition(group)))["spec"]["names"]["kind"] == kind.__name__

@@ -1,24 +1,44 @@
-"""The effective ConfigMap: what ClusterPolicy says, published for the agents."""
+"""Settings of the whole cluster: read from ClusterPolicy and our own ConfigMap, and published for the agents."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
-from aliquot.config import settings_text
+from aliquot.config import settings, settings_text
+from aliquot.config.settings import Layer, Settings
+from aliquot.controller import settings_from
 from aliquot.controller.log import log
 from aliquot.controller.settings_from import Told
 from aliquot.controller.shelf import Shelf
 from aliquot.controller.tally import Tally
+from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
-from aliquot.integrations.kubernetes.api.objects import ConfigMap
+from aliquot.integrations.kubernetes.api.objects import ClusterPolicy, ConfigMap
 
 NOTES_KEY = "notes"
 
 
+def said(policies: Iterable[ClusterPolicy]) -> Told:
+    """What the cluster's ClusterPolicy says."""
+    policy = settings_from.choose(policies)
+    return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
+
+
+def merged(told: Told, found: ConfigMap | None) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of all nodes, and what is wrong with the settings ConfigMap, which then says nothing."""
+    text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
+    try:
+        ours = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
+    except AliquotError as error:
+        return settings.merge((told.layer,)), error.details or (error.brief,)
+    return settings.merge((ours, told.layer)), ()
+
+
 class Effective:
-    """``shelf`` has the ConfigMap as it is."""
+    """The effective ConfigMap. ``shelf`` has it as it is."""
 
     def __init__(self, api: Api, shelf: Shelf[ConfigMap], tally: Tally) -> None:
         self._api, self._shelf, self._tally = api, shelf, tally

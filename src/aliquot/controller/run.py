@@ -13,21 +13,17 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.config import settings, settings_text
-from aliquot.config.settings import Layer, Settings
-from aliquot.controller import nodes, settings_from
+from aliquot.controller import nodes
 from aliquot.controller.devices.part import DevicesPart
 from aliquot.controller.devices.part import Pace as DevicesPace
 from aliquot.controller.devices.removal import PATIENCE_S as MISSING_S
-from aliquot.controller.effective import Effective
+from aliquot.controller.effective import Effective, merged, said
 from aliquot.controller.log import log, start
-from aliquot.controller.settings_from import Told
 from aliquot.controller.shelf import KIND_TIMING, Shelf
 from aliquot.controller.tally import CONTENT_TYPE, Tally
 from aliquot.controller.waiting import PATIENCE_S, Waiting
 from aliquot.controller.webhook.options import Page as HttpsPage
 from aliquot.controller.webhook.options import WebhookOptions
-from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, ConflictError, NotFoundError
@@ -229,8 +225,8 @@ class Controller:
 
     async def _reconcile(self) -> bool:
         """False if something has to be tried again."""
-        told = self._told()
-        value, faults = self._merged(told)
+        told = said(self.policies.items.values())
+        value, faults = merged(told, self.settings.items.get(names.SETTINGS_MAP))
         self._say((*told.notes, *faults))
         self.waiting.turn(value.hints, value.config_map)
         done = await self._effective.publish(told, faults)
@@ -247,20 +243,6 @@ class Controller:
                 self._dirty.add(name)
                 done = False
         return done
-
-    def _told(self) -> Told:
-        policy = settings_from.choose(self.policies.items.values())
-        return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
-
-    def _merged(self, told: Told) -> tuple[Settings, tuple[str, ...]]:
-        """The settings of all nodes, and what is wrong with the settings ConfigMap, which then says nothing."""
-        found = self.settings.items.get(names.SETTINGS_MAP)
-        text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
-        try:
-            ours = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
-        except AliquotError as error:
-            return settings.merge((told.layer,)), error.details or (error.brief,)
-        return settings.merge((ours, told.layer)), ()
 
     def _say(self, sentences: tuple[str, ...]) -> None:
         for sentence in sentences:
