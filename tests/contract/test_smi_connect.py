@@ -94,6 +94,9 @@ def test_mixed_size_mode_by_commands(machine: Start) -> None:
             virtual = there.backend.read_gpu(pci).virtual
             assert virtual is not None
             assert virtual.mixed is on
+        with connect(node.name, state_dir=node.state_dir) as other:
+            other.backend.set_mixed_size(pci, True)
+        assert there.nvml.mixed_size(pci) is True, "a look answers once: what somebody else changed is seen"
 
 
 def test_the_driver_in_a_pod_of_a_machine_without_its_library(host: Tree, machine: Start) -> None:
