@@ -42,16 +42,17 @@ def fit(capacity: Capacity, wanted: Sequence[Demand]) -> Fit:
     if not resources:
         return Fit(True)
     keys = {each.key for each in wanted}
-    free = {node: _free(capacity, node, resources, keys) for node in capacity.labels}
+    free = _free(capacity, resources, keys)
     before = [each for each in capacity.waiting if each.key not in keys and _some(each, resources)]
     before = [each for each in before if _place((each,), free, capacity, resources)]
     if not _place((*before, *wanted), free, capacity, resources):
         return _short(capacity, wanted, before, free)
-    open_ = {node: amounts for node, amounts in free.items() if node not in _closed(capacity)}
-    if _place((*before, *wanted), open_, capacity, resources):
+    closed = _closed(capacity) & set(free)
+    open_ = {node: amounts for node, amounts in free.items() if node not in closed}
+    if not closed or _place((*before, *wanted), open_, capacity, resources):
         return Fit(True)
-    closed = ", ".join(sorted(_closed(capacity) & set(free)))
-    return Fit(True, sorted(resources)[0], f"it fits, but waits for a node that takes no machines now ({closed})")
+    where = ", ".join(sorted(closed))
+    return Fit(True, sorted(resources)[0], f"it fits, but waits for a node that takes no machines now ({where})")
 
 
 def _known(capacity: Capacity, wanted: Demand) -> bool:
@@ -63,15 +64,16 @@ def _known(capacity: Capacity, wanted: Demand) -> bool:
     return all(has.get(resource, 0) >= count for resource, count in wanted.counts.items())
 
 
-def _free(capacity: Capacity, node: str, resources: Iterable[str], keys: set[tuple[str, str]]) -> dict[str, int]:
-    """What a node could hand out, with what the wanted machines themselves have there."""
-    found: dict[str, int] = {}
+def _free(capacity: Capacity, resources: Iterable[str], keys: set[tuple[str, str]]) -> Free:
+    """What each node could hand out, with what the wanted machines themselves have there."""
+    found: Free = {node: dict.fromkeys(resources, 0) for node in capacity.labels}
+    own = [each for each in capacity.running if each.key in keys]
     for resource in resources:
-        back = sum(each.counts.get(resource, 0) for each in capacity.running if node in each.nodes and each.key in keys)
         places = capacity.figures[resource].places if resource in capacity.figures else ()
-        at = next((each for each in places if each.node == node), None)
-        found[resource] = 0 if at is None else max(0, max(at.usable, at.configured) - at.allocated + back)
-    return found
+        for at in places:
+            back = sum(each.counts.get(resource, 0) for each in own if at.node in each.nodes)
+            found[at.node][resource] = max(0, max(at.usable, at.configured) - at.allocated + back)
+    return {node: amounts for node, amounts in found.items() if any(amounts.values())}
 
 
 def _closed(capacity: Capacity) -> set[str]:
