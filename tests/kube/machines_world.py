@@ -196,6 +196,8 @@ for _plural in KINDS:
 USES[CONTROLLER, "pcideviceclaims"]["patch"] = _unfinalized
 for _usb in ("usbdevices", "usbdeviceclaims"):
     USES[CONTROLLER, _usb] = _reads(f"{API}/{_usb}", "x")
+for _usb in ("usbdevices", "usbdeviceclaims"):
+    USES[CONTROLLER, _usb] = _reads(f"{API}/{_usb}", "x")
 for _hooks in ("validatingwebhookconfigurations", "mutatingwebhookconfigurations"):
     USES[CONTROLLER, _hooks] = {
         "get": _asks("GET", f"{ADMISSION}/{_hooks}/{WEBHOOK}"),

@@ -13,6 +13,7 @@ KUBEVIRT = "kubevirt.io"
 USB = ("usbdevices", "usbdeviceclaims")
 HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
+USB = ("usbdevices", "usbdeviceclaims")
 
 
 def _agent(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str, narrowed: str = "") -> Right:
@@ -79,6 +80,10 @@ DEVICES_RIGHTS = (
         CLUSTER, GROUP, CLAIMS, ("patch",),
         "a claim of a removed node keeps no finalizer that nobody is left to take off",
         "finalizers alone",
+    ),
+    *(
+        _controller(CLUSTER, GROUP, plural, READ, "USB devices that are in use keep their controllers")
+        for plural in USB
     ),
     _controller(CLUSTER, KUBEVIRT, "kubevirts", READ, "which devices KubeVirt lets machines ask for"),
     _controller(
