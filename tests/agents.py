@@ -26,7 +26,9 @@ Object = dict[str, Any]
 
 
 class Agent:
-    """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``."""
+    """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``. ``config`` is the agent's
+    own kubeconfig file, the administrator's where there is none.
+    """
 
     def __init__(
         self,
@@ -45,6 +47,7 @@ class Agent:
         self.log_path = folder / f"{name}.log"
         self.environment = {"MIG_STRATEGY": "mixed"}
         self.arguments: list[str] = ["--kubelet-dir", ""]
+        self.config: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
         control.start(self.state, template, "machine", latency)
         self.sim = Node(self.state, "machine")
@@ -140,7 +143,12 @@ class Agent:
         environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "PYTHONUNBUFFERED": "1", **self.environment}
         environment.pop("KUBECONFIG", None)
         words = ["agent", "--node-name", self.name, "--node", "machine", "--namespace", NAMESPACE, "--port", "0"]
-        words += ["--kubeconfig", str(self.cluster.kubeconfig()), "--cdi-dir", str(self.folder / f"{self.name}.cdi")]
+        words += [
+            "--kubeconfig",
+            str(self.config or self.cluster.kubeconfig()),
+            "--cdi-dir",
+            str(self.folder / f"{self.name}.cdi"),
+        ]
         with open(self.log_path, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "aliquot", *words, *self.arguments, *more],

@@ -36,6 +36,12 @@ def test_flags_and_driver() -> None:
     assert build("n", "a30", "b", driver="470.57.02").driver_major == 470
 
 
+def test_a_bus_of_its_own() -> None:
+    state = build("n", "a2:mdev:bus08,a30,l40s:bus26:vfio", "b")
+    assert [g.pci for g in state.gpus] == ["0000:08:00.0", "0000:02:00.0", "0000:26:00.0"]
+    assert [g.host for g in state.gpus] == ["mdev", "", "vfio"]
+
+
 def test_every_product_of_the_catalog_can_be_simulated() -> None:
     for word, device in products().items():
         state = build("n", word, "b").gpus[0]
@@ -54,7 +60,22 @@ def test_gpus_are_told_apart_and_the_same_again() -> None:
 
 @pytest.mark.parametrize(
     "template",
-    ["", "a100-sxm4-40", "a100:shiny", "a30*0", "a30*33", "a30*20,a30*20", "a30**2", "a30@new", "A30", "a30,"],
+    [
+        "",
+        "a100-sxm4-40",
+        "a100:shiny",
+        "a30*0",
+        "a30*33",
+        "a30*20,a30*20",
+        "a30**2",
+        "a30@new",
+        "A30",
+        "a30,",
+        "a30:bus",
+        "a30:bus8",
+        "a30:bus08*2",
+        "a30,a30:bus01",
+    ],
 )
 def test_wrong_templates(template: str) -> None:
     with pytest.raises(UsageError) as caught:

@@ -4,7 +4,7 @@ PRODUCT is the NVML name without "NVIDIA", lower case, other characters to ``-``
 missing compute slice lies in the low half), ``guest`` (passed through to this machine, which cannot reset it), ``mdev``
 and ``vfio`` (the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO), ``compute`` (its edition that
 lists C-series types of every board), ``grouped`` (a network card lies in the GPU's IOMMU group), ``noiommu`` (the
-machine's IOMMU is off).
+machine's IOMMU is off), ``busXX`` (its PCI bus, in hexadecimal: ``a2:mdev:bus08`` is ``0000:08:00.0``).
 ``@VERSION`` at the very end sets the driver, for example ``a30*2@535.183.01``.
 """
 
@@ -40,7 +40,8 @@ _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
 _FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "noiommu")
 HOSTS = ("mdev", "vfio")
 """The sorts of vGPU host driver that a GPU may have; a machine without has the ordinary driver."""
-_ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+)*)(?:\*(\d+))?")
+_ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+[0-9a-f]*)*)(?:\*(\d+))?")
+_BUS = re.compile(r"bus([0-9a-f]{2})")
 _TIMES = re.compile(r"(.+)x(\d+)")
 _VERSION = re.compile(r"\d+(\.\d+)*")
 
@@ -50,6 +51,12 @@ class Card(msgspec.Struct, frozen=True):
 
     device: catalog.Device
     flags: tuple[str, ...]
+
+    @property
+    def bus(self) -> int | None:
+        """The PCI bus that was asked for."""
+        found = next(filter(None, map(_BUS.fullmatch, self.flags)), None)
+        return None if found is None else int(found.group(1), 16)
 
 
 def slug(name: str) -> str:
@@ -95,8 +102,8 @@ def _item(item: str) -> list[Card]:
     word = ALIASES.get(word, word)
     if word not in known:
         raise _unknown(word, known)
-    if bad := [f for f in flags if f not in _FLAGS]:
-        raise UsageError(f"{item!r}: no flag {bad[0]!r}", details=(f"flags: {', '.join(_FLAGS)}",))
+    if bad := [f for f in flags if f not in _FLAGS and not _BUS.fullmatch(f)]:
+        raise UsageError(f"{item!r}: no flag {bad[0]!r}", details=(f"flags: {', '.join(_FLAGS)}, busXX",))
     if all(h in flags for h in HOSTS):
         raise UsageError(f"{item!r}: a kernel has mdevs or vendor-specific VFIO, not both")
     if not 1 <= count <= MAX_GPUS:
@@ -128,9 +135,12 @@ def build(name: str, template: str, boot_id: str, driver: str | None = None, lat
     plain, version = split_driver(template, driver)
     wanted = cards(plain)
     dgx = len(wanted) == len(_DGX_BUSES)
+    usual = _DGX_BUSES if dgx else range(1, len(wanted) + 1)
+    buses = [default if card.bus is None else card.bus for card, default in zip(wanted, usual, strict=True)]
+    if twice := [bus for bus in buses if buses.count(bus) > 1]:
+        raise UsageError(f"{plain!r}: two GPUs on PCI bus {twice[0]:02x}")
     gpus = []
-    for index, card in enumerate(wanted):
-        bus = _DGX_BUSES[index] if dgx else index + 1
+    for index, (card, bus) in enumerate(zip(wanted, buses, strict=True)):
         minor = _DGX_MINORS[index] if dgx else index
         gpus.append(_gpu(name, index, f"0000:{bus:02x}:00.0", minor, card))
     iommu = not any("noiommu" in card.flags for card in wanted)
