@@ -270,6 +270,17 @@ def test_a_reboot_is_replayed_in_the_right_order(a100: One) -> None:
     assert a100.mig(PCI)["status"]["appliedBoot"] == "boot-2"
 
 
+def test_functions_that_somebody_switched_on_after_the_boot_do_not_hide_the_loss(a100: One) -> None:
+    """A unit of the host was quicker than the agent: functions and MIG mode are on, the instances are not there."""
+    cut(a100, {19: 2})
+    a100.reboot()
+    a100.functions_by_hand(True)
+    assert a100.node.whole.read().gpus[0].mig.enabled
+    a100.settle()
+    assert len(a100.instances()) == 2
+    assert state(a100) == "synced"
+
+
 def test_functions_switched_by_hand_are_a_reboot_in_small(a100: One) -> None:
     cut(a100, {19: 2})
     a100.functions_by_hand(False)
