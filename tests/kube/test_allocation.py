@@ -10,7 +10,8 @@ from contextlib import asynccontextmanager
 import pytest
 
 from aliquot.agent.devices import allocation
-from aliquot.agent.devices.allocation import Allocations, Environment
+from aliquot.agent.devices.allocation import Allocations
+from aliquot.agent.devices.launchers import Environment
 from aliquot.agent.devices.offering import Offering
 from aliquot.integrations.kubernetes.api.client import EVERYWHERE, Api
 from aliquot.integrations.kubernetes.api.objects import Pod
@@ -282,7 +283,7 @@ def test_kubelets_silence_is_said_and_ends(world: World) -> None:
             await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
             await kept(world, [side], lambda: side.allocations.trouble)
             assert "virtual machine default/vm: kubelet does not tell" in side.allocations.trouble
-            side.allocations._uses = side._uses
+            side.allocations._launchers._uses = side._uses
             await kept(world, [side], lambda: said(world))
             assert side.allocations.trouble == ""
 

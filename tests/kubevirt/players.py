@@ -69,6 +69,11 @@ class World:
         configuration = {"permittedHostDevices": permitted} if permitted is not None else {}
         self.cluster.must("POST", SETTINGS, written("KubeVirt", "kubevirt", {"configuration": configuration}))
 
+    def permit(self, permitted: JSON | None) -> None:
+        """What KubeVirt's settings permit from now on; None for no list at all, which permits everything."""
+        body = {"spec": {"configuration": {"permittedHostDevices": permitted}}}
+        self.cluster.must("PATCH", f"{SETTINGS}/kubevirt", body)
+
     def node(self, name: str, labels: dict[str, str] | None = None, **hooks: Hook) -> Machine:
         """A node with a kubelet; its object is made unless it is there. ``on_start`` and ``on_stop`` are hooks."""
         made = Machine(self.cluster, name, labels or {}, **hooks)
@@ -115,6 +120,12 @@ class World:
         here = self.launcher(name, namespace)
         meta = {"namespace": namespace, "name": here.pod}
         self.machines[here.node].phase(meta, "Succeeded")
+
+    def lose(self, node: str) -> None:
+        """The node went down: kubelet finds its launchers dead, and fails them."""
+        for one in list(self.machines[node].launchers.values()):
+            meta = {"namespace": one.namespace, "name": one.pod}
+            self.machines[node].phase(meta, "Failed", reason="Terminated", message="the node was rebooted")
 
     # -- what is to be seen
 

@@ -13,10 +13,10 @@ import asyncio
 import re
 import time
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from aliquot.agent.devices.launchers import Environment, Launchers, Uses, launchers
 from aliquot.agent.devices.shelf import Shelf
 from aliquot.agent.log import log
 from aliquot.errors import AliquotError
@@ -36,37 +36,14 @@ from aliquot.integrations.kubernetes.kubevirt.allocation import (
     render,
 )
 from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachine, VirtualMachineInstance
-from aliquot.integrations.kubernetes.kubevirt.launcher import COMMAND, CONTAINER, devices, named
-
-if TYPE_CHECKING:
-    from aliquot.integrations.kubernetes.kubelet.pod_resources import Use
 
 NODE_LABEL = "kubevirt.io/nodeName"
-CREATED_BY = "kubevirt.io/created-by"
-"""On a launcher pod: the uid of its instance. Its name label is a host name, which need not be the machine's."""
-ENV_S = 10.0
-"""How long a launcher may take to tell its environment."""
 SWEEP_S = 300.0
 """How often all machines are read."""
 _INVALID = 422
 
 Key = tuple[str, str]
 EVERYTHING: Key = ("", "machines")
-Given = dict[str, tuple[str, ...]]
-Uses = Callable[[], Awaitable["Sequence[Use]"]]
-Environment = Callable[[Pod], Awaitable[str]]
-
-
-def environment(api: Api) -> Environment:
-    """Asks a launcher itself, by running ``env`` in it."""
-
-    async def ask(pod: Pod) -> str:
-        from aliquot.integrations.kubernetes.api.exec import exec_  # a library that few looks need
-
-        ended = await exec_(api, pod.name, pod.metadata.namespace, CONTAINER, COMMAND, ENV_S)
-        return ended.out
-
-    return ask
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -77,10 +54,9 @@ class _Told(msgspec.Struct, frozen=True):
 
 
 class Allocations:
-    """``uses`` asks kubelet who has which device (None: there is no kubelet to ask), ``environment`` runs ``env`` in a
-    launcher (None: nobody does). ``wake`` is called when a machine of this node starts, stops, comes or goes; ``ended``
-    when the watch ends, which it should not. ``trouble`` is what could not be found out or written last, "" if all
-    could.
+    """``uses`` and ``environment`` tell what launchers were given (see ``Launchers``). ``wake`` is called when one of
+    this node's machines starts, stops, comes or goes; ``ended`` when the watch ends, which it should not. ``trouble``
+    is what could not be found out or written last, "" if all could.
     """
 
     def __init__(
@@ -96,15 +72,13 @@ class Allocations:
         self.trouble = ""
         self._api = api
         self._node = node
-        self._uses = uses
-        self._environment = environment
+        self._launchers = Launchers(uses, environment)
         self._ended = ended
         self._shelf = Shelf(VirtualMachineInstance, wake, mine=self._mine, seen=_seen)
         self._own = re.compile(re.escape(node) + "-[0-9a-f]{9,13}")
-        self._given: dict[str, Given] = {}
         self._true: dict[Key, _Told] = {}
         self._named: dict[str, None] = {}
-        self._swept = -SWEEP_S
+        self._swept: float | None = None
         self._task: asyncio.Task[None] | None = None
 
     # -- coming and going
@@ -128,19 +102,26 @@ class Allocations:
         Raises nothing that the API server or kubelet may answer: it is in ``trouble``, and tried again next time.
         """
         if not self._shelf.known or self._shelf.absent:
+            self._say(self._shelf.away)
             return
         troubles: list[str] = []
         names = object_names(view, objects)
-        launchers = _launchers(pods)
-        self._given = {uid: given for uid, given in self._given.items() if uid in {p.metadata.uid for p in pods}}
+        running = launchers(pods)
+        self._launchers.keep(pods)
         alive = {one.key: one for one in self._shelf.items if not one.over}
-        if time.monotonic() - self._swept >= SWEEP_S:
+        if self._due(objects):
             await self._try(self._sweep(alive), EVERYTHING, troubles)
         for key, one in alive.items():
-            await self._try(self._kept(one, launchers.get(one.metadata.uid), names), key, troubles)
+            await self._try(self._kept(one, running.get(one.metadata.uid), names), key, troubles)
         for key in set(self._true) - set(alive):
             await self._try(self._left(key), key, troubles)
         self._say("; ".join(troubles))
+
+    def _due(self, objects: Objects) -> bool:
+        """Whether to read all machines: once at the start, then only where a machine could have anything."""
+        if self._swept is None:
+            return True
+        return time.monotonic() - self._swept >= SWEEP_S and bool(objects.vgpus or objects.claims or self._true)
 
     async def _try(self, work: Awaitable[None], key: Key, troubles: list[str]) -> None:
         try:
@@ -158,10 +139,7 @@ class Allocations:
             return
         if one.status.phase != "Running" or pod is None or not one.devices.all:
             return
-        given = self._given.get(pod.metadata.uid)
-        if given is None:
-            given = self._given[pod.metadata.uid] = await self._ask(one, pod)
-        found = allocated(one.devices, given, names)
+        found = allocated(one.devices, await self._launchers.given(one, pod), names)
         state = (one.metadata.uid, found)
         if one.key in self._true and self._true[one.key].state == state:
             return
@@ -177,29 +155,6 @@ class Allocations:
             log.debug("instance %s has no virtual machine", "/".join(one.key))
         self._true[one.key] = _Told(state, found)
 
-    async def _ask(self, one: VirtualMachineInstance, pod: Pod) -> Given:
-        """What a launcher was given, by resource. Raises KubeletAwayError, ApiError where nobody can say."""
-        problem: AliquotError | None = None
-        if self._uses is not None:
-            try:
-                found = await self._uses()
-            except AliquotError as error:
-                problem = error
-            else:
-                mine: Given = {}
-                for use in found:
-                    if (use.namespace, use.pod) == pod.key:
-                        mine[use.resource] = (*mine.get(use.resource, ()), *use.devices)
-                wanted = {entry.device_name for entry in one.devices.all}
-                if not wanted.isdisjoint(mine):
-                    return {resource: ids for resource, ids in mine.items() if resource in wanted}
-        if self._environment is not None:
-            text = await self._environment(pod)
-            return named(devices(text), [entry.device_name for entry in one.devices.all])
-        if problem is not None:
-            raise problem
-        return {}
-
     async def _rename(self, key: Key) -> None:
         """The machine is stopping: its spec gets the names of what it has. Now and not later, since a change of the
         spec while it runs would be shown as one that waits for a restart.
@@ -210,7 +165,7 @@ class Allocations:
             return
         found = parse(_text(machine))
         patch = renamed(machine.devices, found) if found is not None else []
-        if patch:
+        if patch and machine.metadata.deletion_timestamp is None:
             await self._api.patch(VirtualMachine, key[1], patch, namespace=key[0], style="json")
 
     async def _left(self, key: Key) -> None:
@@ -278,14 +233,3 @@ def _seen(one: VirtualMachineInstance) -> object:
 
 def _text(machine: VirtualMachine) -> str:
     return machine.metadata.annotations.get(ALLOCATION_ANNOTATION, "")
-
-
-def _launchers(pods: Sequence[Pod]) -> dict[str, Pod]:
-    """The launcher that runs for each instance, by the instance's uid."""
-    return {
-        pod.metadata.labels[CREATED_BY]: pod
-        for pod in pods
-        if CREATED_BY in pod.metadata.labels
-        and pod.status.phase == "Running"
-        and pod.metadata.deletion_timestamp is None
-    }

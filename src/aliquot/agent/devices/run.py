@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.agent import driver
 from aliquot.agent import log as logs
-from aliquot.agent.devices import allocation, tell
+from aliquot.agent.devices import launchers, tell
 from aliquot.agent.devices.allocation import Allocations
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.loop import Loop
@@ -71,7 +71,7 @@ class DevicesAgent:
             options.node_name,
             self._wake,
             uses=_pods_devices(options),
-            environment=allocation.environment(self.api),
+            environment=launchers.environment(self.api),
             ended=self._ended,
         )
         self.loop: Loop | None = None
@@ -248,7 +248,7 @@ def _uses(o: Options) -> Uses | None:
     return ask
 
 
-def _pods_devices(o: Options) -> allocation.Uses | None:
+def _pods_devices(o: Options) -> launchers.Uses | None:
     """The same with the resources' names."""
     if not o.kubelet_dir:
         return None
