@@ -248,6 +248,15 @@ def test_a_vgpu_in_use_is_neither_disabled_nor_deleted() -> None:
     assert said("vgpudevices", OLD, None, vgpus=[OLD], nodes=[], **given) == ""
 
 
+def test_a_gpu_stays_while_a_vgpu_is_used_whose_object_says_disabled() -> None:
+    """An object that was restored, say, while its machine ran."""
+    restored = vgpu("0000:08:00.4", A2_4Q, False, made=True)
+    running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
+    given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
+    refused = said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), vgpus=[restored], **given)
+    assert refused == f"{DEVICE} is in use with VM vm1 in namespace default"
+
+
 def test_what_another_machine_was_given_may_go() -> None:
     running = machine("vm1", entry(DEVICE, RES_4Q), annotations=allocated("n1-000008005"))
     given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry(DEVICE, RES_4Q))]}

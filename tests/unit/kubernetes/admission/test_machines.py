@@ -124,6 +124,7 @@ def test_of_two_vgpus_exactly_one_has_ramfb() -> None:
     assert ramfb(entry("a", Q, display={}), entry("b", Q, display={})) == [on, off]
     assert ramfb(entry("a", Q), entry("b", Q, display=on)) == [off, on]
     assert ramfb(entry("a", Q, display=off), entry("b", Q)) == [off, on]
+    assert ramfb(entry("a", Q, display={"ramFB": {}}), entry("b", Q)) == [{"ramFB": {}}, off]
     assert ramfb(entry("a", Q)) == [None]
 
 
@@ -153,6 +154,8 @@ def test_devices_of_the_same_iommu_group_come_along_on_update_too() -> None:
     assert filled(stored, **given)[0] == stored
     unoffered: JSON = given | {"claims": [claim()]}
     assert lists(filled(asked, **unoffered)[0])[1] == both[:1]
+    waiting: JSON = given | {"claims": [claim(), claim("0000:08:00.1", passthrough=False)]}
+    assert lists(filled(asked, **waiting)[0])[1] == both[:1]
 
 
 def test_the_annotation_of_a_stopped_machine_says_what_its_spec_names() -> None:

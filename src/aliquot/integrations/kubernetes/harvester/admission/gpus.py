@@ -52,16 +52,7 @@ def _not_handed_out(name: str, world: World) -> Iterator[str]:
 
 
 def _unused(name: str, gpu: SRIOVGPUDevice, world: World) -> Iterator[str]:
-    """By vGPUs that are enabled, or, where the parent's label was lost, by machines that use what its status lists."""
-    enabled = tuple(
-        sorted({*world.enabled_children(name), *(n for n in gpu.status.vgpu_devices if _enabled(world, n))})
-    )
-    used = tuple(filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices)))
-    if used:
-        yield "; ".join(used)
-    if enabled:
+    """No vGPU is enabled, and none is used although its object says that it is disabled."""
+    yield from filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices))
+    if enabled := world.enabled_children(name):
         yield f"cannot disable {name} while vGPU {listed(enabled)} is enabled: disable it first"
-
-
-def _enabled(world: World, name: str) -> bool:
-    return name in world.vgpus and world.vgpus[name].spec.enabled
