@@ -183,20 +183,34 @@ def arguments(found: Found) -> Args:
     args.prog = found.prog
     args.typed_node = following.typed_node(found.rest)
     for option in found.command.options:
-        if option.env and getattr(args, option.destination) in (None, False):
+        given = getattr(args, option.destination)
+        if option.env and (given is None or given is False):  # 0 was typed
             setattr(args, option.destination, _from_environment(option))
     return args
 
 
 def _from_environment(option: Option) -> object:
+    """The variable's value, else the default. Raises UsageError."""
     value = os.environ.get(option.env, "")
     if option.kind == "flag":
         if value.lower() not in _TRUE + _FALSE:
             raise UsageError(f"{option.env}={value} is neither true nor false", next_step=f"unset {option.env}")
         return value.lower() in _TRUE
+    if option.number:
+        return _number(option, value or option.default)
     if not value:
         return option.default
     if option.choices and value not in option.choices:
         choices = ", ".join(option.choices)
         raise UsageError(f"{option.env}={value}: choose from {choices}", next_step=f"unset {option.env}")
     return value
+
+
+def _number(option: Option, text: str | None) -> object:
+    """Raises UsageError."""
+    if text is None:
+        return None
+    try:
+        return int(text) if option.number == "int" else float(text)
+    except ValueError as error:
+        raise UsageError(f"{option.env}={text} is no number", next_step=f"unset {option.env}") from error

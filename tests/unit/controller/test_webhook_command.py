@@ -1,0 +1,53 @@
+"""What ``aliquot controller`` says to webhook flags that cannot work, before anything is started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliquot.cli import main
+
+CONFIG = """
+apiVersion: v1
+kind: Config
+current-context: x
+contexts: [{name: x, context: {cluster: x, user: x}}]
+clusters: [{name: x, cluster: {server: "http://127.0.0.1:1"}}]
+users: [{name: x, user: {}}]
+"""
+
+
+@pytest.fixture(autouse=True)
+def bare(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("KUBEVIRT_NAMESPACE", "WEBHOOK_PORT", "WEBHOOK_CERT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+
+def test_webhooks_without_virtual_machines_are_a_contradiction(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["controller", "--webhook-port", "8443"]) == 2
+    told = capsys.readouterr().err
+    assert "where are KubeVirt's settings?" in told
+    assert "--kubevirt-namespace harvester-system" in told
+
+
+def test_a_certificate_folder_that_is_empty_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = tmp_path / "config"
+    config.write_text(CONFIG)
+    words = ["controller", "--kubeconfig", str(config), "--kubevirt-namespace", "kubevirt", "--port", "-1"]
+    assert main([*words, "--webhook-port", "0", "--webhook-cert-dir", str(tmp_path)]) == 2
+    told = capsys.readouterr().err
+    assert f"{tmp_path}/tls.crt: No such file or directory" in told
+    assert "leave --webhook-cert-dir out" in told
+
+
+def test_a_port_from_the_environment_is_a_number(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """So the manifests give it."""
+    monkeypatch.setenv("WEBHOOK_PORT", "8443")
+    assert main(["controller"]) == 2
+    assert "where are KubeVirt's settings?" in capsys.readouterr().err
+    monkeypatch.setenv("WEBHOOK_PORT", "https")
+    assert main(["controller"]) == 2
+    assert "WEBHOOK_PORT=https is no number" in capsys.readouterr().err
