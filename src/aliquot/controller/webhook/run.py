@@ -56,7 +56,15 @@ class Webhook:
         self._certified = asyncio.Event()
         self._look = asyncio.Event()
         if isinstance(self._certificate, MountedCertificate):
-            self._use(self._certificate.read())
+            self._mounted(self._certificate)
+
+    def _mounted(self, certificate: MountedCertificate) -> None:
+        """Raises UsageError."""
+        try:
+            self._use(certificate.read())
+        except AliquotError:
+            self.server.close()
+            raise
 
     @property
     def missing(self) -> str:
@@ -77,14 +85,17 @@ class Webhook:
 
     async def _serve(self) -> None:
         """What is being answered when we are told to end is answered."""
-        await self._certified.wait()
-        serving = asyncio.create_task(self.server.serve())
         try:
-            await asyncio.shield(serving)
-        except asyncio.CancelledError:
-            self.server.stop()
-            await asyncio.wait({serving}, timeout=GRACE_S)
-            raise
+            await self._certified.wait()
+            serving = asyncio.create_task(self.server.serve())
+            try:
+                await asyncio.shield(serving)
+            except asyncio.CancelledError:
+                self.server.stop()
+                await asyncio.wait({serving}, timeout=GRACE_S)
+                raise
+        finally:
+            self.server.close()
 
     async def _keep(self) -> None:
         while True:

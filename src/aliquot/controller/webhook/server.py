@@ -128,7 +128,12 @@ class HttpsServer:
         await self._server.serve(sockets=[self._socket])
 
     def stop(self) -> None:
+        """What is being answered is answered yet."""
         self._server.should_exit = True
+
+    def close(self) -> None:
+        """Nobody is listened to any more."""
+        self._socket.close()
 
 
 def _listen(port: int) -> socket.socket:
