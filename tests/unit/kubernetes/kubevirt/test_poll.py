@@ -49,8 +49,14 @@ def test_the_document_has_figures_and_no_names_of_machines() -> None:
     seen = Seen((node("n1", {A2_4Q: 4}),), instances=(instance("secret-project", "n1", A2_4Q),))
     found = poll.document(measure(seen))
     figures = {
-        "resource": A2_4Q, "total": 4, "usable": 4, "allocated": 1, "pending": 0, "stopped": 0,
-        "allocatable": 3, "setAside": 0,
+        "resource": A2_4Q,
+        "total": 4,
+        "usable": 4,
+        "allocated": 1,
+        "pending": 0,
+        "stopped": 0,
+        "allocatable": 3,
+        "setAside": 0,
     }
     place = {"node": "n1", "total": 4, "usable": 4, "configured": 0, "allocated": 1, "free": 3, "ready": True}
     assert found == {
