@@ -1,6 +1,7 @@
 """A cluster on a laptop: a stand-in API server, a node with simulated GPUs, a kubelet double and the real agent.
 
-``make sandbox`` runs it until Ctrl-C; ``make demo-kubernetes`` tells a story with kubectl and ends.
+``make sandbox`` runs it until Ctrl-C; ``make demo-kubernetes`` tells a story with kubectl and ends. With ``--devices``
+it is the devices agent, beside Harvester's kinds.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ sys.path[:0] = [str(ROOT / "tests")]
 
 from agents import NAMESPACE, Agent  # noqa: E402
 from cluster import StandinCluster  # noqa: E402
+from devicesagent import DevicesAgent, install  # noqa: E402
 from nodedouble import NodeDouble  # noqa: E402
 
 NODE = "gpu-1"
@@ -34,15 +36,21 @@ spec:
     resources: {limits: {nvidia.com/mig-3g.40gb: 1}}
 """
 
+EXAMPLE = """kubectl get sriovgpudevices,vgpudevices,migconfigurations
+kubectl patch sriovgpudevice gpu-1-000001000 --type merge -p '{"spec":{"enabled":true}}'"""
+
 
 class Sandbox:
     """Everything, below one folder."""
 
-    def __init__(self, folder: Path, template: str) -> None:
+    def __init__(self, folder: Path, template: str, *, devices: bool = False) -> None:
         self.folder = folder
         self.cluster = StandinCluster(folder)
         self.cluster.namespace(NAMESPACE)
-        self.agent = Agent(self.cluster, folder, NODE, template)
+        if devices:
+            install(self.cluster)
+        kind = DevicesAgent if devices else Agent
+        self.agent = kind(self.cluster, folder, NODE, template)
         self.node = NodeDouble(self._request, NODE, folder / "kubelet")
         self.environment = {
             **os.environ,
@@ -108,13 +116,17 @@ def story(box: Sandbox) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--story", action="store_true", help="tell the story and end")
-    parser.add_argument("--template", default="h100-80gb-hbm3*2", help="the node's GPUs, as for 'aliquot sim start'")
+    parser.add_argument("--devices", action="store_true", help="GPUs for virtual machines: the devices agent")
+    parser.add_argument("--template", help="the node's GPUs, as for 'aliquot sim start'")
     options = parser.parse_args()
+    if options.story and options.devices:
+        parser.error("the story is told of containers: leave out --devices")
     if options.story and shutil.which("kubectl") is None:
         print("kubectl is not installed (Debian: apt-get install kubernetes-client)", file=sys.stderr)
         return 2
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
-    box = Sandbox(folder, options.template)
+    template = options.template or ("a2:vfio,a100-sxm4-40gb:mdev" if options.devices else "h100-80gb-hbm3*2")
+    box = Sandbox(folder, template, devices=options.devices)
     try:
         box.start()
         if options.story:
@@ -122,7 +134,7 @@ def main() -> int:
         else:
             print(f"export KUBECONFIG={box.environment['KUBECONFIG']}")
             print(f"export ALIQUOT_STATE_DIR={box.agent.state} ALIQUOT_SIM=machine")
-            print(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
+            print(EXAMPLE if options.devices else f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
             print(f"tail -f {box.agent.log_path}        (Ctrl-C here ends everything)", flush=True)
             signal.signal(signal.SIGTERM, signal.default_int_handler)
             while True:

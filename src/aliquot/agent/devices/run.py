@@ -216,7 +216,7 @@ class DevicesAgent:
         """Not ready: something was not read yet, the API server is away, or what was to be written was not. An agent
         that keeps its hands off is ready, and says why.
         """
-        undone = self.offering.problem if self.offering is not None else ""
+        undone = (self.offering.problem if self.offering is not None else "") or self.allocations.trouble
         trouble = (self.loop.trouble or undone) if self.loop is not None else "it is starting"
         problem = self.corner.away or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
         if problem:
