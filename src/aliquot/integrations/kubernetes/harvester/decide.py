@@ -152,7 +152,7 @@ def _mode(card: Card, vgpus: Carried) -> tuple[bool | None, Verdict | None]:
         if not gpu.instances:
             return False, None
         text = f"MIG is to be skipped, but the GPU has {len(gpu.instances)} GPU instances, which are left alone"
-        return now, Verdict("HasInstances", advice(text, f"aliquot show --gpu {card.pci}"))
+        return now, Verdict("HasInstances", advice(text, "aliquot show"))
     if any(_sliced(card, wish) for wish in vgpus.keep.values()):
         return now, None
     asked = [_sliced(card, wish) for wish in vgpus.make.values()]
