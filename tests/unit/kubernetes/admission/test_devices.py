@@ -257,6 +257,14 @@ def test_a_gpu_stays_while_a_vgpu_is_used_whose_object_says_disabled() -> None:
     assert refused == f"{DEVICE} is in use with VM vm1 in namespace default"
 
 
+def test_a_stopped_machine_that_names_a_function_without_a_vgpu_keeps_no_gpu() -> None:
+    stopped = machine("vm1", entry(DEVICE, RES_4Q), strategy="Halted")
+    off: Any = {"machines": [stopped], "vgpus": [vgpu("0000:08:00.4")]}
+    assert said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), **off) == ""
+    lost: Any = {"machines": [stopped], "claims": [claim("0000:08:00.4")]}
+    assert "in use with VM vm1" in said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), **lost)
+
+
 def test_what_another_machine_was_given_may_go() -> None:
     running = machine("vm1", entry(DEVICE, RES_4Q), annotations=allocated("n1-000008005"))
     given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry(DEVICE, RES_4Q))]}

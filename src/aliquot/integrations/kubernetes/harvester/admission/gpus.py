@@ -53,6 +53,12 @@ def _not_handed_out(name: str, world: World) -> Iterator[str]:
 
 def _unused(name: str, gpu: SRIOVGPUDevice, world: World) -> Iterator[str]:
     """No vGPU is enabled, and none is used although its object says that it is disabled."""
-    yield from filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices))
+    yield from filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices if _may_carry(world, each)))
     if enabled := world.enabled_children(name):
         yield f"cannot disable {name} while vGPU {listed(enabled)} is enabled: disable it first"
+
+
+def _may_carry(world: World, name: str) -> bool:
+    """Nobody can use a function of which its object says that it carries nothing, though a stopped machine names it."""
+    device = world.vgpus.get(name)
+    return device is None or device.spec.enabled or bool(device.status.configured)
