@@ -113,6 +113,7 @@ def cards(view: View, objects: Objects) -> tuple[Card, ...]:
 def _card(view: View, objects: Objects, function: PciFunction) -> Card:
     name = object_name(view.node, function.address)
     gpu, reason, trouble = _gpu(view, function.address)
+    claim = objects.claims.get(name)
     return Card(
         name=name,
         node=view.node,
@@ -120,7 +121,7 @@ def _card(view: View, objects: Objects, function: PciFunction) -> Card:
         function=function,
         device=objects.gpus.get(name),
         mig=objects.migs.get(name),
-        claim=objects.claims.get(name),
+        claim=claim if claim is not None and claim.spec.address == function.address else None,
         vgpus=_vgpus(view, objects, function),
         inventory=view.inventory,
         gpu=gpu,

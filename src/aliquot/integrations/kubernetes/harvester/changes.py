@@ -24,21 +24,33 @@ def changes(view: View, objects: Objects, results: Mapping[str, Result]) -> tupl
     found = tuple(_outcome(card, results) for card in cards(view, objects))
     owners = {address: of for of in found for address in of.card.addresses}
     out: list[Change] = []
+    # A GPU's object that our watch does not show may only have lost the label by which it is watched. It is made, or
+    # found, first: what belongs to it is judged by what it says then.
+    coming: set[str] = set()
     for draft in _drafts(view, objects, found, owners):
         out += settle(_stored(objects, draft), draft)
+        if draft.kind is SRIOVGPUDevice and draft.name not in objects.gpus:
+            coming.add(draft.name)
     leaving: list[KubeObject] = [
         *claims.given_back(view, objects, owners),
-        *migs.gone(view, objects, {of.card.name: of.card for of in found}),
-        *vgpus.gone(view, objects),
+        *migs.gone(view, objects, {of.card.name: of.card for of in found}, coming),
+        *vgpus.gone(view, objects, coming),
         *(each for each in _missing(view, objects, found) if not each.spec.enabled),
         *functions.gone(view, objects),
     ]
     gone = {(each.TYPE.kind, each.name) for each in leaving}
+    staying = [change for change in out if (change.kind, change.name) not in gone]
     return (
-        *(change for change in out if (change.kind, change.name) not in gone),
+        *(change for change in staying if not _closing(change)),
         *claims.finalizers(view, objects, {of.card.pci: of.card for of in found}),
         *(_delete(each) for each in leaving if each.metadata.deletion_timestamp is None),
+        *(change for change in staying if _closing(change)),
     )
+
+
+def _closing(change: Change) -> bool:
+    """A GPU's status comes last: who waited for its Ready finds the objects that belong to it made, or gone."""
+    return change.verb == "status" and change.kind == SRIOVGPUDevice.TYPE.kind
 
 
 def _outcome(card: Card, results: Mapping[str, Result]) -> Outcome:
@@ -52,6 +64,7 @@ def _outcome(card: Card, results: Mapping[str, Result]) -> Outcome:
 def _drafts(view: View, objects: Objects, found: tuple[Outcome, ...], owners: Mapping[str, Outcome]) -> Iterator[Draft]:
     """Owners before what they own."""
     yield from functions.drafts(view, objects, owners)
+    yield from functions.missing(view, objects)
     for of in found:
         whole = (devices.draft(view, of), migs.draft(view, of))
         yield from (draft for draft in whole if draft is not None)

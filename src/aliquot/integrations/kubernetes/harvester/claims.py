@@ -9,7 +9,7 @@ from aliquot.integrations.kubernetes.harvester.cards import VFIO, Card, passing
 from aliquot.integrations.kubernetes.harvester.conditions import FALSE, PENDING, READY, TRUE, UNKNOWN, condition
 from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
-from aliquot.integrations.kubernetes.harvester.functions import carried_resource
+from aliquot.integrations.kubernetes.harvester.functions import NVIDIA, carried_resource
 from aliquot.integrations.kubernetes.harvester.kinds import (
     PCIDeviceClaim,
     PCIDeviceClaimSpec,
@@ -28,6 +28,7 @@ from aliquot.model.pci import PciFunction
 
 USER = "admin"
 """Who claims for vGPUs, as in the original."""
+MISNAMED = "Misnamed"
 State = tuple[str, Verdict]
 
 
@@ -84,13 +85,36 @@ def users(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterato
     functions = {f.address: f for f in view.functions}
     for name, claim in sorted(objects.claims.items()):
         function = functions.get(claim.spec.address)
-        mine = claim.spec.node_name == view.node and name == object_name(view.node, claim.spec.address)
-        if function is None or not mine or not passing(claim):
+        if claim.spec.node_name != view.node or not passing(claim) or not (function or _lost(claim, objects)):
             continue
-        of = found.get(function.address)
-        state = _whole(of) if of is not None else _beside(view, function, [each.card for each in found.values()])
-        status = _status(view, claim, function.driver, function.driver == VFIO, state)
-        yield Draft(PCIDeviceClaim, name, claim.spec, status)
+        of = found.get(claim.spec.address)
+        if name != object_name(view.node, claim.spec.address):
+            state = FALSE, _misnamed(view, claim)
+        elif function is None:
+            state = FALSE, _absent(claim)
+        else:
+            state = _whole(of) if of is not None else _beside(view, function, [each.card for each in found.values()])
+        driver = function.driver if function is not None and state[1].reason != MISNAMED else ""
+        yield Draft(PCIDeviceClaim, name, claim.spec, _status(view, claim, driver, driver == VFIO, state))
+
+
+def _lost(claim: PCIDeviceClaim, objects: Objects) -> bool:
+    """Whether a claim is about one of NVIDIA's functions that is not there now: its PCIDevice, or what we have said of
+    it, tells. A network card's is none of ours.
+    """
+    device = objects.functions.get(claim.name)
+    return bool(claim.status.conditions) or (device is not None and device.status.vendor_id == NVIDIA)
+
+
+def _misnamed(view: View, claim: PCIDeviceClaim) -> Verdict:
+    name, address = object_name(view.node, claim.spec.address), claim.spec.address
+    text = f"a claim on {address} has the name {name}: this one names one function and means another"
+    return Verdict(MISNAMED, advice(text, f"kubectl delete pcideviceclaim {claim.name}"))
+
+
+def _absent(claim: PCIDeviceClaim) -> Verdict:
+    text = f"there is no {claim.spec.address} on the PCI bus: the wish is kept until it is back"
+    return Verdict("GpuMissing", advice(text, f"kubectl delete pcideviceclaim {claim.name} (if it is gone for good)"))
 
 
 def finalizers(view: View, objects: Objects, cards: Mapping[str, Card]) -> Iterator[Change]:
@@ -99,14 +123,17 @@ def finalizers(view: View, objects: Objects, cards: Mapping[str, Card]) -> Itera
     reserved = {a for card in cards.values() for a in card.addresses}
     for _, claim in sorted(objects.claims.items()):
         function, address = present.get(claim.spec.address), claim.spec.address
-        if claim.spec.node_name != view.node or not (function is not None or address in reserved):
+        ours = function is not None or address in reserved or _lost(claim, objects)
+        if claim.spec.node_name != view.node or not ours:
             continue
         leaving, held = claim.metadata.deletion_timestamp is not None, CLAIM_FINALIZER in claim.metadata.finalizers
-        handed = passing(claim) and address in cards and function is not None and function.driver == VFIO
+        card = cards.get(address) if passing(claim) else None
+        does = card is not None and card.claim is claim
+        handed = does and function is not None and function.driver == VFIO
         if leaving and held and not handed:
             rest = [f for f in claim.metadata.finalizers if f != CLAIM_FINALIZER]
             yield _finalizers(claim, rest, "nothing of it is left to undo")
-        elif not leaving and not held and passing(claim) and address in cards:
+        elif not leaving and not held and does:
             yield _finalizers(claim, [*claim.metadata.finalizers, CLAIM_FINALIZER], "it has something to undo")
 
 

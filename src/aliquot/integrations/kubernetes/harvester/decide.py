@@ -119,7 +119,7 @@ def _must_stay_on(card: Card, vgpus: Carried) -> Verdict | None:
 def _on(card: Card, vgpus: Carried, functions: bool | None) -> Decision:
     mig, note = _mode(card, vgpus) if functions else (_now(card), None)
     family = card.family
-    chosen = cut(card, family) if mig and family is not None else Cut()
+    chosen = cut(card, family) if mig and family is not None else _uncut(card, mig)
     base = GpuWish(card.pci, mig, None, _source(card), tuple(vgpus.keep.values()), True if functions else None)
     full = replace(base, instances=chosen.instances, vgpus=vgpus.every)
     applies = (card.name,) if chosen.applies else ()
@@ -134,6 +134,16 @@ def _on(card: Card, vgpus: Carried, functions: bool | None) -> Decision:
     wish, refused = _as_many_as_fit(card, wish, vgpus.make)
     verdicts = {**vgpus.verdicts, **refused}
     return Decision(Intent(card.pci, wish, applies=applies), note, why, vgpus=verdicts, mig=mig)
+
+
+def _uncut(card: Card, mig: bool | None) -> Cut:
+    """A GPU that is not to be cut, although an object still asks for it."""
+    if mig is not False or card.mig is None or not card.mig.spec.enabled:
+        return Cut()
+    text = f"SRIOVGPUDevice {card.name} says that MIG is to be skipped: none of its GPU instances is made"
+    return Cut(
+        verdict=Verdict("Skipped", advice(text, f"kubectl annotate sriovgpudevice {card.name} {SKIP_MIG_ANNOTATION}-"))
+    )
 
 
 def _now(card: Card) -> bool | None:

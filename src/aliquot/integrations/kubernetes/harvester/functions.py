@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 
+import msgspec
+
+from aliquot.integrations.kubernetes.harvester.cards import passing
 from aliquot.integrations.kubernetes.harvester.carried import VENDOR, tracked
-from aliquot.integrations.kubernetes.harvester.conditions import READY, TRUE, condition
+from aliquot.integrations.kubernetes.harvester.conditions import FALSE, READY, TRUE, condition
 from aliquot.integrations.kubernetes.harvester.decide import Outcome
 from aliquot.integrations.kubernetes.harvester.draft import Draft, labels
 from aliquot.integrations.kubernetes.harvester.kinds import PCIDevice, PCIDeviceSpec, PCIDeviceStatus
@@ -19,7 +22,7 @@ from aliquot.integrations.kubernetes.harvester.names import (
     vendor_domain,
     vgpu_resource,
 )
-from aliquot.integrations.kubernetes.harvester.verdicts import Verdict
+from aliquot.integrations.kubernetes.harvester.verdicts import Verdict, advice
 from aliquot.integrations.kubernetes.harvester.view import Objects, View
 from aliquot.model.pci import PciFunction
 
@@ -42,8 +45,28 @@ def gone(view: View, objects: Objects) -> Iterator[PCIDevice]:
     for name, found in sorted(objects.functions.items()):
         here = view.node in (found.status.node_name, found.metadata.labels.get(NODE_LABEL))
         foreign = found.status.vendor_id != NVIDIA and (not found.status.conditions or name in objects.claims)
-        if here and name not in present and not foreign:
+        if here and name not in present and not foreign and not passing(objects.claims.get(name)):
             yield found
+
+
+def missing(view: View, objects: Objects) -> Iterator[Draft]:
+    """Claimed functions that are not there now. Their PCIDevices own the claims, which would be deleted with them, and
+    with them the wish.
+    """
+    there = {f.address for f in view.functions}
+    for name, found in sorted(objects.functions.items()):
+        ours = found.status.vendor_id == NVIDIA and found.status.node_name == view.node
+        if not ours or found.status.address in there or not passing(objects.claims.get(name)):
+            continue
+        text = f"there is no {found.status.address} on the PCI bus: its claim is kept until it is back"
+        why = Verdict("Missing", advice(text, f"kubectl delete pcideviceclaim {name} (if it was taken out for good)"))
+        status = msgspec.structs.replace(
+            found.status,
+            conditions=(condition(found.status.conditions, READY, FALSE, why, view.now),),
+            observed_generation=found.metadata.generation,
+            kernel_driver_in_use="",
+        )
+        yield Draft(PCIDevice, name, found.spec, status)
 
 
 def carried_resource(of: Outcome | None, address: str) -> str | None:
@@ -81,23 +104,29 @@ def _draft(view: View, objects: Objects, function: PciFunction, of: Outcome | No
         kind=PCIDevice,
         name=name,
         spec=PCIDeviceSpec(),
-        status=_status(view, objects, function, found, resource or _resource(objects, name, function)),
+        status=_status(view, function, found, resource or _resource(name, objects, function, found)),
         labels=said,
         annotations=annotations,
         why=f"{function.address} is on the bus",
     )
 
 
-def _resource(objects: Objects, name: str, function: PciFunction) -> str:
-    claim = objects.claims.get(name)
+def _resource(name: str, objects: Objects, function: PciFunction, found: PCIDevice | None) -> str:
+    """The resource of a whole function. A name that machines ask for stays, whatever our pci.ids calls the card."""
+    claim, own = objects.claims.get(name), f"{vendor_domain(function.vendor)}/{name}"
     if claim is not None and claim.spec.disable_resource_pooling is True:
-        return f"{vendor_domain(function.vendor)}/{name}"
+        return own
+    if found is not None and passing(claim) and _same(found, function) and found.status.resource_name not in ("", own):
+        return found.status.resource_name
     return pci_resource(function.vendor, function.product, function.device_id)
 
 
-def _status(
-    view: View, objects: Objects, function: PciFunction, found: PCIDevice | None, resource: str
-) -> PCIDeviceStatus:
+def _same(found: PCIDevice, function: PciFunction) -> bool:
+    """Whether it is still a card of the same model."""
+    return (found.status.vendor_id, found.status.device_id) == (function.vendor_id, function.device_id)
+
+
+def _status(view: View, function: PciFunction, found: PCIDevice | None, resource: str) -> PCIDeviceStatus:
     why = Verdict("Present", f"driver {function.driver}" if function.driver else "no driver is bound to it")
     former = found.status.conditions if found is not None else ()
     return PCIDeviceStatus(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -76,10 +76,18 @@ def draft(view: View, of: Outcome) -> Draft | None:
     return Draft(MigConfiguration, card.name, spec, status, owners=(owner,), why=why)
 
 
-def gone(view: View, objects: Objects, found: Mapping[str, Card]) -> Iterator[MigConfiguration]:
-    """Objects of this node without an SRIOVGPUDevice that is to have virtual functions, once those are off."""
+def gone(
+    view: View, objects: Objects, found: Mapping[str, Card], coming: Collection[str]
+) -> Iterator[MigConfiguration]:
+    """Objects of this node without an SRIOVGPUDevice that is to have virtual functions, once those are off. ``coming``
+    are the SRIOVGPUDevices that are only being made.
+    """
     for name, each in sorted(objects.migs.items()):
-        if each.spec.node_name == view.node and _ended(found.get(name), objects.gpus.get(name), each):
+        if (
+            each.spec.node_name == view.node
+            and name not in coming
+            and _ended(found.get(name), objects.gpus.get(name), each)
+        ):
             yield each
 
 

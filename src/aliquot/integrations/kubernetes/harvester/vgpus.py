@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 import msgspec
 
@@ -46,12 +46,14 @@ def drafts(view: View, of: Outcome) -> Iterator[Draft]:
         )
 
 
-def gone(view: View, objects: Objects) -> Iterator[VGPUDevice]:
-    """Objects whose virtual function is not there and is not to come back: after a reboot it would."""
+def gone(view: View, objects: Objects, coming: Collection[str]) -> Iterator[VGPUDevice]:
+    """Objects whose virtual function is not there and is not to come back: after a reboot it would. ``coming`` are the
+    SRIOVGPUDevices that are only being made.
+    """
     present = {object_name(view.node, address) for f in view.functions for address in f.virtual}
     for name, found in sorted(objects.vgpus.items()):
-        parent = objects.gpus.get(object_name(view.node, found.spec.parent))
-        kept = parent is not None and parent.spec.enabled
+        parent = objects.gpus.get(owner := object_name(view.node, found.spec.parent))
+        kept = owner in coming or (parent is not None and parent.spec.enabled)
         if found.spec.node_name == view.node and name not in present and not kept:
             yield found
 

@@ -1,0 +1,134 @@
+"""What must not happen to running machines and to wishes, whatever befalls a node and its objects."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.integrations.kubernetes.harvester.changes import changes
+from unit.kubernetes.harvester.cluster_of_one import JSON, One, message, ready
+
+PCI, NAME = "0000:08:00.0", "n-000008000"
+FIRST = "0000:08:00.4"
+FINALIZER = "wrangler.cattle.io/PCIDeviceClaimOnRemove"
+SKIP = "harvesterhci.io/skip-mig-configuration"
+
+
+@pytest.fixture
+def a2(tmp_path: Path) -> One:
+    return One("a2:mdev", tmp_path, "n", PCI).settle()
+
+
+@pytest.fixture
+def a100(tmp_path: Path) -> One:
+    one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI).settle()
+    return one.kubectl("SRIOVGPUDevice", NAME, enabled=True)
+
+
+def claim(one: One, address: str = PCI, name: str = "", **metadata: object) -> None:
+    body = {
+        "apiVersion": "devices.harvesterhci.io/v1beta1",
+        "kind": "PCIDeviceClaim",
+        "metadata": {"name": name or one.name_of(address), **metadata},
+        "spec": {"address": address, "nodeName": one.name, "userName": "admin"},
+    }
+    one.store.create("PCIDeviceClaim", body)
+
+
+def driver(one: One, address: str = PCI) -> str:
+    return next(f.driver for f in one.view().functions if f.address == address)
+
+
+def without_the_gpu(one: One) -> object:
+    gpu = one.node.backend.memory.node.gpus.pop()
+    one.node.backend.memory.node.changed()
+    return gpu
+
+
+# -- names that machines ask for
+
+
+def test_the_resource_of_a_claimed_gpu_keeps_the_name_that_pcidevices_gave_it(a2: One) -> None:
+    """Their pci.ids may be older than ours: machines ask for the name that they were made with."""
+    a2.store.get("PCIDevice", NAME)["status"]["resourceName"] = "nvidia.com/GA107GL_A2"
+    claim(a2)
+    a2.settle()
+    assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2"
+    a2.reboot().settle()
+    assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2"
+
+
+def test_another_card_at_the_same_place_does_not_inherit_the_name(a2: One) -> None:
+    status = a2.store.get("PCIDevice", NAME)["status"]
+    status |= {"resourceName": "nvidia.com/TU104GL_TESLA_T4", "deviceId": "1eb8"}
+    claim(a2)
+    a2.settle()
+    assert a2.store.get("PCIDevice", NAME)["status"]["resourceName"] == "nvidia.com/GA107GL_A2___A16"
+
+
+# -- objects that are not seen for a while
+
+
+def test_an_object_that_lost_its_label_costs_nothing_that_belongs_to_it(a100: One) -> None:
+    """It is watched by that label: without it, it looks deleted, and what it owns must wait until it is clear."""
+    a100.blind = "no pod of the driver"
+    a100.reboot().settle()
+    objects = msgspec.structs.replace(a100.store.typed(), gpus={})
+    found = changes(a100.view(), objects, {})
+    assert [c for c in found if c.verb == "delete"] == []
+
+
+# -- a GPU that is handed out, and is gone
+
+
+def test_a_claim_outlasts_a_gpu_that_is_gone_for_a_while(a2: One) -> None:
+    claim(a2, ownerReferences=[{"apiVersion": "v1", "kind": "PCIDevice", "name": NAME, "uid": "u"}])
+    a2.settle()
+    without_the_gpu(a2)
+    a2.settle()
+    assert NAME in a2.store.of("PCIDevice")  # what it owns would be deleted with it
+    body = a2.store.get("PCIDeviceClaim", NAME)
+    assert ready(body) == ("False", "GpuMissing")
+    assert not body["status"].get("passthroughEnabled")
+
+
+def test_a_claim_on_a_gpu_that_is_gone_can_be_deleted(a2: One) -> None:
+    claim(a2)
+    a2.settle()
+    without_the_gpu(a2)
+    a2.settle()
+    a2.store.delete("PCIDeviceClaim", NAME)
+    a2.settle()
+    assert a2.store.of("PCIDeviceClaim") == {}
+    assert a2.store.of("PCIDevice") == {}
+
+
+# -- an object that contradicts itself
+
+
+def test_a_claim_that_names_another_address_hands_nothing_out(tmp_path: Path) -> None:
+    one = One("a2:mdev*2", tmp_path, "n").settle()
+    first, second = [f.address for f in one.view().functions if f.gpu]
+    claim(one, second, one.name_of(first))
+    one.settle()
+    assert (driver(one, first), driver(one, second)) == ("nvidia", "nvidia")
+
+
+# -- MIG
+
+
+def asking(one: One, counts: dict[int, int]) -> list[JSON]:
+    return [{**p, "requested": counts.get(p["id"], 0)} for p in one.mig(PCI)["spec"]["profileSpec"]]
+
+
+def test_skipping_mig_says_so_at_a_layout_that_is_enabled_and_gone(a100: One) -> None:
+    a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 1}))
+    (number,) = [i.id for g in a100.node.whole.read().gpus for i in g.instances]
+    a100.destroy_by_hand(PCI, number)
+    a100.settle()
+    a100.mark("SRIOVGPUDevice", NAME, SKIP, "true")
+    assert not a100.node.whole.read().gpus[0].mig.enabled
+    status, reason = ready(a100.mig(PCI))
+    assert (status, reason) == ("False", "Skipped"), message(a100.mig(PCI))
