@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
-from aliquot.agent.holders import Use, holder
-from aliquot.model.actions import DestroyVgpu, SetFunctions, SetMode, SetPassthrough
+from aliquot.agent.holders import Use, held_by_pods, holder
+from aliquot.model.actions import Destroy, DestroyVgpu, Reset, SetFunctions, SetMode, SetPassthrough
 from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.model.plan import Plan
 
@@ -22,6 +22,8 @@ def occupied(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
     """The inventory with every vGPU, virtual function and whole GPU held that kubelet gave to a pod. Devices are known
     by their ids: an mdev's UUID, or a PCI address.
     """
+    uses = tuple(uses)
+    inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
     owners: dict[str, list[Holder]] = {}
     for use in uses:
         for device in use.devices:
@@ -53,15 +55,32 @@ def _joined(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[Holder, 
 
 
 def doomed(plan: Plan, inventory: Inventory) -> frozenset[str]:
-    """The ids of the devices that end with this plan: nobody must be given one while it is carried out."""
+    """The ids of the devices that end with this plan, those of containers included: nobody must be given one while it
+    is carried out.
+    """
     found: set[str] = set()
     for action in plan.actions:
         match action:
             case DestroyVgpu():
                 found |= {action.uuid, action.function}
-            case SetFunctions() | SetMode():
-                gpu = inventory.gpu(action.gpu)
-                found |= {each for v in gpu.vgpus for each in (v.uuid, v.function)}
+            case Destroy():
+                mine = (i for i in inventory.gpu(action.gpu).instances if i.id == action.instance)
+                found |= {c.uuid for i in mine for c in i.compute_instances}
             case SetPassthrough(on=False):
                 found |= {action.function or action.gpu}
+            case SetPassthrough() if action.function:
+                continue  # a virtual function that goes to a machine takes nothing from others
+            case SetFunctions() | SetMode() | Reset() | SetPassthrough():
+                found |= _all(inventory.gpu(action.gpu))
     return frozenset(found - {""})
+
+
+def _all(gpu: Gpu) -> set[str]:
+    """Every device of a GPU by which kubelet may know it, and the GPU's UUID."""
+    inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
+    return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}
+
+
+def taken(ending: frozenset[str], uses: Iterable[Use]) -> Use | None:
+    """The first pod that kubelet gave one of these to; a shared GPU's replicas (``GPU-…::3``) are the GPU."""
+    return next((use for use in uses if not ending.isdisjoint(d.partition("::")[0] for d in use.devices)), None)

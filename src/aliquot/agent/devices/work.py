@@ -14,7 +14,7 @@ from aliquot.agent.devices import tell
 from aliquot.agent.devices.attempts import Attempts, judged, refused
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.machine import Found, Machine, Way
-from aliquot.agent.devices.occupied import doomed, occupied
+from aliquot.agent.devices.occupied import doomed, occupied, taken
 from aliquot.agent.devices.tally import Tally
 from aliquot.agent.devices.tell import Standing
 from aliquot.agent.devices.write import Writer
@@ -188,11 +188,13 @@ class Work:
         ending = doomed(plan, inventory)
         if ending and self._blind:
             return Result(mark, False, "KubeletAway", f"{self._blind} | next: systemctl status kubelet")
-        taken = next((use for use in self._given if not ending.isdisjoint(use.devices)), None)
-        if taken is None:
+        use = taken(ending, self._given)
+        if use is None:
             return None
-        text = f"pod {taken.namespace}/{taken.pod} was given {', '.join(sorted(ending & set(taken.devices)))}"
-        return Result(mark, False, "Held", f"{text} | next: shut that virtual machine down; it then goes on by itself")
+        text = f"pod {use.namespace}/{use.pod} was given {', '.join(sorted(ending & set(use.devices)) or use.devices)}"
+        return Result(
+            mark, False, "Held", f"{text} | next: end that pod (a virtual machine: shut it down); it then goes on"
+        )
 
     def _results(self, due: Sequence[Due]) -> dict[str, Result]:
         """What is known of each wish: met, impossible, or how it failed last. A wish that is still to be tried has no
@@ -223,7 +225,7 @@ class Work:
 
     async def _given_meanwhile(self, ending: frozenset[str]) -> bool:
         uses = await self._asked()
-        return bool(self._blind) or any(not ending.isdisjoint(use.devices) for use in uses)
+        return bool(self._blind) or taken(ending, uses) is not None
 
     async def _apply(self, due: Due) -> None:
         pci = due.intent.pci
