@@ -34,10 +34,12 @@ def install(cluster: Cluster) -> None:
 
 
 class DevicesAgent(Agent):
-    """``pci`` is the address of the first GPU."""
+    """``check_s`` is the longest time between two looks."""
+
+    check_s: float = CHECK_S
 
     def start(self, *more: str) -> None:
-        super().start("--devices", "--check-seconds", str(CHECK_S), *more)
+        super().start("--devices", "--check-seconds", str(self.check_s), *more)
 
     # -- objects
 
@@ -137,7 +139,7 @@ class DevicesAgent(Agent):
         before, calls = "", -1
         still = 0
         while still < looks:
-            time.sleep(CHECK_S)
+            time.sleep(self.check_s)
             now, made = self.everything(), len(self.writes())
             still = still + 1 if (now, made) == (before, calls) else 0
             before, calls = now, made

@@ -16,7 +16,7 @@ __all__ = ["cluster", "real_cluster", "real_server", "standin_cluster"]
 
 
 class MakeSite(Protocol):
-    def __call__(self, nodes: Mapping[str, str], *, webhooks: bool = True) -> Site: ...
+    def __call__(self, nodes: Mapping[str, str], *, webhooks: bool = True, pods: bool = True) -> Site: ...
 
 
 def _sites(cluster: Cluster, folder: Path) -> Iterator[MakeSite]:
@@ -24,8 +24,8 @@ def _sites(cluster: Cluster, folder: Path) -> Iterator[MakeSite]:
         pytest.skip("no kubectl 1.27 or later")
     made: list[Site] = []
 
-    def make(nodes: Mapping[str, str], *, webhooks: bool = True) -> Site:
-        made.append(Site(cluster, folder, nodes, webhooks=webhooks))
+    def make(nodes: Mapping[str, str], *, webhooks: bool = True, pods: bool = True) -> Site:
+        made.append(Site(cluster, folder, nodes, webhooks=webhooks, pods=pods))
         return made[-1]
 
     yield make

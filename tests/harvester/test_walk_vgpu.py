@@ -6,6 +6,7 @@ from harvester import samples
 from harvester.conftest import MakeSite
 from harvester.samples import comparable, printed, sample, table
 from harvester.world import Site
+from kubevirt.players import SETTINGS
 
 ONE, OTHER = "harvester-82cd7", "harvester-kgd9c"
 GPU, FIRST, LATER = f"{ONE}-000008000", f"{ONE}-000008004", f"{ONE}-000008021"
@@ -40,7 +41,7 @@ def one_vgpu_is_configured(site: Site) -> None:
     site.patch("vgpudevice", FIRST, enabled=True, vGPUTypeName=EIGHT)
     site.wait("vgpudevice", FIRST, "{.status.vGPUStatus}=vGPUConfigured")
     assert comparable(site.get("vgpudevice", FIRST)) == sample(samples.CONFIGURED)
-    site.until(lambda: "NVIDIA A2-4Q" not in str(site.get("vgpudevice", LATER)), "the others to be calculated again")
+    site.until(lambda: "A2-4Q" not in str(site.seen("vgpudevices", LATER)), "the others to be calculated again")
     assert comparable(site.get("vgpudevice", LATER)) == sample(samples.BESIDE_AN_8Q)
     assert printed(site.kubectl("get", "vgpudevices")) == table(ONE, {"00.4": EIGHT})
     entry = {"mdevNameSelector": EIGHT, "resourceName": RESOURCE, "externalResourceProvider": True}
@@ -50,7 +51,7 @@ def one_vgpu_is_configured(site: Site) -> None:
 
 
 def permitted(site: Site) -> dict[str, object]:
-    found = site.get("-n=harvester-system", "kubevirt/kubevirt")["spec"]["configuration"]
+    found = site.cluster.get(f"{SETTINGS}/kubevirt")["spec"]["configuration"]
     return dict(found.get("permittedHostDevices") or {})
 
 
@@ -86,10 +87,10 @@ def back_to_nothing(site: Site) -> None:
     site.until(lambda: not site.world.cluster.get("/apis/kubevirt.io/v1/virtualmachines")["items"], "it to go")
     site.patch("vgpudevice", FIRST, enabled=False)
     site.until(lambda: site.agents[ONE].vgpus() == {}, "the vGPU to go")
-    site.until(lambda: comparable(site.get("vgpudevice", LATER)) == sample(samples.FREE), "every type again")
+    site.until(lambda: comparable(site.seen("vgpudevices", LATER)) == sample(samples.FREE), "every type again")
     site.until(lambda: site.offered(ONE, RESOURCE) == "0", "kubelet to offer it no more")
     site.patch("sriovgpudevice", GPU, enabled=False)
-    site.until(lambda: site.all("vgpudevice") == [], "the functions to go")
+    site.until(lambda: site.count("vgpudevices") == 0, "the functions to go")
     site.wait("sriovgpudevice", GPU, "condition=Ready")
     assert comparable(site.get("sriovgpudevice", GPU)) == samples.gpu(ONE, enabled=False)
     assert permitted(site).get("mediatedDevices") in (None, []), "nothing of ours stays in KubeVirt's settings"

@@ -41,13 +41,19 @@ from standin.kubeconfig import kubeconfig
 JSON = dict[str, Any]
 MACHINES = ROOT / "kubernetes-machines"
 PATIENCE_S = 60.0
+CHECK_S = 5
+"""Between two looks at a node where nothing is written. Each look at a driver in a pod starts programs there."""
 
 
 class Site:
     """``nodes`` are names and templates. ``agents`` by node, ``world`` plays KubeVirt and the kubelets."""
 
-    def __init__(self, cluster: Cluster, folder: Path, nodes: Mapping[str, str], *, webhooks: bool = True) -> None:
+    def __init__(
+        self, cluster: Cluster, folder: Path, nodes: Mapping[str, str], *, webhooks: bool = True, pods: bool = True
+    ) -> None:
+        """``pods`` False: the driver is on the nodes themselves."""
         self.cluster, self.folder = cluster, folder
+        self.pods = pods and isinstance(cluster, StandinCluster)
         self.world = World(cluster)
         self.agents: dict[str, DevicesAgent] = {}
         self.controller = None
@@ -77,8 +83,10 @@ class Site:
         self.agents[name] = agent
         node = self.world.node(name, on_start=partial(_open, agent), on_stop=partial(_close, agent))
         agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
+        agent.check_s = CHECK_S
         agent.config = self._config(name)
-        self.driver(name)
+        if self.pods:
+            self.driver(name)
         if start:
             agent.start()
         return agent
@@ -108,9 +116,8 @@ class Site:
     # -- the driver's pod
 
     def driver(self, node: str, *, files: tuple[str, ...] = ("/tmp/ready",), name: str = "") -> None:
-        """It runs on a node, or is another one from now on. Nothing on a server that cannot run programs in pods."""
-        if not isinstance(self.cluster, StandinCluster):
-            return
+        """It runs on a node, or is another one from now on."""
+        assert isinstance(self.cluster, StandinCluster)
         self.cluster.namespace(NAMESPACE)
         self.cluster.apply(driver_pod(node, name=name))
         folder = Path(control.folder(self.agents[node].state, "machine")) / "driver"
@@ -140,6 +147,14 @@ class Site:
     def all(self, kind: str, *words: str) -> list[JSON]:
         found: list[JSON] = json.loads(self.kubectl("get", kind, "-o", "json", *words))["items"]
         return found
+
+    def seen(self, plural: str, name: str) -> JSON:
+        """The same without kubectl, for waiting: an object, or what there is instead."""
+        found: JSON = self.cluster.request("GET", f"{API}/{plural}/{name}").body
+        return found
+
+    def count(self, plural: str) -> int:
+        return len(self.cluster.get(f"{API}/{plural}")["items"])
 
     def patch(self, kind: str, name: str, **spec: Any) -> None:
         self.kubectl(*_patch(kind, name, spec))
@@ -195,7 +210,7 @@ class Site:
 
     def offered(self, node: str, resource: str) -> str | None:
         """The node's allocatable figure, None where it has never offered that."""
-        figures: dict[str, str] = self.get("node", node)["status"].get("allocatable", {})
+        figures: dict[str, str] = self.agents[node].node()["status"].get("allocatable", {})
         return figures.get(resource)
 
     # -- the machines below
