@@ -18,6 +18,8 @@ RES_4Q = "nvidia.com/NVIDIA_A2-4Q"
 TYPES = {A2_4Q: "nvidia-746", "NVIDIA A2-8Q": "nvidia-747"}
 A100 = function(device="20b0", resource="nvidia.com/A100")
 
+OFF_004 = """ | next: kubectl patch vgpudevice n1-000008004 --type merge -p '{"spec":{"enabled":false}}'"""
+
 
 def said(kind: str, old: Any, new: Any, **given: Any) -> str:
     user = given.pop("user", "alice")
@@ -101,8 +103,16 @@ def test_disabling_is_refused_while_a_vgpu_of_it_is_enabled() -> None:
     old = mig({19: 1}, enabled=True, state=names.SYNCED, have={19: ["7"]})
     new = merged(old, spec={"enabled": False})
     refused = said("migconfigurations", old, new, vgpus=[vgpu("0000:08:00.4", "GRID A100-1-5C", True)])
-    assert refused == f"cannot disable {GPU} while vGPU n1-000008004 is enabled: disable it first"
+    assert refused == f"cannot disable {GPU} while vGPU n1-000008004 is enabled: disable it first{OFF_004}"
     assert said("migconfigurations", old, new, vgpus=[vgpu("0000:08:00.4")]) == ""
+
+
+def test_a_profile_is_not_renamed() -> None:
+    """What counts is the id: a wish typed as a name would be read by nobody."""
+    old = mig({}, enabled=False)
+    rows = [{**row, "name": "MIG 1g.6gb"} if row["id"] == 19 else row for row in old["spec"]["profileSpec"]]
+    refused = said("migconfigurations", old, merged(old, spec={"profileSpec": rows}))
+    assert "profile id 19 is MIG 1g.5gb, not MIG 1g.6gb" in refused
 
 
 def test_another_gpus_profile_is_named_with_what_there_is() -> None:
@@ -126,7 +136,7 @@ def test_a_gpu_is_not_disabled_while_any_vgpu_is_enabled_used_or_not() -> None:
     """The original refuses only what a machine uses; the design document says enabled."""
     old, vgpus = gpu(True, "n1-000008004"), [vgpu("0000:08:00.4", A2_4Q, True), vgpu("0000:08:00.5")]
     refused = said("sriovgpudevices", old, gpu(False, "n1-000008004"), vgpus=vgpus)
-    assert refused == f"cannot disable {GPU} while vGPU n1-000008004 is enabled: disable it first"
+    assert refused == f"cannot disable {GPU} while vGPU n1-000008004 is enabled: disable it first{OFF_004}"
     assert said("sriovgpudevices", old, gpu(False, "n1-000008004"), vgpus=[vgpu("0000:08:00.4")]) == ""
 
 
@@ -138,7 +148,8 @@ def test_vgpus_that_lost_their_label_still_count() -> None:
 
 def test_a_gpu_that_is_claimed_is_not_enabled() -> None:
     refused = said("sriovgpudevices", gpu(False), gpu(True), claims=[claim()])
-    assert refused == f"{GPU} is claimed for passthrough by alice: delete PCIDeviceClaim {GPU} first"
+    step = f" | next: kubectl delete pcideviceclaim {GPU}"
+    assert refused == f"{GPU} is claimed for passthrough by alice: delete PCIDeviceClaim {GPU} first{step}"
 
 
 def test_an_enabled_gpu_is_deleted_only_with_its_node() -> None:
@@ -170,7 +181,7 @@ def test_a_vgpu_is_enabled_with_a_type_that_is_available() -> None:
     old = vgpu("0000:08:00.4", types=TYPES)
     ask = {"spec": {"enabled": True, "vGPUTypeName": A2_4Q}}
     assert said("vgpudevices", old, merged(old, **ask), gpus=[gpu()]) == ""
-    assert "vGPUTypeName cannot be empty: choose one of" in said(
+    assert "vGPUTypeName cannot be empty: available are NVIDIA A2-4Q, NVIDIA A2-8Q" in said(
         "vgpudevices", old, merged(old, spec={"enabled": True})
     )
     other = merged(old, spec={"enabled": True, "vGPUTypeName": "NVIDIA A2-16Q"})
@@ -185,6 +196,29 @@ def test_why_nothing_is_available_is_said() -> None:
     old["status"]["conditions"] = [{"type": "Ready", "status": "False", "message": "the driver's pod is not ready"}]
     ask = merged(old, spec={"enabled": True, "vGPUTypeName": A2_4Q})
     assert "nothing is available (the driver's pod is not ready)" in said("vgpudevices", old, ask)
+
+
+def test_where_mig_is_on_and_nothing_is_cut_the_way_is_said() -> None:
+    old = vgpu("0000:08:00.4")
+    ask = merged(old, spec={"enabled": True, "vGPUTypeName": "GRID A100-1-5C"})
+    refused = said("vgpudevices", old, ask, gpus=[gpu()], migs=[mig({}, enabled=False)])
+    assert f"MIG is on, and {GPU} has no GPU instance" in refused
+    assert refused.endswith(f"| next: kubectl edit migconfiguration {GPU}")
+
+
+def test_a_full_gpu_is_said_to_be_full_and_of_what() -> None:
+    old, whole = vgpu("0000:08:00.5"), vgpu("0000:08:00.4", "NVIDIA A2-16Q", True)
+    ask = merged(old, spec={"enabled": True, "vGPUTypeName": A2_4Q})
+    refused = said("vgpudevices", old, ask, gpus=[gpu()], vgpus=[whole, old])
+    assert f"nothing is available ({GPU} is full: NVIDIA A2-16Q on n1-000008004)" in refused
+
+
+def test_a_type_of_another_size_is_refused_with_what_it_does_not_fit_beside() -> None:
+    old, there = vgpu("0000:08:00.5", types={A2_4Q: "nvidia-746"}), vgpu("0000:08:00.4", A2_4Q, True)
+    ask = merged(old, spec={"enabled": True, "vGPUTypeName": "NVIDIA A2-8Q"})
+    refused = said("vgpudevices", old, ask, gpus=[gpu()], vgpus=[there, old], functions=[function()])
+    assert "available are NVIDIA A2-4Q; NVIDIA A2-8Q does not fit beside" in refused
+    assert "(NVIDIA A2-4Q on n1-000008004)" in refused
 
 
 def test_two_users_in_the_same_second_do_not_both_get_what_fits_once() -> None:
@@ -215,7 +249,7 @@ def test_a_type_is_not_changed_under_way() -> None:
     """The original takes it and does nothing."""
     old = vgpu("0000:08:00.4", A2_4Q, True)
     refused = said("vgpudevices", old, merged(old, spec={"vGPUTypeName": "NVIDIA A2-8Q"}))
-    assert refused == f"n1-000008004 is enabled as {A2_4Q}: disable it before its type is changed"
+    assert refused == f"n1-000008004 is enabled as {A2_4Q}: disable it before its type is changed{OFF_004}"
 
 
 def test_a_vgpu_of_a_disabled_gpu_is_not_enabled() -> None:
@@ -243,7 +277,8 @@ def disabling(**given: Any) -> str:
 def test_a_vgpu_in_use_is_neither_disabled_nor_deleted() -> None:
     running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
     given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
-    assert disabling(**given) == f"{DEVICE} is in use with VM vm1 in namespace default"
+    assert disabling(**given).startswith(f"{DEVICE} is in use with VM vm1 in namespace default: stop it")
+    assert "| next: kubectl patch vm vm1 -n default" in disabling(**given)
     assert "in use" in said("vgpudevices", OLD, None, vgpus=[OLD], **given)
     assert said("vgpudevices", OLD, None, vgpus=[OLD], nodes=[], **given) == ""
 
@@ -254,7 +289,7 @@ def test_a_gpu_stays_while_a_vgpu_is_used_whose_object_says_disabled() -> None:
     running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
     given: Any = {"machines": [running], "instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
     refused = said("sriovgpudevices", gpu(True, DEVICE), gpu(False, DEVICE), vgpus=[restored], **given)
-    assert refused == f"{DEVICE} is in use with VM vm1 in namespace default"
+    assert refused.startswith(f"{DEVICE} is in use with VM vm1 in namespace default: stop it")
 
 
 def test_a_stopped_machine_that_names_a_function_without_a_vgpu_keeps_no_gpu() -> None:
@@ -292,7 +327,9 @@ def test_between_creation_and_the_first_look_there_is_no_blind_spot() -> None:
 
 def test_a_stopped_machine_keeps_the_device_that_it_names() -> None:
     stopped = machine("vm1", entry(DEVICE, RES_4Q), strategy="Halted")
-    assert disabling(machines=[stopped]) == f"{DEVICE} is in use with VM vm1 in namespace default"
+    said = disabling(machines=[stopped])
+    assert said.startswith(f"{DEVICE} is in use with VM vm1 in namespace default, which does not run and has it among")
+    assert said.endswith("| next: kubectl edit vm vm1 -n default")
     unnamed = machine("vm1", entry("gpu", RES_4Q), strategy="Halted")
     assert disabling(machines=[unnamed]) == ""
 
@@ -330,7 +367,7 @@ def test_a_claim_in_use_stays() -> None:
     resource = "nvidia.com/GA107_A2"
     held = machine("vm1", entry(GPU, resource), field="hostDevices")
     given: Any = {"functions": [function(resource=resource)], "claims": [claim()], "machines": [held]}
-    assert said("pcideviceclaims", claim(), None, **given) == f"{GPU} is in use with VM vm1 in namespace default"
+    assert f"{GPU} is in use with VM vm1 in namespace default" in said("pcideviceclaims", claim(), None, **given)
     assert said("pcideviceclaims", claim(), None, **(given | {"nodes": []})) == ""
     assert said("pcideviceclaims", claim(), None, **(given | {"machines": []})) == ""
 

@@ -192,7 +192,11 @@ def test_what_is_no_machine_of_kubevirts_schema_is_left_to_kubevirt() -> None:
 
 def test_a_resource_that_nobody_offers_is_refused() -> None:
     odd = machine("vm", entry("a", "nvidia.com/NVIDIA_A2-4X"))
-    assert refused(odd) == "resource name nvidia.com/NVIDIA_A2-4X of a not found: see aliquot capacity"
+    assert refused(odd).startswith("resource name nvidia.com/NVIDIA_A2-4X of a not found (did you mean nvidia.com/NVID")
+    bare = refused(machine("vm", entry("a", "A2-4Q")))
+    assert "not found (did you mean nvidia.com/NVIDIA_A2-4Q" in bare, "a type without its prefix"
+    real = refused(machine("vm", entry("a", "nvidia.com/NVIDIA_A2-8Q")))
+    assert "no VGPUDevice is enabled as NVIDIA A2-8Q | next: kubectl get vgpudevices" in real
     assert refused(odd, at=cluster(frozenset({"nvidia.com/NVIDIA_A2-4X"}))).startswith("1 of nvidia.com/NVIDIA_A2-4X")
 
 
@@ -233,6 +237,8 @@ def test_only_q_series_may_be_several_on_an_a2() -> None:
 def test_two_ramfb_are_refused() -> None:
     on = {"enabled": True, "ramFB": {"enabled": True}}
     assert "2 devices have ramFB" in refused(machine("vm", entry("a", Q, display=on), entry("b", Q, display=on)))
+    step = "set virtualGPUOptions.display.ramFB.enabled to false on all but one of a, b"
+    assert step in refused(machine("vm", entry("a", Q, display=on), entry("b", Q, display=on)))
     dra = {"name": "b", "claimName": "c", "virtualGPUOptions": {"display": on}}
     assert "2 devices have ramFB" in refused(machine("vm", entry("a", Q, display=on), dra))
 

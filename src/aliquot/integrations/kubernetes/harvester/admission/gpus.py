@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester import names
-from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.rules import disabling, identity, in_the_way, unmoved
 from aliquot.integrations.kubernetes.harvester.admission.use import user_of
-from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed
+from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World
 from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 
 def create(edit: Edit[SRIOVGPUDevice], new: SRIOVGPUDevice, world: World) -> Iterator[str]:
@@ -27,7 +28,7 @@ def update(edit: Edit[SRIOVGPUDevice], old: SRIOVGPUDevice, new: SRIOVGPUDevice,
 
 def delete(edit: Edit[SRIOVGPUDevice], old: SRIOVGPUDevice, world: World) -> Iterator[str]:
     if old.spec.enabled and old.spec.node_name in world.nodes:
-        yield f"{edit.name} is enabled: disable the GPU first"
+        yield advice(f"{edit.name} is enabled: disable the GPU first", disabling("sriovgpudevice", edit.name))
 
 
 def warnings(edit: Edit[SRIOVGPUDevice], world: World) -> Iterator[str]:
@@ -48,14 +49,15 @@ def _not_handed_out(name: str, world: World) -> Iterator[str]:
     claim = world.claims.get(name)
     if claim is not None:
         who = claim.spec.user_name or "nobody"
-        yield f"{name} is claimed for passthrough by {who}: delete PCIDeviceClaim {name} first"
+        why = f"{name} is claimed for passthrough by {who}: delete PCIDeviceClaim {name} first"
+        yield advice(why, f"kubectl delete pcideviceclaim {name}")
 
 
 def _unused(name: str, gpu: SRIOVGPUDevice, world: World) -> Iterator[str]:
     """No vGPU is enabled, and none is used although its object says that it is disabled."""
     yield from filter(None, (user_of(world, each) for each in gpu.status.vgpu_devices if _may_carry(world, each)))
     if enabled := world.enabled_children(name):
-        yield f"cannot disable {name} while vGPU {listed(enabled)} is enabled: disable it first"
+        yield in_the_way("disable", name, enabled)
 
 
 def _may_carry(world: World, name: str) -> bool:

@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.admission import layout
-from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.rules import disabling, identity, in_the_way, unmoved
 from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed
 from aliquot.integrations.kubernetes.harvester.kinds import MigConfiguration, MigConfigurationSpec
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 APPLIED = (names.SYNCED, names.OUT_OF_SYNC)
 
@@ -23,8 +24,10 @@ def update(edit: Edit[MigConfiguration], old: MigConfiguration, new: MigConfigur
     yield from unmoved((old.spec.node_name, old.spec.gpu_address), (new.spec.node_name, new.spec.gpu_address))
     changed = _wish(old.spec) != _wish(new.spec)
     if changed and old.status.state in APPLIED:
-        yield f"{edit.name} is {old.status.state}: it must be disabled before its profileSpec is changed"
+        why = f"{edit.name} is {old.status.state}: it must be disabled before its profileSpec is changed"
+        yield advice(why, f"{disabling('migconfiguration', edit.name)}, then requested, then enabled")
         return
+    yield from _renamed(old, new)
     if old.spec.enabled and not new.spec.enabled:
         yield from _unused(edit.name, "disable", world)
     if not changed and not (new.spec.enabled and not old.spec.enabled):
@@ -34,7 +37,7 @@ def update(edit: Edit[MigConfiguration], old: MigConfiguration, new: MigConfigur
     if new.spec.enabled and not impossible and old.status.state not in APPLIED:
         family = layout.family_of(new, world.functions.get(edit.name))
         if why := layout.now(new, family):
-            yield f"{why}; see kubectl get migconfiguration {edit.name} -o yaml"
+            yield advice(f"{edit.name}: {why}", f"kubectl get migconfiguration {edit.name} -o yaml (available)")
 
 
 def delete(edit: Edit[MigConfiguration], old: MigConfiguration, world: World) -> Iterator[str]:
@@ -43,13 +46,21 @@ def delete(edit: Edit[MigConfiguration], old: MigConfiguration, world: World) ->
     if old.spec.node_name not in world.nodes or gpu is None or not gpu.spec.enabled:
         return
     if old.spec.enabled:
-        yield f"{edit.name} is enabled: disable it first"
+        yield advice(f"{edit.name} is enabled: disable it first", disabling("migconfiguration", edit.name))
     yield from _unused(edit.name, "delete", world)
 
 
 def _wish(spec: MigConfigurationSpec) -> dict[int, int]:
     """The order of the profiles and how they are named is no wish."""
     return {each.id: each.requested for each in spec.profile_spec}
+
+
+def _renamed(old: MigConfiguration, new: MigConfiguration) -> Iterator[str]:
+    """The id says which profile a row is about: another name beside it would be a wish that nobody reads."""
+    known = {each.id: each.name for each in old.spec.profile_spec}
+    for each in new.spec.profile_spec:
+        if each.name != known.get(each.id, each.name):
+            yield f"profile id {each.id} is {known[each.id]}, not {each.name}: change requested in the row you mean"
 
 
 def _possible(mig: MigConfiguration, world: World) -> Iterator[str]:
@@ -64,9 +75,9 @@ def _possible(mig: MigConfiguration, world: World) -> Iterator[str]:
         yield f"profile id {twice} is there {ids.count(twice)} times"
     function = world.functions.get(names.object_name(mig.spec.node_name, mig.spec.gpu_address))
     if why := layout.ever(mig, layout.family_of(mig, function)):
-        yield why
+        yield advice(f"{mig.name}: {why}", f"kubectl get migconfiguration {mig.name} -o yaml (total)")
 
 
 def _unused(name: str, verb: str, world: World) -> Iterator[str]:
     if children := world.enabled_children(name):
-        yield f"cannot {verb} {name} while vGPU {listed(children)} is enabled: disable it first"
+        yield in_the_way(verb, name, children)

@@ -5,6 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester import names
+from aliquot.integrations.kubernetes.harvester.admission.world import listed
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
+
+
+def disabling(kind: str, *objects: str) -> str:
+    """The command that disables objects of a kind."""
+    return f'kubectl patch {kind} {" ".join(objects)} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
+
+
+def in_the_way(verb: str, name: str, children: tuple[str, ...]) -> str:
+    """The refusal to take a GPU, or how it is cut, from enabled vGPUs."""
+    few = len(children) == 1
+    text = f"cannot {verb} {name} while vGPU{'' if few else 's'} {listed(children)} {'is' if few else 'are'} enabled"
+    return advice(f"{text}: disable {'it' if few else 'them'} first", disabling("vgpudevice", *children[:4]))
 
 
 def identity(name: str, node: str, address: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ import msgspec
 
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.admission.world import Key, World
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
 from aliquot.integrations.kubernetes.kubevirt.kinds import DeviceRequest, VirtualMachine
 
 
@@ -69,12 +70,26 @@ def user_of(world: World, name: str) -> str:
     resource = resource_of(world, name)
     for key, machine in sorted(world.machines.items()):
         if name in _names(machine, world, key):
-            return f"{name} is in use with VM {key[1]} in namespace {key[0]}"
+            return _in_use(name, key, world)
     askers = tuple(_askers(world))
     for asker in askers:
         if any(name in got for got in asker.got.values()):
-            return f"{name} is in use with VM {asker.key[1]} in namespace {asker.key[0]}"
+            return _in_use(name, asker.key, world)
     return _perhaps(world, name, resource, askers) if resource else ""
+
+
+def _in_use(name: str, key: Key, world: World) -> str:
+    """A stopped machine that names a device is to have it again: stopping is not enough, the name must go."""
+    space, machine = key
+    text = f"{name} is in use with VM {machine} in namespace {space}"
+    instance = world.instances.get(key)
+    if instance is None or instance.over:
+        why = f"{text}, which does not run and has it among its devices: take it out there, or delete the machine"
+        return advice(why, f"kubectl edit vm {machine} -n {space}")
+    if instance.metadata.deletion_timestamp:
+        return advice(f"{text}, which is stopping", f"kubectl wait vmi/{machine} -n {space} --for delete")
+    step = f"""kubectl patch vm {machine} -n {space} --type merge -p '{{"spec":{{"runStrategy":"Halted"}}}}'"""
+    return advice(f"{text}: stop it, then take it out of its devices", f"{step} (or virtctl stop)")
 
 
 def _names(machine: VirtualMachine, world: World, key: Key) -> set[str]:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester.admission import room
-from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.rules import disabling, identity, unmoved
 from aliquot.integrations.kubernetes.harvester.admission.use import user_of
 from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed, parent_of
 from aliquot.integrations.kubernetes.harvester.kinds import VGPUDevice
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 
 def create(edit: Edit[VGPUDevice], new: VGPUDevice, world: World) -> Iterator[str]:
@@ -28,7 +29,8 @@ def update(edit: Edit[VGPUDevice], old: VGPUDevice, new: VGPUDevice, world: Worl
             yield used
     elif old.spec.enabled and new.spec.type_name != old.spec.type_name:
         was = old.spec.type_name or old.status.configured
-        yield f"{edit.name} is enabled as {was}: disable it before its type is changed"
+        why = f"{edit.name} is enabled as {was}: disable it before its type is changed"
+        yield advice(why, disabling("vgpudevice", edit.name))
     elif new.spec.enabled and not old.spec.enabled:
         yield from _enabling(edit.name, old, new, world)
 
@@ -42,23 +44,34 @@ def _enabling(name: str, old: VGPUDevice, new: VGPUDevice, world: World) -> Iter
     wanted, parent = new.spec.type_name, parent_of(new)
     gpu = world.gpus.get(parent)
     if not wanted:
-        yield f"vGPUTypeName cannot be empty: choose one of {_choice(old)}"
+        yield f"vGPUTypeName cannot be empty: {_choice(old, world)}"
         return
     if gpu is not None and not gpu.spec.enabled:
-        yield f"SRIOVGPUDevice {parent} is disabled: enable it first"
+        step = f'kubectl patch sriovgpudevice {parent} --type merge -p \'{{"spec":{{"enabled":true}}}}\''
+        yield advice(f"SRIOVGPUDevice {parent} is disabled: enable it first", step)
     if old.status.configured == wanted:
         return  # there already: made by hand, or enabled again before it was taken away
     if wanted not in old.status.available_types:
-        yield f"{wanted} is not a valid profile for {name} now: {_choice(old)}"
+        beside = room.beside(world, new) if old.status.available_types else ""
+        yield f"{wanted} is not a valid profile for {name} now: {_choice(old, world)}" + (beside and f"; {beside}")
         return
     if why := room.beside(world, new):
         yield why
 
 
-def _choice(device: VGPUDevice) -> str:
+def _choice(device: VGPUDevice, world: World) -> str:
     """What could be chosen, or why nothing can."""
     types = tuple(sorted(device.status.available_types))
     if types:
         return f"available are {listed(types, 20)}"
-    reason = next((c.message for c in device.status.conditions if c.type == "Ready" and c.message), "")
-    return f"nothing is available ({reason or 'the GPU is full, or its driver does not answer'})"
+    ready = next((c for c in device.status.conditions if c.type == "Ready"), None)
+    if ready is not None and ready.status != "True" and ready.message:
+        return f"nothing is available ({ready.message})"
+    parent = parent_of(device)
+    mig = world.migs.get(parent)
+    if mig is not None and not any(each.instances for each in mig.status.profile_status):
+        why = f"MIG is on, and {parent} has no GPU instance: set requested in its MigConfiguration and enable that"
+        return advice(f"nothing is available ({why})", f"kubectl edit migconfiguration {parent}")
+    there = [v for v in world.children(parent) if v.name != device.name and v.spec.enabled]
+    names = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(there, key=lambda v: v.name))
+    return f"nothing is available ({f'{parent} is full: {listed(names)}' if names else 'its driver does not answer'})"

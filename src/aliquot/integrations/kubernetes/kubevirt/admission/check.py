@@ -2,9 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from aliquot.integrations.kubernetes.kubevirt.admission.cluster import Cluster, Meaning, meanings, node_of, vm_device
+from aliquot.config.reading import close
+from aliquot.integrations.kubernetes.harvester.names import vgpu_resource
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
+from aliquot.integrations.kubernetes.kubevirt.admission.cluster import (
+    Cluster,
+    Meaning,
+    meanings,
+    node_of,
+    resources,
+    vm_device,
+)
 from aliquot.integrations.kubernetes.kubevirt.demands import Demand
 from aliquot.integrations.kubernetes.kubevirt.fit import Fit, fit
 from aliquot.integrations.kubernetes.kubevirt.kinds import Devices
@@ -17,7 +27,7 @@ def devices(asked: Devices, cluster: Cluster) -> Iterator[str]:
     plugin = [each for each in asked.all if not each.claim_name]
     unknown = [each for each in plugin if not _known(each.device_name, known, cluster)]
     for each in unknown:
-        yield f"resource name {each.device_name or '(none)'} of {each.name} not found: see aliquot capacity"
+        yield f"resource name {each.device_name or '(none)'} of {each.name} not found{_meant(each.device_name, known)}"
     if unknown:
         return
     entries = [each for each in plugin if each.device_name in known]
@@ -28,12 +38,27 @@ def devices(asked: Devices, cluster: Cluster) -> Iterator[str]:
         yield f"the devices are not on the same node: {where}"
     yield from (each.message for each in vm.check(planned) if each.rule not in ("ONE_NODE", "RAMFB"))
     claimed = [vm_device(each, Meaning(), cluster.world) for each in asked.gpus or () if each.claim_name]
-    yield from (each.message for each in vm.ramfb([*planned, *claimed], "nvidia"))
+    yield from _ramfb([*planned, *claimed])
 
 
 def capacity(asked: Demand, cluster: Cluster) -> Fit:
     """Whether it gets them beside the machines that run, wait, or were admitted a moment ago."""
     return fit(cluster.capacity, [asked])
+
+
+def _ramfb(planned: list[vm.VmDevice]) -> Iterator[str]:
+    having = [each.gpu.pci for each in planned if each.ramfb]
+    step = f": set virtualGPUOptions.display.ramFB.enabled to false on all but one of {', '.join(having)}"
+    for number, each in enumerate(vm.ramfb(planned, "nvidia")):
+        yield each.message + (step if len(having) > 1 and not number else "")
+
+
+def _meant(name: str, known: Mapping[str, Meaning]) -> str:
+    """What was meant by a resource that nobody knows, and the next command."""
+    if name in resources():
+        return advice(f": no VGPUDevice is enabled as {resources()[name]}", "kubectl get vgpudevices")
+    near = close(name, known) or close(vgpu_resource(name), known)
+    return f"{near}: see aliquot capacity"
 
 
 def _known(resource: str, known: dict[str, Meaning], cluster: Cluster) -> bool:

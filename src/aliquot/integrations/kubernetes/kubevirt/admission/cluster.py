@@ -84,6 +84,12 @@ def _types() -> Mapping[str, tuple[VgpuTable, VgpuType]]:
     return found
 
 
+@cache
+def resources() -> Mapping[str, str]:
+    """Every vGPU type that the tables know, by its resource."""
+    return {names.vgpu_resource(name): name for name in _types()}
+
+
 def vm_device(entry: DeviceRequest, meaning: Meaning, world: World) -> VmDevice:
     """The entry as the planner's rules see it. Which device it will be is not known before it starts: each counts as
     one of its own, and its name says a node only where it is an object's. ``display: {}`` means yes to KubeVirt, and
