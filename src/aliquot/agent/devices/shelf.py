@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable
 from typing import Generic, TypeVar
 
@@ -17,6 +18,8 @@ Key = tuple[str, str]
 TIMING = Timing(refused_s=15)
 """A kind that is not installed is asked for again this often, in seconds."""
 _REMEMBERED = 4096
+LATE_S = 60.0
+"""How long after a write the watch may still tell of what was before it."""
 
 
 class Shelf(Generic[T]):
@@ -39,6 +42,7 @@ class Shelf(Generic[T]):
         self.away = ""
         self._items: dict[Key, T] = {}
         self._gone: dict[str, None] = {}
+        self._written: dict[Key, tuple[T, float]] = {}
         self._wake = wake
         self._mine = mine
         self._seen = seen
@@ -86,7 +90,10 @@ class Shelf(Generic[T]):
         if _over(written):
             self.forget(written)
         elif self._mine(written) and not self._outdated(written):
+            known = self._items.get(written.key)
             self._items[written.key] = written
+            if known is None or _older(known, written):  # else nothing was written, and nothing will show
+                self._written[written.key] = (written, time.monotonic())
 
     def forget(self, item: T) -> None:
         """It is gone by our own hand. What the watch still tells of its life is late."""
@@ -96,12 +103,13 @@ class Shelf(Generic[T]):
         known = self._items.get(item.key)
         if known is not None and known.metadata.uid == item.metadata.uid:
             del self._items[item.key]
+            self._written.pop(item.key, None)
 
     def _replace(self, items: Iterable[T]) -> None:
         """A list is the whole truth, but for what we wrote after it was made."""
         listed = {item.key: item for item in items if self._mine(item) and item.metadata.uid not in self._gone}
         for key, known in self._items.items():
-            if key in listed and _older(listed[key], known):
+            if key in listed and self._late(listed[key]):
                 listed[key] = known
         self._items, self.known, self.absent = listed, True, False
         self._wake()
@@ -110,7 +118,7 @@ class Shelf(Generic[T]):
         if not self._mine(item):
             self._drop(item)  # it has become another node's
             return
-        if item.metadata.uid in self._gone or self._outdated(item):
+        if item.metadata.uid in self._gone or self._late(item):
             return
         former = self._items.get(item.key)
         self._items[item.key] = item
@@ -121,11 +129,20 @@ class Shelf(Generic[T]):
         known = self._items.get(item.key)
         if known is not None and known.metadata.uid == item.metadata.uid:
             del self._items[item.key]
+            self._written.pop(item.key, None)
             self._wake()
 
     def _outdated(self, item: T) -> bool:
         known = self._items.get(item.key)
         return known is not None and known.metadata.uid == item.metadata.uid and _older(item, known)
+
+    def _late(self, item: T) -> bool:
+        """What the watch tells is the truth, lower versions included: a store that went back to a backup has them. But
+        it may be from before a write of ours, until that shows in the watch, too.
+        """
+        written, since = self._written.get(item.key, (None, 0.0))
+        ours = written is not None and self._items.get(item.key) is written
+        return ours and self._outdated(item) and time.monotonic() - since < LATE_S
 
     def _report(self, error: ApiError | None) -> None:
         if isinstance(error, NotFoundError):

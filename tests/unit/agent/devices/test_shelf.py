@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from aliquot.agent.devices.shelf import Shelf
+from aliquot.agent.devices.shelf import LATE_S, Shelf
 from aliquot.integrations.kubernetes.api.errors import ForbiddenError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import ObjectMeta
 from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice, SRIOVGPUDeviceSpec
@@ -104,3 +106,23 @@ def test_a_missing_right_is_told_and_leaves_what_is_known(woken: Woken) -> None:
     assert len(woken.shelf.items) == 1
     woken.shelf._report(None)
     assert woken.shelf.away == ""
+
+
+def test_a_store_that_went_back_to_a_backup_is_believed(woken: Woken) -> None:
+    """Its versions are lower than those that we have seen: what the watch lists anew is the truth all the same."""
+    woken.shelf._replace([gpu(7)])
+    woken.shelf.keep(gpu(8, enabled=True))
+    woken.shelf._put(gpu(8, enabled=True))
+    before = woken.times
+    woken.shelf._put(gpu(3))
+    assert not woken.shelf.items[0].spec.enabled
+    assert woken.times == before + 1
+
+
+def test_an_echo_that_never_comes_is_not_waited_for_for_ever(woken: Woken, monkeypatch: pytest.MonkeyPatch) -> None:
+    woken.shelf._replace([gpu(7)])
+    woken.shelf.keep(gpu(8, enabled=True))
+    later = time.monotonic() + LATE_S + 1
+    monkeypatch.setattr(time, "monotonic", lambda: later)
+    woken.shelf._put(gpu(3))
+    assert not woken.shelf.items[0].spec.enabled
