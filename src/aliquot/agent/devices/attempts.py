@@ -13,6 +13,10 @@ from aliquot.model.plan import Blocker, Plan
 
 FIRST_S = 1.0
 LONGEST_S = 300.0
+PATIENT = 3
+"""So often in a row the same may be done at once."""
+CALM_S = 600.0
+"""After this time the same wish is taken for a new one."""
 APPLIED = "Applied"
 _MOST = 1000
 """Characters of a condition's message: an event has room for 1,024."""
@@ -29,16 +33,44 @@ class Attempt(msgspec.Struct, frozen=True):
     result: Result | None = None
 
 
+class Done(msgspec.Struct, frozen=True):
+    """How often in a row the same was done to a GPU, and when last."""
+
+    digest: str
+    times: int
+    at: float
+
+
 class Attempts:
     """The agent's memory between looks, by PCI address. It may be lost: the next agent tries at once."""
 
     def __init__(self) -> None:
         self._failed: dict[str, Attempt] = {}
+        self._done: dict[str, Done] = {}
+        self._undone: dict[str, Attempt] = {}
 
     def due(self, pci: str, digest: str, now: float) -> bool:
         """Whether this wish may be tried: another wish than the one that failed may be at once."""
-        last = self._failed.get(pci)
-        return last is None or last.digest != digest or now >= last.again
+        return all(now >= last.again for last in self._about(pci, digest))
+
+    def _about(self, pci: str, digest: str) -> list[Attempt]:
+        """What is known of this very wish."""
+        found = (self._failed.get(pci), self._undone.get(pci))
+        return [last for last in found if last is not None and last.digest == digest]
+
+    def done(self, pci: str, digest: str, now: float) -> None:
+        """It was done. Where the same has to be done soon again, and again, somebody undoes it: two hands on one GPU
+        must not wear it out.
+        """
+        self.ended(pci)
+        last = self._done.get(pci)
+        again = last is not None and last.digest == digest and now - last.at < CALM_S
+        times = last.times + 1 if last is not None and again else 1
+        self._done[pci] = Done(digest, times, now)
+        self._undone.pop(pci, None)
+        if times > PATIENT:
+            pause = min(FIRST_S * 2.0 ** min(times - PATIENT - 1, 16), LONGEST_S)
+            self._undone[pci] = Attempt(digest, 0, now + pause, _undone(pci, digest))
 
     def failed(self, pci: str, result: Result, now: float) -> float:
         """An attempt failed; how long, in seconds, until the next one."""
@@ -65,13 +97,19 @@ class Attempts:
 
     def result(self, pci: str, digest: str) -> Result | None:
         """How this wish failed last; None for one that was not tried."""
-        last = self._failed.get(pci)
-        return last.result if last is not None and last.digest == digest else None
+        return next((last.result for last in self._about(pci, digest) if last.result is not None), None)
 
     def next(self, digests: Mapping[str, str], now: float) -> float | None:
         """Seconds until the first of these wishes, which have failed, is due again; None where none has."""
-        waits = [a.again - now for pci, a in self._failed.items() if digests.get(pci) == a.digest]
+        waits = [max(last.again - now for last in found) for p, d in digests.items() if (found := self._about(p, d))]
         return max(0.0, min(waits)) if waits else None
+
+
+def _undone(pci: str, digest: str) -> Result:
+    text = "it was done several times in a row, and each time somebody undid it: now it waits longer each time"
+    return Result(
+        digest, False, "Undone", f"{text} | next: find who else changes this GPU, then: aliquot show --gpu {pci}"
+    )
 
 
 def judged(plan: Plan, digest: str) -> Result | None:

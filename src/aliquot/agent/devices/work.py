@@ -243,7 +243,7 @@ class Work:
             return
         self._tally.applied(outcome.status, time.monotonic() - started)
         if outcome.error is None:
-            self._attempts.ended(pci)
+            self._attempts.done(pci, due.digest, _clock())
             log.info("GPU %s is as wished, verified by a fresh read", pci)
             return
         back = "the former state is back" if outcome.status == "undone" else "not all could be undone"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.agent.devices.attempts import FIRST_S, LONGEST_S, Attempts, judged, refused
+from aliquot.agent.devices.attempts import CALM_S, FIRST_S, LONGEST_S, PATIENT, Attempts, judged, refused
 from aliquot.errors import HardwareError, InUseError
 from aliquot.integrations.kubernetes.harvester.view import Result
 from aliquot.model.actions import SetMode
@@ -102,3 +102,41 @@ def test_errors_as_results() -> None:
     assert refused(error, "a", "the former state is back") == Result("a", False, "HardwareRefused", text)
     assert refused(InUseError("busy"), "a").reason == "Held"
     assert len(refused(HardwareError("x" * 5000), "a").message) == 1000
+
+
+def test_what_somebody_undoes_again_and_again_is_done_less_and_less_often() -> None:
+    """Two hands on one GPU: neither may wear it out, and whoever asks is told."""
+    attempts, now = Attempts(), 0.0
+    for _ in range(PATIENT):
+        assert attempts.due(PCI, "a", now)
+        attempts.done(PCI, "a", now)
+        attempts.ended(PCI)  # the look after it finds the wish met
+        assert attempts.result(PCI, "a") is None
+        now += 0.1
+    attempts.done(PCI, "a", now)
+    attempts.ended(PCI)
+    assert not attempts.due(PCI, "a", now)
+    assert attempts.next({PCI: "a"}, now) == FIRST_S
+    told = attempts.result(PCI, "a")
+    assert told is not None
+    assert (told.ok, told.reason) == (False, "Undone")
+    assert attempts.due(PCI, "b", now), "another wish is free of it"
+    assert attempts.due(PCI, "a", now + FIRST_S)
+    for _ in range(12):
+        attempts.done(PCI, "a", now)
+    assert attempts.next({PCI: "a"}, now) == LONGEST_S
+
+
+def test_the_same_wish_long_afterwards_is_nothing_odd() -> None:
+    attempts = Attempts()
+    for turn in range(20):
+        now = turn * (CALM_S + 1)
+        assert attempts.due(PCI, "a", now)
+        attempts.done(PCI, "a", now)
+
+
+def test_a_user_who_switches_on_and_off_is_served_at_once() -> None:
+    attempts = Attempts()
+    for turn in range(20):
+        assert attempts.due(PCI, "ab"[turn % 2], 0.0)
+        attempts.done(PCI, "ab"[turn % 2], 0.0)

@@ -10,12 +10,14 @@ from typing import Any, cast
 import pytest
 
 from aliquot.agent.devices import work as module
+from aliquot.agent.devices.attempts import PATIENT
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.machine import Found, Machine, Way
 from aliquot.agent.devices.tally import Tally
 from aliquot.agent.devices.work import Round, Work
 from aliquot.agent.devices.write import Writer
 from aliquot.agent.holders import Use
+from aliquot.engine.world import Outcome
 from aliquot.errors import AliquotError, MovedError
 from aliquot.integrations.kubernetes.api.objects import ObjectMeta, Pod, PodStatus
 from aliquot.integrations.kubernetes.harvester.view import Change, Intent, Objects, Result, View
@@ -48,13 +50,15 @@ class OnePlan:
     def __init__(self, node: Node) -> None:
         self.node = node
         self.applied: list[Plan] = []
-        self.moved = False
+        self.moved = self.undone = False
 
     async def look(self, way: Way) -> Found:
         return Found((), self.node.whole.read())
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> object:
         self.applied.append(plan)
+        if self.undone:
+            return Outcome("done", self.node.whole.read())
         raise MovedError("the machine changed") if self.moved else AliquotError("the test is over")
 
 
@@ -176,3 +180,20 @@ def test_a_machine_that_changed_meanwhile_is_no_failure(bed: Bed) -> None:
     asyncio.run(work.round())
     asyncio.run(work.round())
     assert bed.results[-1] == {}
+
+
+def test_what_somebody_undoes_at_once_is_not_done_for_ever(bed: Bed) -> None:
+    """Another hand that puts it back each time: without a pause, the GPU would be changed some times a second."""
+    bed.machine.undone = True
+    work = bed.work()
+
+    async def rounds() -> Round:
+        for _ in range(9):
+            await work.round()
+        return await work.round()
+
+    done = asyncio.run(rounds())
+    assert len(bed.machine.applied) == PATIENT + 1
+    assert bed.results[-1][PCI].reason == "Undone"
+    assert not done.again
+    assert done.wait_s is not None
