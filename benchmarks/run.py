@@ -19,6 +19,8 @@ EXPERIMENTS = {
     "start": "E7: start of the command",
     "agent": "E8: one agent, idle and busy",
     "allocate": "E9: Allocate",
+    "devices": "E10: the devices agent",
+    "admission": "E11: admission and capacity",
 }
 
 
