@@ -16,6 +16,7 @@ from aliquot.integrations.kubernetes.kubevirt.admission.cluster import Cluster
 from aliquot.integrations.kubernetes.kubevirt.admission.judge import demand, mutate, validate
 from aliquot.integrations.kubernetes.kubevirt.capacity import Seen, measure
 from aliquot.integrations.kubernetes.kubevirt.demands import Demand
+from aliquot.integrations.kubernetes.kubevirt.reservations import Reservations
 
 JSON = dict[str, Any]
 Q, A, L40S = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_L40S-12Q"
@@ -271,7 +272,21 @@ def test_two_machines_in_the_same_second_do_not_both_get_the_last_one() -> None:
     assert "0 can still be allocated" in refused(second, at=later)
     assert refused(first, at=later) == ""
     assert demand(request("virtualmachines", None, first, dry_run=True)) is None
-    assert demand(request("virtualmachines", None, merged(first, spec={"runStrategy": "Halted"}))) is None
+
+
+def test_a_machine_that_is_stopped_while_it_starts_holds_nothing() -> None:
+    """Its agent's note was judged while it was to run, and written after it was stopped: judged twice."""
+    one = machine("vm1", entry("a", L40S))
+    for off in ({"spec": {"runStrategy": "Halted"}}, {"metadata": {"deletionTimestamp": "2026-01-01T00:00:00Z"}}):
+        asked = demand(request("virtualmachines", one, merged(one, **off)))
+        assert asked == Demand("default", "vm1", {})
+    kept = Reservations()
+    kept.keep(Demand("default", "vm1", {L40S: 1}), 0)
+    kept.keep(Demand("default", "vm1", {}), 0)
+    assert kept.now(0) == ()
+    owner = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "name": "vm1", "uid": "u"}
+    started = merged(instance("vm1", "", entry("a", L40S)), metadata={"ownerReferences": [owner]})
+    assert demand(request("virtualmachineinstances", None, started)) is None, "the machine itself is counted"
 
 
 def test_a_running_machine_is_edited_without_being_counted_again() -> None:

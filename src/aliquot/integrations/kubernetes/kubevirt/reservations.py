@@ -20,8 +20,10 @@ class Reservations:
         self._kept: dict[tuple[str, str], tuple[Demand, float]] = {}
 
     def keep(self, demand: Demand, now: float) -> None:
-        """A machine was admitted; what it was admitted with before no longer counts."""
-        self._kept[demand.key] = (demand, now + self._patience_s)
+        """A machine was admitted, perhaps with nothing; what it was admitted with before no longer counts."""
+        self.drop(demand.key)
+        if demand.counts:
+            self._kept[demand.key] = (demand, now + self._patience_s)
 
     def drop(self, key: tuple[str, str]) -> None:
         """The machine was deleted."""

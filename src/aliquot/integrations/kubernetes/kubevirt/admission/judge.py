@@ -62,18 +62,31 @@ def validate(request: Request, cluster: Cluster) -> Verdict:
 
 
 def demand(request: Request) -> Demand | None:
-    """What an admitted machine will ask for, to be counted until it can be seen; None for one that asks for nothing."""
+    """What an admitted machine will ask for, to be counted until it can be seen: nothing for one that is stopped, which
+    takes back what an earlier write of it was admitted with. None where the write makes no machine, or an instance of
+    one that is counted itself.
+    """
     if request.dry_run or request.operation == DELETE:
         return None
     if request.resource.resource == INSTANCES:
         instance = request.new(VirtualMachineInstance)
-        found = None if instance is None else of_instance(instance)
+        found = None if instance is None or _owned(instance) else of_instance(instance)
     else:
         machine = request.new(VirtualMachine)
-        found = of_machine(machine) if machine is not None and machine.wanted else None
-    if found is None or not found.counts:
+        found = None if machine is None else of_machine(machine)
+        if machine is not None and found is not None and not _starts(machine):
+            found = msgspec.structs.replace(found, counts={})
+    if found is None:
         return None
     return msgspec.structs.replace(found, namespace=request.namespace, name=found.name or request.name)
+
+
+def _starts(machine: VirtualMachine) -> bool:
+    return machine.wanted and not machine.metadata.deletion_timestamp
+
+
+def _owned(instance: VirtualMachineInstance) -> bool:
+    return any(each.kind == "VirtualMachine" for each in instance.metadata.owner_references)
 
 
 def _instance(request: Request, cluster: Cluster) -> Verdict:
@@ -86,7 +99,7 @@ def _instance(request: Request, cluster: Cluster) -> Verdict:
         return Verdict()
     if new is None or request.operation == UPDATE:
         return Verdict()
-    if any(each.kind == "VirtualMachine" for each in new.metadata.owner_references):
+    if _owned(new):
         return Verdict()
     if reasons := tuple(dict.fromkeys(check.devices(new.devices, cluster))):
         return Verdict(reasons=reasons)
