@@ -103,6 +103,15 @@ def test_kubectl_shows_the_table_of_the_design_document(server: Cluster) -> None
     assert second.split() == ["harvester-82cd7-000008005", "0000:08:00.5", NODE, "false", ADDRESS]
 
 
+def test_kubectl_shows_a_list_as_json_and_explains_a_field(server: Cluster) -> None:
+    path = f"{API}/sriovgpudevices"
+    name = server.must("POST", path, thing("sriovgpudevices"))["metadata"]["name"]
+    server.must("PATCH", f"{path}/{name}/status", {"status": {"vGPUDevices": ["one", "two"]}})
+    assert server.kubectl("get", "sriovgpudevices").splitlines()[1].split()[-1] == '["one","two"]'
+    said = server.kubectl("explain", "migconfiguration.spec.profileSpec.requested")
+    assert "How many there should be." in said
+
+
 def test_a_status_keeps_what_a_newer_pcidevices_wrote(server: Cluster) -> None:
     name = server.must("POST", f"{API}/migconfigurations", thing("migconfigurations"))["metadata"]["name"]
     status = {

@@ -45,6 +45,17 @@ def test_a_spec_with_its_defaults_is_what_the_struct_writes(kind: type[KubeObjec
     assert shown | fixed == written
 
 
+@pytest.mark.parametrize("kind", KINDS, ids=lambda kind: str(kind.__name__))
+def test_kubectl_explain_tells_every_field(kind: type[KubeObject]) -> None:
+    def walk(schema: dict[str, Any]) -> None:
+        for name, each in schema.get("properties", {}).items():
+            assert each.get("description", "").endswith("."), name
+            walk(each.get("items", each))
+
+    for part in ("spec", "status"):
+        walk(crds.schema(kind)["properties"][part])
+
+
 def test_each_column_shows_a_field_that_there_is() -> None:
     for kind in KINDS:
         for _, path in crd_rules.COLUMNS[kind]:

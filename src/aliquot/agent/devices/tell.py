@@ -15,6 +15,7 @@ from aliquot.integrations.kubernetes.api.base import Condition, KubeObject
 from aliquot.integrations.kubernetes.api.errors import ApiError
 from aliquot.integrations.kubernetes.api.objects import Event
 from aliquot.integrations.kubernetes.harvester import names
+from aliquot.integrations.kubernetes.harvester.conditions import PENDING
 from aliquot.integrations.kubernetes.nodes import change_node
 from aliquot.integrations.kubernetes.operands import Marks, NodePatch
 
@@ -100,7 +101,8 @@ class Teller:
             "uid": now.metadata.uid,
         }
         text = after.message or "it is as wished"
-        await self.event(about, "Normal" if after.status == "True" else "Warning", after.reason or READY, text)
+        calm = after.status == "True" or after.reason == PENDING
+        await self.event(about, "Normal" if calm else "Warning", after.reason or READY, text)
 
     async def event(self, about: dict[str, str], kind: str, reason: str, text: str) -> None:
         """One event about an object that is in no namespace; such events live in ``default``."""

@@ -13,6 +13,7 @@ from msgspec import inspect
 
 from aliquot.integrations.kubernetes.api.base import KubeObject
 from aliquot.integrations.kubernetes.harvester.crd_rules import COLUMNS, FIELDS, FIXED, MEANINGS
+from aliquot.integrations.kubernetes.harvester.crd_texts import TEXTS
 from aliquot.integrations.kubernetes.harvester.kinds import KINDS, Status
 
 JSON = dict[str, Any]
@@ -93,11 +94,15 @@ def _fix(spec: JSON, fixed: tuple[str, ...]) -> None:
 
 def _struct(kind: type[msgspec.Struct]) -> JSON:
     known = {name: more for base in kind.__mro__ for name, more in FIELDS.get(base, {}).items()}
+    texts = {name: text for base in kind.__mro__ for name, text in TEXTS.get(base, {}).items()}
     fields = {field.encode_name: field for field in msgspec.structs.fields(kind)}
-    if known.keys() - fields.keys():
-        raise LookupError(f"{kind.__name__} has no field {', '.join(sorted(known.keys() - fields.keys()))}")
+    if unknown := (known.keys() | texts.keys()) - fields.keys():
+        raise LookupError(f"{kind.__name__} has no field {', '.join(sorted(unknown))}")
     found: JSON = {"type": "object"}
-    properties = {name: _field(kind, field) | known.get(name, {}) for name, field in fields.items()}
+    properties = {
+        name: _field(kind, field) | known.get(name, {}) | ({"description": texts[name]} if name in texts else {})
+        for name, field in fields.items()
+    }
     if properties:
         found["properties"] = properties
     if required := [name for name, field in fields.items() if field.required]:
