@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import re
+from typing import Any
 
 from aliquot.integrations.kubernetes.harvester import crds
 from aliquot.integrations.kubernetes.harvester.names import DRIVER_NEEDED_LABEL, object_name
@@ -174,3 +176,43 @@ def test_its_figures_are_served(standin_cluster: StandinCluster, devices_on_stan
     assert re.search(rf'aliquot_devices_vgpus{{node="{agent.name}",type="NVIDIA A2-4Q"}} 1.0', page)
     assert re.search(r'aliquot_devices_applies_total{.*outcome="done"} [12].0', page)
     assert f'aliquot_devices_state{{node="{agent.name}",state="working"}} 1.0' in page
+
+
+class TestDefinitionsThatPcidevicesWroteOverOurs:
+    def test_what_they_drop_is_said_and_not_written_for_ever(self, cluster: Cluster, make_devices: MakeDevices) -> None:
+        """Their start puts their own definitions in place: without conditions, and what is unknown is pruned."""
+        theirs = [_without_ours(definition) for definition in crds.definitions()]
+        for body in theirs:
+            path = f"/apis/apiextensions.k8s.io/v1/customresourcedefinitions/{body['metadata']['name']}"
+            cluster.must("DELETE", path)
+        cluster.wait(lambda: cluster.request("GET", f"{API}/vgpudevices").status == 404, "ours to go")
+        cluster.apply(theirs)
+        cluster.wait(lambda: cluster.request("GET", f"{API}/vgpudevices").status == 200, "theirs")
+        agent = make_devices("a2:mdev")
+        agent.start()
+        agent.enabled(A2)
+        agent.carrying(ONE)
+        agent.until(lambda: "--force-conflicts -f deploy/crds" in agent.page("/readyz")[1], "what to type")
+        assert "conditions" not in agent.one("sriovgpudevices", A2)["status"]
+        agent.at_rest(1)
+        before, looks = _requests(agent), agent.looks()
+        agent.until(lambda: agent.looks() >= looks + 5, "five looks")
+        assert _requests(agent) - before <= 5, "one per kind, to see whether they are ours again"
+
+
+def _without_ours(definition: dict[str, Any]) -> dict[str, Any]:
+    body = copy.deepcopy(definition)
+    for version in body["spec"]["versions"]:
+        status = version["schema"]["openAPIV3Schema"]["properties"]["status"]
+        status.pop("x-kubernetes-preserve-unknown-fields", None)
+        for name in ("conditions", "observedGeneration", "appliedBoot", "differences"):
+            status["properties"].pop(name, None)
+    return body
+
+
+def _requests(agent: DevicesAgent) -> int:
+    """How many statuses the agent has written so far."""
+    page = agent.page("/metrics")[1]
+    return sum(
+        int(float(n)) for n in re.findall(r'^aliquot_devices_writes_total{[^}]*verb="status"[^}]*} (\S+)$', page, re.M)
+    )

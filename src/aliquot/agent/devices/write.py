@@ -6,6 +6,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
 from aliquot.agent.devices.corner import Corner
+from aliquot.agent.devices.pruned import Pruned
 from aliquot.agent.devices.shelf import Shelf
 from aliquot.agent.log import log
 from aliquot.integrations.kubernetes.api.base import KubeObject
@@ -20,11 +21,14 @@ Told = Callable[[KubeObject | None, KubeObject], Awaitable[None]]
 class Writer:
     """``told`` hears of each change, ``count`` counts requests. What one object refuses hinders no other."""
 
-    def __init__(self, corner: Corner, told: Told, count: Callable[[str, str], None]) -> None:
+    def __init__(
+        self, corner: Corner, told: Told, count: Callable[[str, str], None], pruned: Pruned | None = None
+    ) -> None:
         self._corner = corner
         self._told = told
         self._count = count
         self._refused: dict[Key, str] = {}
+        self._pruned = pruned or Pruned()
 
     def begin(self) -> None:
         """Another look: what was refused may be tried again."""
@@ -32,16 +36,17 @@ class Writer:
 
     @property
     def trouble(self) -> str:
-        """The first refusal since ``begin``, "" if there was none."""
-        return next(iter(self._refused.values()), "")
+        """The first refusal since ``begin``, or what the cluster's definitions drop; "" if there is neither."""
+        return next(iter(self._refused.values()), self._pruned.trouble)
 
     async def write(self, changes: Sequence[Change]) -> bool:
         """Writes them in their order, but for those that were refused since ``begin``; whether anything is different
         now. Raises ApiAwayError where the server is away: what is left then is left.
         """
         moved = False
-        for change in changes:
-            if _key(change) in self._refused:
+        for each in changes:
+            change = self._pruned.left(each)
+            if change is None or _key(change) in self._refused:
                 continue
             try:
                 await self._one(change)
@@ -71,7 +76,9 @@ class Writer:
                 await self._delete(shelf, change, former)
                 return
             case "status":
-                shelf.keep(await self._patch(shelf, change, "status"))
+                written = await self._patch(shelf, change, "status")
+                self._pruned.answered(change, written)
+                shelf.keep(written)
             case _:
                 shelf.keep(await self._patch(shelf, change, None))
         now = shelf.named.get(change.name)
