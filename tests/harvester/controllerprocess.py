@@ -19,7 +19,9 @@ HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/a
 
 
 class ControllerProcess:
-    """``aliquot controller --webhook-port``. Its certificate is mounted, as cert-manager's is, for ``localhost``."""
+    """``aliquot controller --webhook-port``. Its certificate is mounted, as cert-manager's is, for ``localhost``;
+    ``authority`` is who signed it.
+    """
 
     def __init__(self, cluster: Cluster, folder: Path) -> None:
         self.cluster = cluster
@@ -32,6 +34,7 @@ class ControllerProcess:
         parts = {"tls.crt": made.server.certificate, "tls.key": made.server.key, "ca.crt": made.trusted}
         for name, text in parts.items():
             (self._certificates / name).write_bytes(text)
+        self.authority = made.trusted.decode()
         self.port = 0
         self.process: subprocess.Popen[bytes] | None = None
 

@@ -83,8 +83,7 @@ def a_machine_has_it(site: Site) -> None:
 
 def back_to_nothing(site: Site) -> None:
     site.halt("desk")
-    site.kubectl("delete", "virtualmachine", "desk", "--wait=false")
-    site.until(lambda: not site.world.cluster.get("/apis/kubevirt.io/v1/virtualmachines")["items"], "it to go")
+    site.remove("desk")
     site.patch("vgpudevice", FIRST, enabled=False)
     site.until(lambda: site.agents[ONE].vgpus() == {}, "the vGPU to go")
     site.until(lambda: comparable(site.seen("vgpudevices", LATER)) == sample(samples.FREE), "every type again")

@@ -149,9 +149,9 @@ class Site:
         return found
 
     def seen(self, plural: str, name: str) -> JSON:
-        """The same without kubectl, for waiting: an object, or what there is instead."""
-        found: JSON = self.cluster.request("GET", f"{API}/{plural}/{name}").body
-        return found
+        """The same without kubectl, for waiting; empty where there is no such object."""
+        answer = self.cluster.request("GET", f"{API}/{plural}/{name}")
+        return dict(answer.body) if answer.status == 200 else {}
 
     def count(self, plural: str) -> int:
         return len(self.cluster.get(f"{API}/{plural}")["items"])
@@ -207,6 +207,12 @@ class Site:
         """Stopped, and its launcher gone."""
         self.kubectl(*_patch("virtualmachine", name, {"runStrategy": "Halted"}))
         self.until(lambda: self.world.instance(name) is None, f"{name} to stop")
+
+    def remove(self, name: str) -> None:
+        """Deleted, and gone."""
+        self.kubectl("delete", "virtualmachine", name, "--wait=false")
+        path = f"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/{name}"
+        self.until(lambda: self.cluster.request("GET", path).status == 404, f"{name} to go")
 
     def offered(self, node: str, resource: str) -> str | None:
         """The node's allocatable figure, None where it has never offered that."""
