@@ -132,3 +132,79 @@ def test_skipping_mig_says_so_at_a_layout_that_is_enabled_and_gone(a100: One) ->
     assert not a100.node.whole.read().gpus[0].mig.enabled
     status, reason = ready(a100.mig(PCI))
     assert (status, reason) == ("False", "Skipped"), message(a100.mig(PCI))
+
+
+def test_instances_that_no_object_knows_keep_the_functions_on(a100: One) -> None:
+    """Objects restored from before all this: nothing of them asks for what exists, or knows it."""
+    a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 2}))
+    for body in a100.store.objects.values():
+        body.pop("status", None)
+        body["spec"] |= {"enabled": False} if "enabled" in body.get("spec", {}) else {}
+    a100.settle()
+    assert len(a100.instances()) == 2
+    assert ready(a100.device(PCI)) == ("False", "Untracked")
+    assert "GPU instance" in message(a100.device(PCI))
+    a100.mark("SRIOVGPUDevice", NAME, "aliquot.dev/untracked", "delete")
+    assert a100.instances() == []
+    assert a100.device(PCI)["status"].get("vfAddresses", []) == []
+
+
+def test_machines_keep_everything_through_a_change_of_mind_about_mig(a100: One) -> None:
+    a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 2}))
+    first = a100.device(PCI)["status"]["vGPUDevices"][0]
+    kind = next(iter(a100.store.get("VGPUDevice", first)["status"]["availableTypes"]))
+    a100.kubectl("VGPUDevice", first, enabled=True, vGPUTypeName=kind)
+    a100.start_vm(a100.store.get("VGPUDevice", first)["spec"]["address"])
+    before = (a100.live(), a100.instances())
+    a100.mark("SRIOVGPUDevice", NAME, SKIP, "true")
+    a100.kubectl("MigConfiguration", NAME, enabled=False)
+    a100.kubectl("VGPUDevice", first, enabled=False)
+    a100.kubectl("SRIOVGPUDevice", NAME, enabled=False)
+    assert (a100.live(), a100.instances()) == before
+    assert ready(a100.device(PCI)) == ("False", "Held")
+    a100.stop_vm()
+    a100.settle()
+    assert (a100.live(), a100.instances()) == ({}, [])
+    assert a100.store.of("VGPUDevice") == {}
+
+
+def test_another_boot_id_over_a_running_machine_touches_nothing(a100: One, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kernel that was replaced by kexec, or a clock of boots that was reset: what exists is what counts."""
+    a100.kubectl("MigConfiguration", NAME, enabled=True, profileSpec=asking(a100, {19: 2}))
+    first = a100.device(PCI)["status"]["vGPUDevices"][0]
+    kind = next(iter(a100.store.get("VGPUDevice", first)["status"]["availableTypes"]))
+    a100.kubectl("VGPUDevice", first, enabled=True, vGPUTypeName=kind)
+    a100.start_vm(a100.store.get("VGPUDevice", first)["spec"]["address"])
+    before = (a100.live(), a100.instances())
+    monkeypatch.setattr(a100.node, "boot", lambda: "boot-7")
+    assert not a100.act()
+    a100.settle()
+    assert (a100.live(), a100.instances()) == before
+    assert a100.mig(PCI)["status"]["appliedBoot"] == "boot-7"
+
+
+# -- words
+
+
+def test_a_gpu_that_fell_off_the_bus_is_called_that(a2: One) -> None:
+    a2.kubectl("SRIOVGPUDevice", NAME, enabled=True)
+    a2.kubectl("VGPUDevice", a2.name_of(FIRST), enabled=True, vGPUTypeName="NVIDIA A2-4Q")
+    former = a2.vgpu(FIRST)["status"]["uuid"]
+    a2.control("fault", kind="lost", gpu=PCI)
+    a2.settle()
+    assert ready(a2.device(PCI)) == ("Unknown", "GpuLost")
+    assert ready(a2.vgpu(FIRST)) == ("Unknown", "GpuLost")
+    assert a2.vgpu(FIRST)["status"]["uuid"] == former
+
+
+def test_an_object_under_another_name_is_not_told_that_its_gpu_is_gone(a2: One) -> None:
+    body = {
+        "apiVersion": "devices.harvesterhci.io/v1beta1",
+        "kind": "SRIOVGPUDevice",
+        "metadata": {"name": "former-000008000"},
+        "spec": {"address": PCI, "nodeName": "n", "enabled": True},
+    }
+    a2.store.create("SRIOVGPUDevice", body)
+    a2.settle()
+    assert ready(a2.store.get("SRIOVGPUDevice", "former-000008000")) == ("False", "Misnamed")
+    assert a2.device(PCI)["status"].get("vfAddresses", []) == []

@@ -136,6 +136,8 @@ def _gpu(view: View, pci: str) -> tuple[Gpu | None, str, str]:
     found = next((g for g in view.inventory.gpus if g.pci == pci), None)
     if found is None:
         return None, "NotShown", f"the driver that answers does not show the GPU at {pci} | next: aliquot show"
+    if found.lost:
+        return None, "GpuLost", f"GPU {pci} has fallen off the bus: what it carried is not known | next: aliquot show"
     if found.virtual is None:
         return None, "NotRead", f"what the kernel knows of the GPU at {pci} could not be read | next: aliquot show"
     if _untaken(found):

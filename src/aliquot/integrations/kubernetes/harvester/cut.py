@@ -123,6 +123,15 @@ def untracked(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
     return tuple(i for i in gpu.instances if i.id not in mine)
 
 
+def strangers(card: Card) -> tuple[str, ...]:
+    """The GPU instances that no object answers for, in words; none where an object says that they may go."""
+    objects = [each for each in (card.device, card.mig) if each is not None]
+    if card.gpu is None or any(each.metadata.annotations.get(UNTRACKED_ANNOTATION) == "delete" for each in objects):
+        return ()
+    mine = {i.id for i in recorded(card.mig, card.gpu)} if card.mig is not None else set()
+    return tuple(described(i) for i in card.gpu.instances if i.id not in mine)
+
+
 def beside(card: Card, why: Verdict) -> Verdict:
     """Why a wish does not fit, with the instances in its way that it may not destroy."""
     found, gpu = card.mig, card.gpu

@@ -11,8 +11,8 @@ import msgspec
 
 from aliquot.integrations.kubernetes.harvester.cards import Card, passing
 from aliquot.integrations.kubernetes.harvester.carried import Carried, carried, kind_of
-from aliquot.integrations.kubernetes.harvester.cut import Cut, beside, cut
-from aliquot.integrations.kubernetes.harvester.names import SKIP_MIG_ANNOTATION
+from aliquot.integrations.kubernetes.harvester.cut import Cut, beside, cut, strangers
+from aliquot.integrations.kubernetes.harvester.names import SKIP_MIG_ANNOTATION, UNTRACKED_ANNOTATION
 from aliquot.integrations.kubernetes.harvester.verdicts import Verdict, advice, listed, verdict
 from aliquot.integrations.kubernetes.harvester.view import Intent
 from aliquot.model.desired import Desired, GpuWish, VgpuWish
@@ -113,6 +113,11 @@ def _must_stay_on(card: Card, vgpus: Carried) -> Verdict | None:
         names = listed(f"{w.type} on {f}" for f, w in vgpus.keep.items())
         text = f"its virtual functions carry vGPUs that were not made through their objects: {names}"
         return Verdict("Untracked", advice(text, f"kubectl describe vgpudevices -l nodename={card.node}"))
+    others = strangers(card)
+    if others:
+        text = f"switching its virtual functions off would end what was not made through objects: {listed(others)}"
+        step = f"kubectl annotate sriovgpudevice {card.name} {UNTRACKED_ANNOTATION}=delete (to have it destroyed)"
+        return Verdict("Untracked", advice(text, step))
     return None
 
 

@@ -42,6 +42,11 @@ def missing(view: View, found: SRIOVGPUDevice) -> Draft:
     """The object of a GPU that is not there any more, although it should be shared: the wish outlasts a GPU that is
     gone for a while.
     """
+    if found.name != (name := object_name(view.node, found.spec.address)):
+        text = f"the object of GPU {found.spec.address} is {name}: this one is nobody's"
+        why = Verdict("Misnamed", advice(text, f"kubectl delete sriovgpudevice {found.name}"))
+        status = _status(view, found, FALSE, why, ())
+        return Draft(SRIOVGPUDevice, found.name, found.spec, status, labels({NODE_LABEL: view.node}))
     text = f"there is no GPU with SR-IOV at {found.spec.address}: the wish is kept until it is back"
     step = f'kubectl patch sriovgpudevice {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
     why = Verdict(GONE, advice(text, f"{step} (if it was taken out for good)"))
