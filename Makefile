@@ -30,6 +30,12 @@ demo-kubernetes: $(VENV)/.dev   ## the agent in a cluster on this machine, told 
 sandbox: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
 	@$(BIN)/python tools/sandbox.py
 
+demo-machines: $(VENV)/.dev   ## GPUs for virtual machines in a cluster on this machine, told with kubectl
+	@$(BIN)/python tools/sandbox.py --machines --story
+
+sandbox-machines: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
+	@$(BIN)/python tools/sandbox.py --machines
+
 check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
@@ -57,4 +63,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 
-.PHONY: help setup demo demo-kubernetes sandbox check test test-fast vm-kernel test-vm bench catalog clean
+.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines check test test-fast vm-kernel test-vm bench catalog clean

@@ -1,7 +1,7 @@
 """A cluster on a laptop: a stand-in API server, a node with simulated GPUs, a kubelet double and the real agent.
 
-``make sandbox`` runs it until Ctrl-C; ``make demo-kubernetes`` tells a story with kubectl and ends. With ``--devices``
-it is the devices agent, beside Harvester's kinds.
+``make sandbox`` runs it until Ctrl-C; ``make demo-kubernetes`` tells a story with kubectl and ends. With ``--machines``
+(``make sandbox-machines``, ``make demo-machines``) it is GPUs for virtual machines: ``sandbox_machines.py``.
 """
 
 from __future__ import annotations
@@ -18,11 +18,13 @@ import time
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT / "tests")]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from tools.sandbox_machines import Machines  # noqa: E402
+from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
 from agents import NAMESPACE, Agent  # noqa: E402
-from cluster import StandinCluster  # noqa: E402
-from devicesagent import DevicesAgent, install  # noqa: E402
+from cluster import StandinCluster, kubectl_minor  # noqa: E402
 from nodedouble import NodeDouble  # noqa: E402
 
 NODE = "gpu-1"
@@ -36,21 +38,15 @@ spec:
     resources: {limits: {nvidia.com/mig-3g.40gb: 1}}
 """
 
-EXAMPLE = """kubectl get sriovgpudevices,vgpudevices,migconfigurations
-kubectl patch sriovgpudevice gpu-1-000001000 --type merge -p '{"spec":{"enabled":true}}'"""
-
 
 class Sandbox:
     """Everything, below one folder."""
 
-    def __init__(self, folder: Path, template: str, *, devices: bool = False) -> None:
+    def __init__(self, folder: Path, template: str) -> None:
         self.folder = folder
         self.cluster = StandinCluster(folder)
         self.cluster.namespace(NAMESPACE)
-        if devices:
-            install(self.cluster)
-        kind = DevicesAgent if devices else Agent
-        self.agent = kind(self.cluster, folder, NODE, template)
+        self.agent = Agent(self.cluster, folder, NODE, template)
         self.node = NodeDouble(self._request, NODE, folder / "kubelet")
         self.environment = {
             **os.environ,
@@ -74,6 +70,17 @@ class Sandbox:
         self.agent.close()
         self.node.stop()
         self.cluster.close()
+
+    def hints(self) -> str:
+        """What a person types first, in another terminal."""
+        return "\n".join(
+            [
+                f"export KUBECONFIG={self.environment['KUBECONFIG']}",
+                f"export ALIQUOT_STATE_DIR={self.agent.state} ALIQUOT_SIM=machine",
+                f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced",
+                f"tail -f {self.agent.log_path}",
+            ]
+        )
 
     def run(self, line: str, *, stdin: str = "") -> None:
         """Shows a command and runs it."""
@@ -116,35 +123,31 @@ def story(box: Sandbox) -> None:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--story", action="store_true", help="tell the story and end")
-    parser.add_argument("--devices", action="store_true", help="GPUs for virtual machines: the devices agent")
-    parser.add_argument("--template", help="the node's GPUs, as for 'aliquot sim start'")
+    parser.add_argument("--machines", action="store_true", help="GPUs for virtual machines")
+    parser.add_argument("--template", default="h100-80gb-hbm3*2", help="the node's GPUs, as for 'aliquot sim start'")
     options = parser.parse_args()
-    if options.story and options.devices:
-        parser.error("the story is told of containers: leave out --devices")
     if options.story and shutil.which("kubectl") is None:
         print("kubectl is not installed (Debian: apt-get install kubernetes-client)", file=sys.stderr)
         return 2
+    if options.machines and kubectl_minor() < 27:
+        print("kubectl 1.27 or later is needed (Debian 13: apt-get install kubernetes-client)", file=sys.stderr)
+        return 2
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
-    template = options.template or ("a2:vfio,a100-sxm4-40gb:mdev" if options.devices else "h100-80gb-hbm3*2")
-    box = Sandbox(folder, template, devices=options.devices)
+    box = Machines(folder) if options.machines else Sandbox(folder, options.template)
     try:
         box.start()
         if options.story:
-            story(box)
-        else:
-            print(f"export KUBECONFIG={box.environment['KUBECONFIG']}")
-            print(f"export ALIQUOT_STATE_DIR={box.agent.state} ALIQUOT_SIM=machine")
-            print(EXAMPLE if options.devices else f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
-            print(f"tail -f {box.agent.log_path}        (Ctrl-C here ends everything)", flush=True)
-            signal.signal(signal.SIGTERM, signal.default_int_handler)
-            while True:
-                time.sleep(3600)
+            story_of_machines(box) if isinstance(box, Machines) else story(box)
+            return 0
+        print(box.hints(), "# Ctrl-C here ends everything", sep="\n", flush=True)
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
+        while True:
+            time.sleep(3600)
     except KeyboardInterrupt:
         return 0
     finally:
         box.stop()
         shutil.rmtree(folder, ignore_errors=True)
-    return 0
 
 
 if __name__ == "__main__":

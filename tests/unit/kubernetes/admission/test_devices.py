@@ -330,6 +330,8 @@ def test_a_stopped_machine_keeps_the_device_that_it_names() -> None:
     said = disabling(machines=[stopped])
     assert said.startswith(f"{DEVICE} is in use with VM vm1 in namespace default, which does not run and has it among")
     assert said.endswith("| next: kubectl edit vm vm1 -n default")
+    going = merged(stopped, metadata={"deletionTimestamp": "2026-01-01T00:00:00Z"})
+    assert disabling(machines=[going]).endswith("being deleted | next: kubectl wait vm/vm1 -n default --for delete")
     unnamed = machine("vm1", entry("gpu", RES_4Q), strategy="Halted")
     assert disabling(machines=[unnamed]) == ""
 

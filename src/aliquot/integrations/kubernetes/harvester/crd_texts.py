@@ -47,7 +47,7 @@ TEXTS: dict[type, dict[str, str]] = {
     kinds.SRIOVGPUDeviceSpec: {
         "address": "The GPU's PCI address. It cannot change.",
         "nodeName": _NODE,
-        "enabled": "Whether it should have virtual functions. A GPU that can be cut is put into MIG mode as well, unless "
+        "enabled": "Whether it should have virtual functions. A GPU that can be cut is put into MIG mode, too, unless "
         "the annotation harvesterhci.io/skip-mig-configuration is true.",
     },
     kinds.SRIOVGPUDeviceStatus: {

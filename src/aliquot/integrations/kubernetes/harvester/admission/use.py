@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.admission.world import Key, World
 from aliquot.integrations.kubernetes.harvester.verdicts import advice
@@ -39,7 +40,7 @@ def allocation(machine: VirtualMachine | None) -> dict[str, tuple[str, ...]]:
     text = machine.metadata.annotations.get(names.ALLOCATION_ANNOTATION, "") if machine is not None else ""
     try:
         found = msgspec.json.decode(text, type=_Allocation) if text else _Allocation()
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return {}
     out: dict[str, tuple[str, ...]] = {}
     for part in (found.gpus, found.hostdevices):
@@ -82,7 +83,9 @@ def _in_use(name: str, key: Key, world: World) -> str:
     """A stopped machine that names a device is to have it again: stopping is not enough, the name must go."""
     space, machine = key
     text = f"{name} is in use with VM {machine} in namespace {space}"
-    instance = world.instances.get(key)
+    instance, whole = world.instances.get(key), world.machines.get(key)
+    if whole is not None and whole.metadata.deletion_timestamp:
+        return advice(f"{text}, which is being deleted", f"kubectl wait vm/{machine} -n {space} --for delete")
     if instance is None or instance.over:
         why = f"{text}, which does not run and has it among its devices: take it out there, or delete the machine"
         return advice(why, f"kubectl edit vm {machine} -n {space}")
@@ -109,9 +112,12 @@ def _askers(world: World) -> Iterator[_Asker]:
         if not instance.over:
             got = allocation(world.machines.get(key))
             yield _Asker(key, instance.status.node_name, _wants(instance.devices.all), got)
+            if instance.target:  # where it has as many again, of which the annotation says nothing yet
+                yield _Asker(key, instance.target, _wants(instance.devices.all), {})
     for key, machine in sorted(world.machines.items()):
-        running = key in world.instances and not world.instances[key].over
-        if not running and machine.wanted and machine.metadata.deletion_timestamp is None:
+        last = world.instances.get(key)
+        starts = machine.wanted if last is None else last.over and machine.wanted_after(last.status.phase)
+        if starts and machine.metadata.deletion_timestamp is None:
             yield _Asker(key, "", _wants(machine.devices.all), {})
 
 

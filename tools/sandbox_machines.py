@@ -1,0 +1,153 @@
+"""The cluster of ``tools/sandbox.py --machines``: two nodes with GPUs, KubeVirt and the kubelets played.
+
+The API server is the stand-in, GPUs are simulated, the driver is in a pod of each node. Real are the devices agents and
+the controller with its webhooks, each a process with the rights of its manifests.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from cluster import StandinCluster
+from harvester.world import Site
+from kubevirt.machines import Launcher
+from standin.execs import Command, Container, Ran
+
+NODES = {"node1": "a2:mdev:bus08", "node2": "a100-sxm4-40gb:mdev:bus04"}
+"""The addresses are those of the pages: node1-000008000 and node2-000004000."""
+_TURN_S = 0.2
+_PATIENCE_S = 60
+
+
+class Machines:
+    """Everything, below one folder. ``start`` returns once the agents have told what they see."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.cluster = StandinCluster(folder)
+        self.site: Site | None = None
+        self.environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig())}
+        self._over = threading.Event()
+        self._players = threading.Thread(target=self._play, daemon=True)
+
+    def start(self) -> None:
+        self.site = Site(self.cluster, self.folder, NODES)
+        self._players.start()
+        for name, agent in self.site.agents.items():
+            agent.until(lambda: agent.all("sriovgpudevices"), f"the GPU of {name}")  # noqa: B023 -- called at once
+
+    def stop(self) -> None:
+        self._over.set()
+        if self._players.is_alive():
+            self._players.join(timeout=10)
+        if self.site is not None:
+            self.site.close()
+        self.cluster.close()
+
+    def _play(self) -> None:
+        """KubeVirt and the kubelets act, whatever people do meanwhile."""
+        assert self.site is not None
+        while not self._over.wait(_TURN_S):
+            try:
+                self.site.world.step()
+            except (AssertionError, OSError) as error:  # somebody typed what no player knows: tell, and go on
+                print(f"players: {error}", file=sys.stderr, flush=True)
+            for node in self.site.world.machines.values():
+                for one in list(node.launchers.values()):
+                    self.cluster.standin.execs.play(one.pod, _inside(one), one.namespace)
+
+    # -- what is typed
+
+    def file(self, name: str, body: dict[str, Any]) -> str:
+        """A file in the folder where commands run, as YAML; its name."""
+        (self.folder / name).write_text(yaml.safe_dump(body))
+        return name
+
+    def run(self, line: str) -> str:
+        """Shows a command and runs it; what it printed."""
+        done = self._typed(line)
+        assert done.returncode == 0, f"it ended with {done.returncode}"
+        return done.stdout
+
+    def refused(self, line: str, because: str) -> None:
+        """Shows a command that must be refused with these words."""
+        done = self._typed(line)
+        assert done.returncode != 0, "it was let through"
+        assert because in done.stdout, f"it does not say {because!r}"
+
+    def _typed(self, line: str) -> subprocess.CompletedProcess[str]:
+        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        words = shlex.split(line)
+        if words[0] == "aliquot":
+            words[:1] = [sys.executable, "-m", "aliquot"]
+        done = subprocess.run(
+            words,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            text=True,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            cwd=self.folder,
+        )
+        print(done.stdout.rstrip(), flush=True)
+        return done
+
+    def quiet(self, line: str) -> str:
+        """What a command prints, unseen."""
+        return subprocess.run(
+            shlex.split(line), env=self.environment, capture_output=True, text=True, check=True
+        ).stdout
+
+    def offered(self, node: str, resource: str) -> str:
+        """The node's allocatable figure."""
+        figures = json.loads(self.quiet(f"kubectl get node {node} -o json"))["status"].get("allocatable", {})
+        return str(figures.get(resource, ""))
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Waits for what the players and agents do by themselves."""
+        end = time.monotonic() + _PATIENCE_S
+        while not true():
+            assert time.monotonic() < end, f"not within {_PATIENCE_S} s: {what}\n{self._logs()}"
+            assert self._players.is_alive(), "the players have ended"
+            time.sleep(0.1)
+
+    def _logs(self) -> str:
+        assert self.site is not None
+        return "".join(f"-- {name}\n{agent.log()[-2000:]}" for name, agent in self.site.agents.items())
+
+    def hints(self) -> str:
+        """What a person types first, in another terminal."""
+        assert self.site is not None
+        assert self.site.controller is not None
+        lines = [
+            f"export KUBECONFIG={self.environment['KUBECONFIG']} PATH={Path(sys.executable).parent}:$PATH",
+            "kubectl get sriovgpudevices                       # then docs/harvester.md from the top",
+            f"curl -sk https://localhost:{self.site.controller.port}/v1/capacity",
+            "kubectl -n harvester-system exec nvidia-driver-node2 -- nvidia-smi mig -lgi",
+            *(f"tail -f {agent.log_path}" for agent in self.site.agents.values()),
+            f"tail -f {self.folder}/controller.log",
+        ]
+        return "\n".join(lines)
+
+
+def _inside(one: Launcher) -> Container:
+    """The launcher's container: all that it knows is ``env``."""
+
+    def run(command: Command) -> Ran:
+        if command.words == ("env",):
+            return Ran(0, one.env.encode())
+        what = f'exec: "{command.words[0]}": executable file not found in $PATH'
+        return Ran(refusal=f"OCI runtime exec failed: exec failed: unable to start container process: {what}: unknown")
+
+    return run
