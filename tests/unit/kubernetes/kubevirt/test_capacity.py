@@ -9,7 +9,7 @@ import pytest
 
 from aliquot.integrations.kubernetes.kubevirt.capacity import Capacity, Figure, Seen, measure, ours
 from aliquot.integrations.kubernetes.kubevirt.demands import Demand
-from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachineInstance
+from aliquot.integrations.kubernetes.kubevirt.kinds import VirtualMachineInstance, VirtualMachineStatus
 from unit.kubernetes.kubevirt.machines import A2_4A, A2_4Q, L40S, claim, function, instance, machine, node, vgpu
 
 TWO = (node("n1", {A2_4Q: 4}), node("n2", {A2_4Q: 2, A2_4A: 2}))
@@ -153,3 +153,15 @@ def test_a_dra_device_is_no_plugins_device() -> None:
         {"metadata": {"name": "a"}, "spec": spec, "status": {"nodeName": "n1"}}, VirtualMachineInstance
     )
     assert numbers(measure(Seen(TWO, instances=(made,)))) == (6, 0, 0, 6)
+
+
+@pytest.mark.parametrize(("strategy", "phase", "pending"), [
+    ("Once", "Succeeded", 0), ("Manual", "Failed", 0), ("RerunOnFailure", "Succeeded", 0),
+    ("RerunOnFailure", "Failed", 1), ("Always", "Succeeded", 1),
+])  # fmt: skip
+def test_a_machine_that_has_ended_waits_only_if_it_is_started_again(strategy: str, phase: str, pending: int) -> None:
+    """A guest that shuts itself down leaves its instance behind: counted as waiting, its vGPU would be nobody's."""
+    ended = msgspec.structs.replace(machine("vm", A2_4Q, strategy=strategy), status=VirtualMachineStatus(created=True))
+    seen = Seen((node("n1", {A2_4Q: 1}),), machines=(ended,), instances=(instance("vm", "n1", A2_4Q, phase=phase),))
+    found = figure(measure(seen))
+    assert (found.pending, found.allocatable, found.stopped) == (pending, 1 - pending, 1 - pending)

@@ -13,6 +13,8 @@ from aliquot.integrations.kubernetes.api.errors import ApiError
 
 T = TypeVar("T", bound=KubeObject)
 S = TypeVar("S")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a text that anybody may have written can raise: of one that is nested very deep, no DecodeError."""
 
 
 class ListMeta(Part, frozen=True):
@@ -36,6 +38,13 @@ class WatchEvent(msgspec.Struct, frozen=True):
 
 def decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     """Raises ApiError for what is not JSON or not of this kind. A null counts as absent, as in Go."""
+    try:
+        return _decode(body, kind)
+    except RecursionError as error:
+        raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: it is nested too deep") from error
+
+
+def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
     try:
         found: S = _decoder(cast("Hashable", kind)).decode(body)
         return found

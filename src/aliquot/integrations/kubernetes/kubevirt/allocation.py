@@ -13,6 +13,7 @@ from typing import Any
 
 import msgspec
 
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.harvester.names import ALLOCATION_ANNOTATION
 from aliquot.integrations.kubernetes.kubevirt.kinds import DeviceRequest, Devices
 
@@ -36,7 +37,7 @@ def parse(text: str) -> Allocation | None:
     """What an annotation says; None for nonsense, or where there is none."""
     try:
         return msgspec.json.decode(text, type=Allocation) if text else None
-    except msgspec.DecodeError:
+    except UNREADABLE:
         return None
 
 

@@ -73,7 +73,9 @@ def demands(
     rest. One that is over holds nothing; one that is being deleted holds what it has until it is gone. A machine that
     is being deleted asks for nothing new.
     """
-    live = {each.key: of_instance(each) for each in instances if not each.over}
+    all_ = tuple(instances)
+    live = {each.key: of_instance(each) for each in all_ if not each.over}
+    ended = {each.key: each.status.phase for each in all_ if each.over}
     waiting: list[Demand] = [each for each in live.values() if not each.node and each.counts]
     stopped: list[Demand] = []
     for machine in machines:
@@ -81,7 +83,8 @@ def demands(
         if not asked.counts or machine.metadata.deletion_timestamp:
             continue
         started = live.get(machine.key)
-        if not machine.wanted:
+        wanted = machine.wanted_after(ended[machine.key]) if machine.key in ended else machine.wanted
+        if not wanted:
             stopped += [] if started is not None else [asked]
         elif more := _more(asked.counts, {} if started is None else started.counts):
             waiting.append(msgspec.structs.replace(asked, counts=more))

@@ -61,11 +61,16 @@ class Template(Part, frozen=True):
     spec: InstanceSpec = InstanceSpec()
 
 
+class InstanceType(Part, frozen=True):
+    name: str = ""
+
+
 class VirtualMachineSpec(Part, frozen=True):
-    """``running`` and ``run_strategy`` exclude each other."""
+    """``running`` and ``run_strategy`` exclude each other. ``instancetype`` may add devices when the machine starts."""
 
     running: bool | None = None
     run_strategy: str | None = None
+    instancetype: InstanceType | None = None
     template: Template = Template()
 
 
@@ -92,6 +97,12 @@ class VirtualMachine(KubeObject, frozen=True):
                 self.spec.run_strategy == "Manual" and self.status.created
             )
         return bool(self.spec.running)
+
+    def wanted_after(self, phase: str) -> bool:
+        """The same where an instance of it ended in this phase and is still there: not every one is started again."""
+        if self.spec.run_strategy in ("Once", "Manual"):
+            return False
+        return self.wanted and (self.spec.run_strategy != "RerunOnFailure" or phase == "Failed")
 
 
 class MigrationState(Part, frozen=True):

@@ -15,6 +15,7 @@ from typing import Any, ClassVar
 import msgspec
 
 from aliquot.integrations.kubernetes.api.base import KubeObject, Part, ResourceType
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.kinds import PCIDevice, PCIDeviceClaim, VGPUDevice
 from aliquot.integrations.kubernetes.kubevirt.kinds import KubeVirt
@@ -124,7 +125,7 @@ def remembered(settings: Settings) -> frozenset[str]:
     """
     try:
         return frozenset(msgspec.json.decode(settings.metadata.annotations.get(ANNOTATION, "[]"), type=list[str]))
-    except (msgspec.DecodeError, UnicodeError):
+    except (*UNREADABLE, UnicodeError):
         return frozenset()
 
 

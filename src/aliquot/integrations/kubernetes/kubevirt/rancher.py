@@ -13,6 +13,7 @@ from typing import TypeVar
 import msgspec
 
 from aliquot.errors import ConfigError
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.kubevirt.capacity import Capacity
 from aliquot.integrations.kubernetes.kubevirt.demands import Demand
 from aliquot.integrations.kubernetes.kubevirt.fit import Fit, fit
@@ -116,5 +117,5 @@ def _read(text: str, kind: type[T], what: str, example: str) -> T:
     """An empty text says nothing, as with the driver."""
     try:
         return msgspec.json.decode(text or "{}", type=kind)
-    except (msgspec.DecodeError, UnicodeError) as error:
+    except (*UNREADABLE, UnicodeError) as error:
         raise ConfigError(f"{what} cannot be read: {error}", details=(f"it looks like {example}",)) from error

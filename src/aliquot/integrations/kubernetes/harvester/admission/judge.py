@@ -40,7 +40,9 @@ def judge(request: Request, world: World) -> Verdict:
         old, new = request.old(kind), request.new(kind)
     except ApiError as error:
         return Verdict(reasons=(error.brief.replace("the API server sent", "this is"),))
-    edit: Edit[KubeObject] = Edit(request.name or (new.name if new else ""), request.user, old, new)
+    # The name is not said where it is being made up, nor of each of all that are deleted at once.
+    name = request.name or next((each.name for each in (new, old) if each is not None), "")
+    edit: Edit[KubeObject] = Edit(name, request.user, old, new)
     if new is not None and new.metadata.deletion_timestamp is not None:
         return Verdict()  # about to go: finalizers must come off
     warned = getattr(rules, "warnings", _none)(edit, world)

@@ -99,9 +99,10 @@ class Edit(msgspec.Struct, Generic[K], frozen=True):
 
 
 def parent_of(device: VGPUDevice) -> str:
-    """The name of its GPU: from the label, which restored objects may lack, else from the addresses."""
-    labelled = device.metadata.labels.get(names.PARENT_LABEL)
-    return labelled or names.object_name(device.spec.node_name, device.spec.parent)
+    """The name of its GPU: from the addresses, which never change; a label is anybody's to change."""
+    if device.spec.parent:
+        return names.object_name(device.spec.node_name, device.spec.parent)
+    return device.metadata.labels.get(names.PARENT_LABEL, "")
 
 
 def listed(found: tuple[str, ...], most: int = 4) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 
 import msgspec
 
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.admission.world import World
 from aliquot.integrations.kubernetes.kubevirt.admission.cluster import (
@@ -139,7 +140,7 @@ def annotation(raw: JSON, filled: Filled) -> Iterator[JSON]:
         return
     try:
         same = msgspec.json.decode(found[names.ALLOCATION_ANNOTATION]) == wanted
-    except (msgspec.DecodeError, TypeError):
+    except (*UNREADABLE, TypeError):
         same = False
     if not same:
         yield {"op": "replace", "path": path, "value": msgspec.json.encode(wanted).decode()}

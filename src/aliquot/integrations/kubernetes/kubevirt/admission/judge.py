@@ -24,7 +24,7 @@ def mutate(request: Request, cluster: Cluster) -> Verdict:
     as its node's kernel needs it by now). What runs, and what is about to go, is left as it is.
     """
     pair = _machines(request)
-    if pair is None or pair[1].metadata.deletion_timestamp:
+    if pair is None or pair[1].metadata.deletion_timestamp or cluster.world.trusts(request):
         return Verdict()
     old, new = pair
     live = cluster.world.instances.get((request.namespace, request.name))
@@ -37,7 +37,7 @@ def mutate(request: Request, cluster: Cluster) -> Verdict:
         filled = fill(*before, cluster)
     except (msgspec.ValidationError, AttributeError, TypeError):
         return Verdict()  # not of KubeVirt's schema, which says so better
-    more = annotation(raw, filled) if old is not None and stopped else ()
+    more = annotation(raw, filled) if stopped else ()
     return Verdict(warnings=filled.warnings, patches=(*patches(_BASE, before, filled), *more))
 
 
@@ -48,7 +48,7 @@ def validate(request: Request, cluster: Cluster) -> Verdict:
     if request.resource.resource == INSTANCES:
         return _instance(request, cluster)
     pair = _machines(request)
-    if pair is None or pair[1].metadata.deletion_timestamp:
+    if pair is None or pair[1].metadata.deletion_timestamp or cluster.world.trusts(request):
         return Verdict()
     old, new = pair
     changed = old is None or old.devices != new.devices
@@ -90,8 +90,8 @@ def _owned(instance: VirtualMachineInstance) -> bool:
 
 
 def _instance(request: Request, cluster: Cluster) -> Verdict:
-    """Only one that nobody's machine stands behind: a machine was judged itself, and its restart after a reboot must
-    not be refused because its devices come a moment later.
+    """Only one that no judged machine stands behind: the restart of a machine after a reboot must not be refused
+    because its devices come a moment later. For the same reason what an instance type adds is not judged by capacity.
     """
     try:
         new = request.new(VirtualMachineInstance)
@@ -99,11 +99,23 @@ def _instance(request: Request, cluster: Cluster) -> Verdict:
         return Verdict()
     if new is None or request.operation == UPDATE:
         return Verdict()
-    if _owned(new):
-        return Verdict()
+    owner = next((each.name for each in new.metadata.owner_references if each.kind == "VirtualMachine"), "")
+    machine = cluster.world.machines.get((request.namespace, owner))
+    if owner == new.name and (machine is None or _judged(machine, of_instance(new))):
+        return Verdict()  # of a machine that is not there the garbage collector removes it, if it does not come yet
     if reasons := tuple(dict.fromkeys(check.devices(new.devices, cluster))):
         return Verdict(reasons=reasons)
-    return _fits(of_instance(new), cluster)
+    typed = machine is not None and machine.wanted and machine.spec.instancetype is not None
+    return Verdict() if typed else _fits(of_instance(new), cluster)
+
+
+def _judged(machine: VirtualMachine, asked: Demand) -> bool:
+    """Whether what its instance asks for was judged with the machine. One that is started by hand was not: nothing of
+    it changes then.
+    """
+    has = of_machine(machine).counts
+    by_hand = machine.spec.run_strategy == "Manual" or not machine.wanted
+    return not by_hand and all(has.get(resource, 0) >= count for resource, count in asked.counts.items())
 
 
 def _fits(asked: Demand, cluster: Cluster) -> Verdict:
