@@ -147,7 +147,8 @@ def _unfinalized(world: MachinesWorld, door: Door) -> Answer:
 
 def _secret(world: MachinesWorld, door: Door) -> Answer:
     world.admin.ask("DELETE", f"{SECRETS}/{WEBHOOK}")
-    return door.ask("POST", SECRETS, {"metadata": {"name": WEBHOOK}, "data": {"a": "Yg=="}})
+    data = {"tls.crt": "", "tls.key": ""}
+    return door.ask("POST", SECRETS, {"metadata": {"name": WEBHOOK}, "type": "kubernetes.io/tls", "data": data})
 
 
 LABELLED = {"metadata": {"labels": {"a": "b"}, "finalizers": [names.CLAIM_FINALIZER]}}

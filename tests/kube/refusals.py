@@ -58,6 +58,8 @@ OWN_POD, FAR_POD = ("near", OWN_NODE, "default"), ("far", OTHER_NODE, "default")
 DNS_POD = ("dns", OWN_NODE, "kube-system")
 TAINT = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
 FINALIZER = {"metadata": {"finalizers": ["a.b/c"]}}
+OWNED = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}
+"""The garbage collector deletes what has an owner that is not there: who may write this may delete."""
 CORDON = {"spec": {"unschedulable": True}}
 ACCOUNT = f"/api/v1/namespaces/{NS}"
 SETTINGS = f"{MAPS}/{names.SETTINGS_MAP}"
@@ -82,6 +84,7 @@ AGENT_MAY_NOT = (
     on_node("GPUs out of bounds", f"never {names.RESERVED_ANNOTATION}", note(names.RESERVED_ANNOTATION)),
     on_node("taints", "may cordon its node", TAINT),
     on_node("finalizers", "may cordon its node", FINALIZER),
+    on_node("an owner that is not there", "may cordon its node", OWNED),
     Try("node status", "", "PATCH", f"/api/v1/nodes/{OWN_NODE}/status", {"status": {}}),
     Try("replacing nodes", "", "PUT", f"/api/v1/nodes/{OWN_NODE}", {}),
     Try("deleting nodes", "", "DELETE", f"/api/v1/nodes/{OWN_NODE}"),
@@ -110,6 +113,7 @@ CONTROLLER_MAY_NOT = (
     on_node("other annotations", "alone", note(names.STATUS_ANNOTATION)),
     on_node("cordons", "no node's spec", CORDON, OTHER_NODE),
     on_node("taints", "no node's spec", TAINT, OTHER_NODE),
+    on_node("an owner that is not there", "no node's spec", OWNED),
     Try("other ConfigMaps", "alone", "POST", MAPS, config_map("other")),
     Try("the settings", "", "PATCH", SETTINGS, {"data": {}}),
     Try("other leases", "alone", "POST", LEASES, lease("other")),

@@ -27,11 +27,13 @@ from kube.machines_world import (
     SECRETS,
     SETTINGS,
     USES,
+    WEBHOOK,
     MachinesWorld,
     event,
     item,
     path,
 )
+from kube.refusals import OWNED
 from kube.rights_world import CONTROLLER, NS, OTHER_NODE, OWN_NODE, patch_node
 
 EACH = sorted({(right.who, right.resource, verb) for right in RIGHTS if right.devices for verb in right.verbs})
@@ -77,6 +79,11 @@ def _of_others(plural: str) -> list[Try]:
     ]
 
 
+# What Kubernetes fills with a token of whatever account of the namespace it names.
+_TOKEN = {
+    "metadata": {"name": WEBHOOK, "annotations": {"kubernetes.io/service-account.name": DEVICES}},
+    "type": "kubernetes.io/service-account-token",
+}
 _VM = _machine(gpus=[{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-16Q"}])
 _MORE = _machine(gpus=[{"name": n, "deviceName": "nvidia.com/NVIDIA_A2-4Q"} for n in ("one", "three")])
 _DISPLAY = {"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q", "virtualGPUOptions": {"display": {}}}
@@ -90,6 +97,8 @@ REFUSED = [
     Try(DEVICES, "other labels of its node", "alone", "PATCH", OWN_PATH, LABEL),
     Try(DEVICES, "the cordon", "no node's spec", "PATCH", OWN_PATH, CORDON),
     Try(DEVICES, "another node", NODE, "PATCH", FAR_PATH, NEEDED),
+    Try(DEVICES, "its node's owner", "no node's spec", "PATCH", OWN_PATH, OWNED),
+    Try(DEVICES, "a machine's owner", "annotation", "PATCH", MACHINE, OWNED),
     Try(DEVICES, "a machine's label", "annotation", "PATCH", MACHINE, LABEL),
     Try(DEVICES, "a machine's other annotations", "annotation", "PATCH", MACHINE, NOTE),
     Try(DEVICES, "stopping a machine", RENAME, "PATCH", MACHINE, {"spec": {"running": False}}),
@@ -111,8 +120,11 @@ REFUSED = [
     Try(CONTROLLER, "KubeVirt's gates", "permittedHostDevices", "PATCH", SETTINGS, _GATES),
     Try(CONTROLLER, "KubeVirt's version", "permittedHostDevices", "PATCH", SETTINGS, {"spec": {"imageTag": "v1"}}),
     Try(CONTROLLER, "KubeVirt's annotations", "annotation", "PATCH", SETTINGS, NOTE),
+    Try(CONTROLLER, "the owner of KubeVirt's settings", "annotation", "PATCH", SETTINGS, OWNED),
+    Try(CONTROLLER, "a claim's owner", FINALIZERS, "PATCH", CLAIM, OWNED),
     Try(CONTROLLER, "machines", "", "PATCH", MACHINE, LABEL),
     Try(CONTROLLER, "other secrets", "alone", "POST", SECRETS, {"metadata": {"name": "other"}}),
+    Try(CONTROLLER, "another account's token", "kubernetes.io/tls", "POST", SECRETS, _TOKEN),
     Try(CONTROLLER, "reading other secrets", "", "GET", f"{SECRETS}/other"),
     Try(CONTROLLER, "secrets elsewhere", "", "GET", f"/api/v1/namespaces/{HARVESTER}/secrets/aliquot-webhook"),
     Try(CONTROLLER, "others' webhooks", "", "PATCH", f"{ADMISSION}/validatingwebhookconfigurations/other", {}),

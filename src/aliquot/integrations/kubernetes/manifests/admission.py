@@ -7,7 +7,7 @@ An agent's token is bound to its pod, and so to a node, whose name the API serve
 from __future__ import annotations
 
 from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.manifests.policy import MAPS, SAME_FINALIZERS, only, policy, says
+from aliquot.integrations.kubernetes.manifests.policy import MAPS, SAME_LIFE, only, policy, says
 from aliquot.integrations.kubernetes.manifests.rights import LEASE
 from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object, Values
 
@@ -50,7 +50,7 @@ def _agent_node() -> list[Object]:
             f"an agent changes annotations aliquot.dev/* alone, and never {names.RESERVED_ANNOTATION}",
         ),
         says(
-            f"{spec.format('taints', '[]')} && {spec.format('providerID', repr(''))} && {SAME_FINALIZERS}",
+            f"{spec.format('taints', '[]')} && {spec.format('providerID', repr(''))} && {SAME_LIFE}",
             "an agent may cordon its node, and changes nothing else of its spec",
         ),
     ]
@@ -89,7 +89,7 @@ def _controller_node() -> list[Object]:
             only("Annotations", f"k == '{names.RESERVED_ANNOTATION}'"),
             f"the controller changes the annotation {names.RESERVED_ANNOTATION} alone",
         ),
-        says(f"object.spec == oldObject.spec && {SAME_FINALIZERS}", "the controller changes no node's spec"),
+        says(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller changes no node's spec"),
     ]
 
 

@@ -10,7 +10,16 @@ from aliquot.integrations.kubernetes.harvester.kinds import GROUP
 from aliquot.integrations.kubernetes.kubevirt.launcher import COMMAND
 from aliquot.integrations.kubernetes.kubevirt.launcher import CONTAINER as LAUNCHER
 from aliquot.integrations.kubernetes.kubevirt.permitted import ANNOTATION as PERMITTED
-from aliquot.integrations.kubernetes.manifests.policy import MAPS, SAME_FINALIZERS, Rule, only, policy, same_but, says
+from aliquot.integrations.kubernetes.manifests.policy import (
+    MAPS,
+    SAME_LIFE,
+    SAME_OWNERS,
+    Rule,
+    only,
+    policy,
+    same_but,
+    says,
+)
 from aliquot.integrations.kubernetes.manifests.rights_devices import CLAIMS, CONTAINER, KUBEVIRT, PLURALS
 from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, DEVICES, WEBHOOK, Object, Values
 
@@ -74,7 +83,7 @@ def _node() -> list[Object]:
             _one_annotation("aliquot.dev/devices"),
             "the devices agent changes the annotation aliquot.dev/devices alone",
         ),
-        says(f"object.spec == oldObject.spec && {SAME_FINALIZERS}", "the devices agent changes no node's spec"),
+        says(f"object.spec == oldObject.spec && {SAME_LIFE}", "the devices agent changes no node's spec"),
     ]
 
 
@@ -109,7 +118,7 @@ def _machine() -> list[Object]:
     return [
         says(
             f"{_one_annotation(names.ALLOCATION_ANNOTATION)} && "
-            f"variables.newLabels == variables.oldLabels && {SAME_FINALIZERS}",
+            f"variables.newLabels == variables.oldLabels && {SAME_LIFE}",
             f"an agent writes the annotation {names.ALLOCATION_ANNOTATION} of a virtual machine alone",
         ),
         says(" && ".join(same), "an agent renames a virtual machine's devices, and changes nothing else of it"),
@@ -157,7 +166,7 @@ def _finalizers() -> list[Object]:
     same = "object.spec == oldObject.spec && variables.newLabels == variables.oldLabels"
     return [
         says(
-            f"{same} && variables.newAnnotations == variables.oldAnnotations",
+            f"{same} && variables.newAnnotations == variables.oldAnnotations && {SAME_OWNERS}",
             "the controller takes finalizers off claims, and changes nothing else of them",
         )
     ]
@@ -169,11 +178,13 @@ def _permitted() -> list[Object]:
     return [
         says(f"{same} && {inner}", "the controller changes permittedHostDevices of KubeVirt's settings alone"),
         says(
-            f"{_one_annotation(PERMITTED)} && variables.newLabels == variables.oldLabels && {SAME_FINALIZERS}",
+            f"{_one_annotation(PERMITTED)} && variables.newLabels == variables.oldLabels && {SAME_LIFE}",
             f"the controller changes the annotation {PERMITTED} of KubeVirt's settings alone",
         ),
     ]
 
 
 def _secret() -> list[Object]:
-    return [says(f"object.metadata.name == '{WEBHOOK}'", f"the controller writes the Secret {WEBHOOK} alone")]
+    """Of another type it would be filled by Kubernetes, with a token of whatever account it names."""
+    ours = f"object.metadata.name == '{WEBHOOK}' && object.?type.orValue('') == 'kubernetes.io/tls'"
+    return [says(ours, f"the controller writes the Secret {WEBHOOK} of the type kubernetes.io/tls alone")]

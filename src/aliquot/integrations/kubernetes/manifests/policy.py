@@ -18,7 +18,10 @@ MAPS = [
     for kind in ("labels", "annotations")
     for when, value in (("old", "oldObject"), ("new", "object"))
 ]
-SAME_FINALIZERS = "object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([])"
+SAME_OWNERS = "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])"
+"""The garbage collector deletes what has an owner that is not there: who may write an owner may delete."""
+SAME_LIFE = f"object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) && {SAME_OWNERS}"
+"""Nothing changes of what says when the object goes."""
 
 
 def policy(
