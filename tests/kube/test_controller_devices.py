@@ -18,6 +18,7 @@ from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming
 from aliquot.integrations.kubernetes.api.watch import Timing
 from aliquot.integrations.kubernetes.harvester import crds, names
+from aliquot.integrations.kubernetes.names import RESERVED_ANNOTATION
 from cluster import Cluster
 from kube.rights_world import CONTROLLER, NS, ROOT, manifests
 from kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
@@ -278,5 +279,25 @@ def test_a_cluster_without_kubevirt_or_our_kinds_is_left_in_peace(cluster: Clust
             assert controller.vms.world.capacity().figures == {}
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(main())
+
+
+def test_containers_are_kept_off_a_claimed_gpu_and_let_on_again(cluster: Cluster) -> None:
+    """After a reboot NVIDIA's driver has it first: a container that got it then would keep it from its machine."""
+    bed = Bed(cluster)
+    bed.node("n")
+    name = names.object_name("n", PF)
+
+    def told() -> Any:
+        return bed.cluster.get("/api/v1/nodes/n")["metadata"]["annotations"].get(RESERVED_ANNOTATION)
+
+    async def main() -> None:
+        async with bed.controller():
+            spec = {"address": PF, "nodeName": "n", "userName": "admin"}
+            bed.make("pcideviceclaims", "PCIDeviceClaim", name, spec, {})
+            await until(lambda: told() == PF, "the GPU to be reserved")
+            bed.cluster.must("DELETE", f"{API}/pcideviceclaims/{name}")
+            await until(lambda: told() is None, "it to be free again")
 
     asyncio.run(main())

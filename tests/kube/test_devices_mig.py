@@ -172,7 +172,7 @@ class TestSkippingMig:
         agent.start()
         agent.until(lambda: agent.one("sriovgpudevices", A100), "the GPU's object")
         agent.set("sriovgpudevices", A100, {"enabled": True}, {SKIP_MIG_ANNOTATION: "true"})
-        agent.until(lambda: agent.all("vgpudevices"), "the functions")
+        agent.until(lambda: agent.one("sriovgpudevices", A100)["status"].get("vfAddresses"), "the functions")
         function = agent.one("sriovgpudevices", A100)["status"]["vfAddresses"][0]
         agent.until(lambda: agent.one("vgpudevices", function)["status"].get("availableTypes"), "types")
         agent.carrying(function, "GRID A100X-4C")

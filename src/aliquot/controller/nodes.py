@@ -13,7 +13,8 @@ import msgspec
 
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.objects import Node
-from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
+from aliquot.integrations.kubernetes.harvester.cards import passing
+from aliquot.integrations.kubernetes.harvester.kinds import PCIDeviceClaim, SRIOVGPUDevice
 from aliquot.integrations.kubernetes.operands import NodePatch
 from aliquot.model import catalog
 from aliquot.model.ids import pci_address
@@ -131,17 +132,21 @@ def _certain(labels: Mapping[str, str]) -> bool:
     )
 
 
-def reserved(devices: Iterable[SRIOVGPUDevice]) -> dict[str, frozenset[str]]:
-    """PCI addresses by node of GPUs whose virtual functions Harvester manages. An address that is none is skipped."""
+def reserved(devices: Iterable[SRIOVGPUDevice], claims: Iterable[PCIDeviceClaim] = ()) -> dict[str, frozenset[str]]:
+    """PCI addresses by node of GPUs that are for virtual machines: shared, or claimed as a whole, which after a reboot
+    NVIDIA's driver has first. An address that is none is skipped.
+    """
     found: dict[str, set[str]] = {}
-    for device in devices:
-        if not device.spec.enabled or not device.spec.node_name:
+    wished = [(d.spec.node_name, d.spec.address) for d in devices if d.spec.enabled]
+    wished += [(claim.spec.node_name, claim.spec.address) for claim in claims if passing(claim)]
+    for node, text in wished:
+        if not node:
             continue
         try:
-            address = pci_address(device.spec.address)
+            address = pci_address(text)
         except ValueError:
             continue
-        found.setdefault(device.spec.node_name, set()).add(address)
+        found.setdefault(node, set()).add(address)
     return {node: frozenset(addresses) for node, addresses in found.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -135,7 +135,13 @@ class Controller:
             told = DevicesPace(pace.watch, pace.missing_s)
             shelves = (self.nodes, self.devices)
             self.vms = DevicesPart(
-                api, lambda: self.leader.is_leader, shelves, self.tally, namespace=kubevirt_namespace, pace=told
+                api,
+                lambda: self.leader.is_leader,
+                shelves,
+                self.tally,
+                namespace=kubevirt_namespace,
+                pace=told,
+                claimed=self._reserve,
             )
         self.pages: dict[str, Page] = {"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics}
         self.https_pages: dict[str, HttpsPage] = {} if self.vms is None else self.vms.pages
@@ -182,10 +188,14 @@ class Controller:
         self._all_changed(set())
 
     def _all_changed(self, _: set[str]) -> None:
-        self._dirty |= set(self.nodes.items)
-        self._wake.set()
+        self._reserve()
         if self.vms is not None:
             self.vms.wake()
+
+    def _reserve(self) -> None:
+        """All nodes are to be looked at again."""
+        self._dirty |= set(self.nodes.items)
+        self._wake.set()
 
     def _nodes_changed(self, changed: set[str]) -> None:
         """A heartbeat is no reason to look at a node again."""
@@ -205,7 +215,9 @@ class Controller:
     @property
     def known(self) -> bool:
         """Everything was read once."""
-        return all(shelf.known for shelf in (self.nodes, self.policies, self.devices, self.settings, self.effective))
+        shelves: tuple[Shelf[Any], ...] = (self.nodes, self.policies, self.devices, self.settings, self.effective)
+        claims = (self.vms.world.claims,) if self.vms is not None else ()
+        return all(shelf.known for shelf in (*shelves, *claims))
 
     # -- work
 
@@ -231,7 +243,8 @@ class Controller:
         self.waiting.turn(value.hints, value.config_map)
         done = await self._effective.publish(told, faults)
         wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
-        reserved = nodes.reserved(self.devices.items.values())
+        claims = self.vms.world.claims.items.values() if self.vms is not None else ()
+        reserved = nodes.reserved(self.devices.items.values(), claims)
         dirty, self._dirty = self._dirty, set()
         self.tally.nodes(len(self.nodes.items))
         for name in sorted(dirty):

@@ -9,7 +9,8 @@ from aliquot.controller import nodes
 from aliquot.controller.nodes import Wanted
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.objects import Node, ObjectMeta
-from aliquot.integrations.kubernetes.harvester.kinds import SRIOVGPUDevice
+from aliquot.integrations.kubernetes.harvester.kinds import PCIDeviceClaim, SRIOVGPUDevice
+from aliquot.integrations.kubernetes.harvester.names import SKIP_BINDING_ANNOTATION
 from aliquot.integrations.kubernetes.operands import NodePatch
 from aliquot.model import catalog
 
@@ -115,6 +116,21 @@ def test_reserved_gpus() -> None:
     told = {names.RESERVED_ANNOTATION: value}
     assert not nodes.patch(node({}, told), WANTED, found["n"])
     assert nodes.patch(node({}, told), Wanted(False), ()).annotations == {names.RESERVED_ANNOTATION: None}
+
+
+def test_claimed_gpus_are_reserved_as_well() -> None:
+    """After a reboot NVIDIA's driver has them first: a container that gets one then would keep it from its machine."""
+    claims = msgspec.convert(
+        [
+            {"metadata": {"name": "a"}, "spec": {"address": "0000:0C:00.0", "nodeName": "n"}},
+            {
+                "metadata": {"name": "b", "annotations": {SKIP_BINDING_ANNOTATION: "true"}},
+                "spec": {"address": "0000:08:00.4", "nodeName": "n"},
+            },
+        ],
+        tuple[PCIDeviceClaim, ...],
+    )
+    assert nodes.reserved([], claims) == {"n": {"0000:0c:00.0"}}
 
 
 @pytest.mark.parametrize(

@@ -37,7 +37,7 @@ class Pace(msgspec.Struct, frozen=True):
 
 class DevicesPart:
     """``leads`` says whether this process may write. ``wake`` is to be called when nodes or GPUs changed. ``pages`` are
-    what pollers read; they belong on a port with TLS.
+    what pollers read; they belong on a port with TLS. ``claimed`` is called when claims changed.
     """
 
     def __init__(
@@ -49,10 +49,11 @@ class DevicesPart:
         *,
         namespace: str = KUBEVIRT_NAMESPACE,
         pace: Pace | None = None,
+        claimed: Callable[[], None] = lambda: None,
     ) -> None:
         pace = pace or Pace()
         self.api, self._leads = api, leads
-        self.world = World(*shelves, self.wake, namespace=namespace, timing=pace.watch)
+        self.world = World(*shelves, self.wake, namespace=namespace, timing=pace.watch, claimed=claimed)
         self.pages = Pages(self.world).by_path
         tally.registry.register(Figures(self.world))
         self._permit = Permit(api, self.world, tally)

@@ -33,7 +33,8 @@ Changed = Callable[[], None]
 
 class World:
     """``nodes`` and ``gpus`` are followed by whoever owns them, everything else by ``follow``. ``items`` of machines
-    and instances are by ``namespace/name``. ``changed`` is called whenever anything did.
+    and instances are by ``namespace/name``. ``changed`` is called whenever anything did,
+    ``claimed`` when a claim did.
     """
 
     def __init__(
@@ -45,16 +46,21 @@ class World:
         namespace: str = KUBEVIRT_NAMESPACE,
         timing: Timing = KIND_TIMING,
         clock: Callable[[], float] = time.monotonic,
+        claimed: Changed = lambda: None,
     ) -> None:
         def told(_: set[str]) -> None:
             changed()
+
+        def claims_told(_: set[str]) -> None:
+            changed()
+            claimed()
 
         self.nodes, self.gpus = nodes, gpus
         self.namespace = namespace
         self.vgpus: Shelf[VGPUDevice] = Shelf(VGPUDevice, told, timing)
         self.migs: Shelf[MigConfiguration] = Shelf(MigConfiguration, told, timing)
         self.functions: Shelf[PCIDevice] = Shelf(PCIDevice, told, timing)
-        self.claims: Shelf[PCIDeviceClaim] = Shelf(PCIDeviceClaim, told, timing)
+        self.claims: Shelf[PCIDeviceClaim] = Shelf(PCIDeviceClaim, claims_told, timing)
         self.machines: Shelf[VirtualMachine] = Shelf(VirtualMachine, self._machines_changed, timing)
         self.instances: Shelf[VirtualMachineInstance] = Shelf(VirtualMachineInstance, told, timing)
         self.kubevirts: Shelf[Settings] = Shelf(Settings, told, timing)
