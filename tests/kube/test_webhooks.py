@@ -60,7 +60,7 @@ def test_from_nothing_to_a_refusal_that_says_what_to_do(bed: Bed) -> None:
     refused = bed.ask("PATCH", f"sriovgpudevices/{made.GPU}", {"spec": {"enabled": False}})
     assert refused.status == 403
     assert refused.body["message"].startswith(
-        'admission webhook "devices.aliquot.dev" denied the request: cannot disable n1-000008000 while vGPU n1-00000800'
+        'admission webhook "devices.aliquot.dev" denied the request: cannot disable n1-000008000 while vGPUs n1-0000080'
     )
     assert bed.ask("DELETE", f"sriovgpudevices/{made.GPU}").status == 403
     assert bed.cluster.get(f"{ROOT}/sriovgpudevices/{made.GPU}")["spec"]["enabled"] is True
@@ -177,3 +177,16 @@ def test_a_device_that_a_machine_uses_stays(bed: Bed) -> None:
     assert "n1-000008004 is in use with VM vm in namespace default" in refused.body["message"]
     assert bed.ask("DELETE", f"{VMS}/vm").status == 200
     assert bed.ask("PATCH", "vgpudevices/n1-000008004", {"spec": {"enabled": False}}).status == 200
+
+
+def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed) -> None:
+    """Of such a deletion the API server asks about each object, and says no name."""
+    populated(bed)
+    assert bed.ask("POST", VMS, machine("vm", gpus=[{"name": "n1-000008004", "deviceName": Q}])).status == 201
+    seen = "n1-000008004 is in use with VM vm"
+    bed.cluster.wait(
+        lambda: seen in bed.ask("DELETE", "vgpudevices/n1-000008004?dryRun=All").body.get("message", ""), seen
+    )
+    refused = bed.ask("DELETE", "vgpudevices")
+    assert (refused.status, seen in refused.body.get("message", "")) == (403, True)
+    assert bed.ask("GET", "vgpudevices/n1-000008004").status == 200
