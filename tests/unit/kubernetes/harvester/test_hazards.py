@@ -208,3 +208,18 @@ def test_an_object_under_another_name_is_not_told_that_its_gpu_is_gone(a2: One) 
     a2.settle()
     assert ready(a2.store.get("SRIOVGPUDevice", "former-000008000")) == ("False", "Misnamed")
     assert a2.device(PCI)["status"].get("vfAddresses", []) == []
+
+
+def test_a_claim_waits_for_instances_that_somebody_made(tmp_path: Path) -> None:
+    """A GPU that was cut for containers, which use none of it just now."""
+    one = One("a100-sxm4-40gb:vfio", tmp_path, "n", PCI).settle()
+    one.node.backend.set_mode(PCI, True)
+    one.instance_by_hand(9, 0, 4)
+    claim(one)
+    one.settle()
+    assert one.instances() == ["3g.20gb@0"]
+    body = one.store.get("PCIDeviceClaim", NAME)
+    assert ready(body) == ("False", "Untracked")
+    assert "MIG 3g.20gb" in message(body)
+    one.mark("PCIDeviceClaim", NAME, "aliquot.dev/untracked", "delete")
+    assert driver(one) == "vfio-pci"

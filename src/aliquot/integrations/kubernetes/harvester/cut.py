@@ -125,7 +125,7 @@ def untracked(found: MigConfiguration, gpu: Gpu) -> tuple[GpuInstance, ...]:
 
 def strangers(card: Card) -> tuple[str, ...]:
     """The GPU instances that no object answers for, in words; none where an object says that they may go."""
-    objects = [each for each in (card.device, card.mig) if each is not None]
+    objects = [each for each in (card.device, card.mig, card.claim) if each is not None]
     if card.gpu is None or any(each.metadata.annotations.get(UNTRACKED_ANNOTATION) == "delete" for each in objects):
         return ()
     mine = {i.id for i in recorded(card.mig, card.gpu)} if card.mig is not None else set()

@@ -64,6 +64,11 @@ def decide(card: Card) -> Decision:
         first = _shared(card)
         why = first.device or Verdict("Waiting", "its virtual functions are switched off first")
         return replace(first, claim=why)
+    others = () if card.handed else strangers(card)
+    if others:
+        text = f"handing GPU {card.pci} out would end what was not made through objects: {listed(others)}"
+        step = f"kubectl annotate pcideviceclaim {card.name} {UNTRACKED_ANNOTATION}=delete (to have it destroyed)"
+        return Decision(Intent(card.pci), claim=Verdict("Untracked", advice(text, step)))
     found = _whole(card, True)
     if not card.enabled:
         return found
@@ -167,7 +172,9 @@ def _mode(card: Card, vgpus: Carried) -> tuple[bool | None, Verdict | None]:
         if not gpu.instances:
             return False, None
         text = f"MIG is to be skipped, but the GPU has {len(gpu.instances)} GPU instances, which are left alone"
-        return now, Verdict("HasInstances", advice(text, "aliquot show"))
+        made = card.mig is not None and card.mig.spec.enabled
+        off = f'kubectl patch migconfiguration {card.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
+        return now, Verdict("HasInstances", advice(text, off if made else "aliquot show"))
     if any(_sliced(card, wish) for wish in vgpus.keep.values()):
         return now, None
     asked = [_sliced(card, wish) for wish in vgpus.make.values()]
