@@ -138,6 +138,8 @@ def test_machines_that_a_cluster_has_need_no_second_vgpu(bed: Bed) -> None:
         (("nvidia.com/NVIDIA_A2-4X",), 20, "there is nvidia.com/NVIDIA_A2-4Q"),
         (("--ask", "A2-4Q"), 2, "A2-4Q is no resource"),
         (("--ask", f"{Q}:x"), 2, "is no resource with a count"),
+        (("--ask", f"{Q}:0"), 2, "is no resource with a count"),
+        (("--ask", "intel.com/qat:1"), 2, "is no resource with a count"),
         (("--machines", "3"), 2, "machines with what?"),
         (("--vgpu-info", "{"), 2, "vgpuInfo cannot be read"),
         (("--ask", Q, "--machines", "-1"), 2, "-1 machines"),

@@ -117,6 +117,7 @@ def test_an_older_rancher_lets_everything_through_and_is_stopped_at_admission(be
     [
         ("/v1/capacity/fit", {}, 400),
         ("/v1/capacity/fit", {"resource": Q, "count": "\u0663"}, 400),
+        ("/v1/capacity/fit", {"resource": "A2-4Q"}, 400),
         ("/v1/capacity/fit", {"vgpuInfo": "{" * 5000}, 400),
         ("/v1/capacityy", {}, 404),
         ("/v1/harvester/cluster/other", {}, 404),

@@ -96,10 +96,13 @@ def _fit(args: Args, found: Capacity) -> Fit | None:
 
 def _asked(words: Sequence[str]) -> list[tuple[str, int]]:
     """``RESOURCE`` or ``RESOURCE:COUNT``. Raises UsageError."""
+    from aliquot.integrations.kubernetes.kubevirt.capacity import ours
+
     found = []
     for word in words:
         resource, _, count = word.partition(":")
-        if "/" not in resource or (count and not (count.isascii() and count.isdecimal() and len(count) < 6)):
+        number = not count or (count.isascii() and count.isdecimal() and len(count) < 6 and int(count) > 0)
+        if not ours(resource) or not number:
             step = "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2"
             raise UsageError(f"{word} is no resource with a count", next_step=step)
         found.append((resource, int(count or 1)))

@@ -9,6 +9,7 @@ import msgspec
 from aliquot.controller.devices.world import World
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.integrations.kubernetes.kubevirt import poll, rancher
+from aliquot.integrations.kubernetes.kubevirt.capacity import ours
 from aliquot.integrations.kubernetes.kubevirt.demands import Demand
 from aliquot.integrations.kubernetes.kubevirt.fit import fit
 
@@ -42,8 +43,10 @@ class Pages:
         if unknown:
             raise ConfigError(f"{', '.join(unknown)}: not a parameter", details=(f"there are {', '.join(_KNOWN)}",))
         counts = rancher.requests(query.get("vgpuInfo", ""), query.get("hostDeviceInfo", ""))
-        if query.get("resource"):
-            counts[query["resource"]] = _number(query, "count")
+        if resource := query.get("resource"):
+            if not ours(resource):
+                raise ConfigError(f"{resource} is not counted here", details=("a vGPU is nvidia.com/NVIDIA_A2-4Q",))
+            counts[resource] = _number(query, "count")
         if not counts:
             raise ConfigError("nothing is asked for", details=("resource=..., or vgpuInfo={...}, says what",))
         capacity, machines = self._world.capacity(), _number(query, "machines")

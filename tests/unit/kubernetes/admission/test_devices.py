@@ -107,6 +107,13 @@ def test_disabling_is_refused_while_a_vgpu_of_it_is_enabled() -> None:
     assert said("migconfigurations", old, new, vgpus=[vgpu("0000:08:00.4")]) == ""
 
 
+def test_a_layout_that_is_being_taken_back_is_waited_for() -> None:
+    old = mig({19: 1}, enabled=False, state=names.SYNCED, have={19: ["7"]})
+    refused = said("migconfigurations", old, merged(old, spec=mig({19: 2}, enabled=True)["spec"]))
+    assert "must be disabled before its profileSpec is changed, and that is still going on" in refused
+    assert refused.endswith(f"| next: kubectl wait migconfiguration/{GPU} --for jsonpath={{.status.status}}=disabled")
+
+
 def test_a_profile_is_not_renamed() -> None:
     """What counts is the id: a wish typed as a name would be read by nobody."""
     old = mig({}, enabled=False)
@@ -211,6 +218,7 @@ def test_a_full_gpu_is_said_to_be_full_and_of_what() -> None:
     ask = merged(old, spec={"enabled": True, "vGPUTypeName": A2_4Q})
     refused = said("vgpudevices", old, ask, gpus=[gpu()], vgpus=[whole, old])
     assert f"nothing is available ({GPU} is full: NVIDIA A2-16Q on n1-000008004)" in refused
+    assert refused.endswith(f"| next: kubectl get vgpudevices -l harvesterhci.io/parentSRIOVGPUDevice={GPU}")
 
 
 def test_a_type_of_another_size_is_refused_with_what_it_does_not_fit_beside() -> None:
@@ -361,6 +369,8 @@ def test_a_shared_gpu_is_not_claimed_whole() -> None:
     vf = function("0000:08:00.4", labels={names.PARENT_LABEL: GPU})
     for given in ({"functions": [function(), vf]}, {"functions": [function()], "gpus": [gpu(True)]}):
         assert f"vGPUs exist on {GPU}" in said("pcideviceclaims", None, claim(), **given)
+    going = said("pcideviceclaims", None, claim(), functions=[function(), vf], gpus=[gpu(False)])
+    assert going.endswith(f"still going on | next: kubectl wait sriovgpudevice/{GPU} --for condition=Ready")
     carrying = {"functions": [function("0000:08:00.4")], "vgpus": [vgpu("0000:08:00.4", A2_4Q, True)]}
     assert "carries a vGPU" in said("pcideviceclaims", None, claim("0000:08:00.4"), **carrying)
 

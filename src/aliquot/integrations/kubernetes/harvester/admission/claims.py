@@ -5,17 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester import names
-from aliquot.integrations.kubernetes.harvester.admission.rules import identity, unmoved
+from aliquot.integrations.kubernetes.harvester.admission.rules import disabling, identity, unmoved
 from aliquot.integrations.kubernetes.harvester.admission.use import user_of
 from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World
 from aliquot.integrations.kubernetes.harvester.kinds import PCIDeviceClaim
+from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 
 def create(edit: Edit[PCIDeviceClaim], new: PCIDeviceClaim, world: World) -> Iterator[str]:
     yield from identity(edit.name, new.spec.node_name, new.spec.address)
     function = world.functions.get(edit.name)
     if function is None:
-        yield f"there is no PCIDevice {edit.name}: see kubectl get pcidevices"
+        yield advice(f"there is no PCIDevice {edit.name}", "kubectl get pcidevices")
         return
     if not function.status.iommu_group:
         yield f"{edit.name} has no IOMMU group: switch the IOMMU on in the firmware and on the kernel's command line"
@@ -44,6 +45,12 @@ def _shared(name: str, world: World) -> Iterator[str]:
     gpu, vgpu = world.gpus.get(name), world.vgpus.get(name)
     labelled = any(f.metadata.labels.get(names.PARENT_LABEL) == name for f in world.functions.values())
     if labelled or (gpu is not None and gpu.spec.enabled) or world.enabled_children(name):
-        yield f"vGPUs exist on {name}: disable SRIOVGPUDevice {name} first"
+        text = f"vGPUs exist on {name}: disable SRIOVGPUDevice {name} first"
+        if gpu is not None and not gpu.spec.enabled and not world.enabled_children(name):
+            text = f"{text}, which is still going on"
+            yield advice(text, f"kubectl wait sriovgpudevice/{name} --for condition=Ready")
+        else:
+            yield advice(text, disabling("sriovgpudevice", name))
     if vgpu is not None and vgpu.spec.enabled:
-        yield f"{name} carries a vGPU ({vgpu.spec.type_name}): disable VGPUDevice {name} first"
+        why = f"{name} carries a vGPU ({vgpu.spec.type_name}): disable VGPUDevice {name} first"
+        yield advice(why, disabling("vgpudevice", name))

@@ -24,8 +24,7 @@ def update(edit: Edit[MigConfiguration], old: MigConfiguration, new: MigConfigur
     yield from unmoved((old.spec.node_name, old.spec.gpu_address), (new.spec.node_name, new.spec.gpu_address))
     changed = _wish(old.spec) != _wish(new.spec)
     if changed and old.status.state in APPLIED:
-        why = f"{edit.name} is {old.status.state}: it must be disabled before its profileSpec is changed"
-        yield advice(why, f"{disabling('migconfiguration', edit.name)}, then requested, then enabled")
+        yield _first_disabled(edit.name, old)
         return
     yield from _renamed(old, new)
     if old.spec.enabled and not new.spec.enabled:
@@ -48,6 +47,14 @@ def delete(edit: Edit[MigConfiguration], old: MigConfiguration, world: World) ->
     if old.spec.enabled:
         yield advice(f"{edit.name} is enabled: disable it first", disabling("migconfiguration", edit.name))
     yield from _unused(edit.name, "delete", world)
+
+
+def _first_disabled(name: str, old: MigConfiguration) -> str:
+    why = f"{name} is {old.status.state}: it must be disabled before its profileSpec is changed"
+    if old.spec.enabled:
+        return advice(why, f"{disabling('migconfiguration', name)}, then requested, then enabled")
+    step = f"kubectl wait migconfiguration/{name} --for jsonpath={{.status.status}}=disabled"
+    return advice(f"{why}, and that is still going on", step)
 
 
 def _wish(spec: MigConfigurationSpec) -> dict[int, int]:

@@ -9,6 +9,7 @@ from aliquot.integrations.kubernetes.harvester.admission.rules import disabling,
 from aliquot.integrations.kubernetes.harvester.admission.use import user_of
 from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World, listed, parent_of
 from aliquot.integrations.kubernetes.harvester.kinds import VGPUDevice
+from aliquot.integrations.kubernetes.harvester.names import PARENT_LABEL
 from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 
@@ -74,4 +75,5 @@ def _choice(device: VGPUDevice, world: World) -> str:
         return advice(f"nothing is available ({why})", f"kubectl edit migconfiguration {parent}")
     there = [v for v in world.children(parent) if v.name != device.name and v.spec.enabled]
     names = tuple(f"{v.spec.type_name} on {v.name}" for v in sorted(there, key=lambda v: v.name))
-    return f"nothing is available ({f'{parent} is full: {listed(names)}' if names else 'its driver does not answer'})"
+    why = f"{parent} is full: {listed(names)}" if names else "its driver does not answer"
+    return advice(f"nothing is available ({why})", f"kubectl get vgpudevices -l {PARENT_LABEL}={parent}")
