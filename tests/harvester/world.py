@@ -41,8 +41,8 @@ from standin.kubeconfig import kubeconfig
 JSON = dict[str, Any]
 MACHINES = ROOT / "kubernetes-machines"
 PATIENCE_S = 60.0
-CHECK_S = 5
-"""Between two looks at a node where nothing is written. Each look at a driver in a pod starts programs there."""
+PODS_CHECK_S = 5
+"""Between two looks at a node whose driver is in a pod: each starts programs there."""
 
 
 class Site:
@@ -83,7 +83,8 @@ class Site:
         self.agents[name] = agent
         node = self.world.node(name, on_start=partial(_open, agent), on_stop=partial(_close, agent))
         agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
-        agent.check_s = CHECK_S
+        if self.pods:
+            agent.check_s = PODS_CHECK_S
         agent.config = self._config(name)
         if self.pods:
             self.driver(name)
