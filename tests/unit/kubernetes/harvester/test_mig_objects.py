@@ -173,6 +173,15 @@ def test_what_is_not_ours_stays_where_it_is_when_a_wish_is_applied(a100: One) ->
     assert state(a100) == "out-of-sync"
     assert ids(a100) == {9: ["2"]}
     assert differences(a100) == [f"GPU instance {made} (MIG 1g.5gb at 2:1) was not requested"]
+    # What the message says leads out of it.
+    assert f"{UNTRACKED}=delete (to have what was not requested destroyed), then kubectl patch" in message(
+        a100.mig(PCI)
+    )
+    a100.mark("MigConfiguration", NAME, UNTRACKED, "delete")
+    give_up(a100)
+    assert a100.instances() == []
+    cut(a100, {9: 1})
+    assert state(a100) == "synced"
 
 
 def test_a_wish_that_does_not_fit_beside_what_is_not_ours_names_it(a100: One) -> None:

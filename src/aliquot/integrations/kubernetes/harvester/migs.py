@@ -142,7 +142,7 @@ def _told(view: View, of: Outcome, found: MigConfiguration, family: Family) -> M
     if state == SYNCED:
         why = Verdict("Synced", "the GPU is cut as wished")
     elif state:
-        why = of.decision.cut or of.failure or Verdict("OutOfSync", _put_right(found, said))
+        why = of.decision.cut or of.failure or Verdict("OutOfSync", _put_right(found, gpu, said))
     else:
         why = of.decision.cut or of.failure or Verdict(PENDING, "its GPU instances are being made")
     status = MigConfigurationStatus(
@@ -203,14 +203,19 @@ def differences(found: MigConfiguration, gpu: Gpu, family: Family) -> tuple[str,
     return tuple(said)
 
 
-def _put_right(found: MigConfiguration, said: tuple[str, ...]) -> str:
+def _put_right(found: MigConfiguration, gpu: Gpu, said: tuple[str, ...]) -> str:
+    """Disabling and enabling rebuilds what is ours alone: what others made needs a word on it first."""
     patch = f'kubectl patch migconfiguration {found.name} --type merge -p \'{{"spec":{{"enabled":false}}}}\''
-    return advice("; ".join(said) + ": nothing was touched", f"{patch}, and enable it again")
+    first = f"{_let_go(found)} (to have what was not requested destroyed), then " if untracked(found, gpu) else ""
+    return advice("; ".join(said) + ": nothing was touched", f"{first}{patch}, and enable it again")
+
+
+def _let_go(found: MigConfiguration) -> str:
+    return f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete"
 
 
 def _left(found: MigConfiguration, said: tuple[str, ...]) -> str:
-    step = f"kubectl annotate migconfiguration {found.name} {UNTRACKED_ANNOTATION}=delete (to have it destroyed)"
-    return advice("; ".join(said) + ": left alone", step)
+    return advice("; ".join(said) + ": left alone", f"{_let_go(found)} (to have it destroyed)")
 
 
 def _rows(family: Family, gpu: Gpu, mine: tuple[GpuInstance, ...]) -> tuple[MigProfileStatus, ...]:
