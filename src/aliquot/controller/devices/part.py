@@ -105,8 +105,12 @@ class _Standing(msgspec.Struct, frozen=True):
 
 
 def occupied(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The nodes whose agent says that pcidevices runs there."""
-    return tuple(sorted(node.name for node in nodes if _reason(node) == PCIDEVICES))
+    """The nodes whose agent says that pcidevices runs there. What a node that is down said last holds nobody up."""
+    return tuple(sorted(node.name for node in nodes if _reason(node) == PCIDEVICES and not _down(node)))
+
+
+def _down(node: Node) -> bool:
+    return any(each.type == "Ready" and each.status != "True" for each in node.status.conditions)
 
 
 def _reason(node: Node) -> str:
