@@ -153,6 +153,17 @@ def test_vgpus_that_lost_their_label_still_count() -> None:
     assert "n1-000008004 is enabled" in said("sriovgpudevices", gpu(True), gpu(False), vgpus=[lost])
 
 
+def test_a_new_object_about_nothing_is_let_in_with_a_warning() -> None:
+    """After a restore its node and its card may still come; who mistyped waits for ever."""
+    found = judge(request("sriovgpudevices", None, gpu()), world())
+    assert (found.allowed, len(found.warnings)) == (True, 1)
+    assert f"node n1 has no PCIDevice {GPU}" in found.warnings[0]
+    assert found.warnings[0].endswith("| next: kubectl get pcidevices -l nodename=n1")
+    (elsewhere,) = judge(request("sriovgpudevices", None, gpu()), world(nodes=[])).warnings
+    assert elsewhere.startswith("there is no node n1")
+    assert judge(request("sriovgpudevices", None, gpu()), world(functions=[function()])).warnings == ()
+
+
 def test_a_gpu_that_is_claimed_is_not_enabled() -> None:
     refused = said("sriovgpudevices", gpu(False), gpu(True), claims=[claim()])
     step = f" | next: kubectl delete pcideviceclaim {GPU}"

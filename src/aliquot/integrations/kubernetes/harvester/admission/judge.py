@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 from aliquot.integrations.kubernetes.api.base import KubeObject, Part
 from aliquot.integrations.kubernetes.api.errors import ApiError
 from aliquot.integrations.kubernetes.harvester.admission import claims, gpus, migs, vgpus
+from aliquot.integrations.kubernetes.harvester.admission.rules import unseen
 from aliquot.integrations.kubernetes.harvester.admission.world import Edit, World
 from aliquot.integrations.kubernetes.harvester.kinds import (
     GROUP,
@@ -19,7 +20,7 @@ from aliquot.integrations.kubernetes.harvester.kinds import (
 from aliquot.integrations.kubernetes.review import DELETE, UPDATE, Request, Verdict
 
 K = TypeVar("K", bound=KubeObject)
-_RULES: dict[str, tuple[type[KubeObject], Any]] = {
+_RULES: dict[str, tuple[type[Any], Any]] = {
     "migconfigurations": (MigConfiguration, migs),
     "sriovgpudevices": (SRIOVGPUDevice, gpus),
     "vgpudevices": (VGPUDevice, vgpus),
@@ -45,8 +46,11 @@ def judge(request: Request, world: World) -> Verdict:
     edit: Edit[KubeObject] = Edit(name, request.user, old, new)
     if new is not None and new.metadata.deletion_timestamp is not None:
         return Verdict()  # about to go: finalizers must come off
-    warned = getattr(rules, "warnings", _none)(edit, world)
-    return Verdict(reasons=tuple(dict.fromkeys(_reasons(edit, rules, world))), warnings=tuple(warned))
+    reasons = tuple(dict.fromkeys(_reasons(edit, rules, world)))
+    warned = [*getattr(rules, "warnings", _none)(edit, world)]
+    if old is None and new is not None and not reasons:
+        warned += unseen(name, new.spec.node_name, world)
+    return Verdict(reasons=reasons, warnings=tuple(warned))
 
 
 def takes_away(request: Request) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aliquot.integrations.kubernetes.harvester import names
-from aliquot.integrations.kubernetes.harvester.admission.world import listed
+from aliquot.integrations.kubernetes.harvester.admission.world import World, listed
 from aliquot.integrations.kubernetes.harvester.verdicts import advice
 
 
@@ -26,6 +26,17 @@ def identity(name: str, node: str, address: str) -> Iterator[str]:
     wanted = names.object_name(node, address)
     if name != wanted:
         yield f"an object for {address or 'no address'} on node {node or '(none)'} is named {wanted}, not {name}"
+
+
+def unseen(name: str, node: str, world: World) -> Iterator[str]:
+    """A warning about a new object that is about nothing: it may come, as after a restore, but who mistyped should
+    know. The name is also that of the function's PCIDevice.
+    """
+    if node not in world.nodes:
+        yield advice(f"there is no node {node}: objects of a node that is gone are removed", "kubectl get nodes")
+    elif name not in world.functions:
+        why = f"node {node} has no PCIDevice {name}: nothing comes of this while it has none"
+        yield advice(why, f"kubectl get pcidevices -l {names.NODE_LABEL}={node}")
 
 
 def unmoved(old: tuple[str, str], new: tuple[str, str]) -> Iterator[str]:
