@@ -126,6 +126,43 @@ def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     play(story)
 
 
+def test_what_is_nested_too_deep_is_no_review() -> None:
+    """Anybody in the cluster can reach the port: what they send must end in an answer, not in a trace in the log."""
+    deep = b'{"request":{"uid":"u","object":' + b"[" * 50_000 + b"]" * 50_000 + b"}}"
+
+    def story(client: Client) -> None:
+        status, text = client.ask("POST", "/judge", deep)
+        assert (status, text.startswith("this is no AdmissionReview")) == (400, True)
+        assert client.ask("POST", "/judge", review("good"))[0] == 200
+
+    play(story)
+
+
+def test_half_a_review_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "BODY_S", 0.2)
+
+    def story(client: Client) -> None:
+        context = ssl.create_default_context(cadata=client.trust.trusted.decode())
+        with socket.create_connection(("localhost", client.server.port), 5) as plain:
+            with context.wrap_socket(plain, server_hostname="localhost") as half:
+                half.sendall(b"POST /judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+                assert half.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert client.ask("POST", "/judge", review("good"))[0] == 200
+
+    play(story)
+
+
+def test_a_refusal_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reaches the port must not write lines of his own."""
+    forged = json.loads(review("bad"))
+    forged["request"] |= {"operation": "CREATE\nrefused: nobody"}
+    with caplog.at_level("INFO"):
+        play(lambda client: client.ask("POST", "/judge", json.dumps(forged).encode()) and None)
+    lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+
+
 def test_a_certificate_changes_without_a_pause() -> None:
     def story(client: Client) -> None:
         assert client.ask("GET", "/page")[0] == 200

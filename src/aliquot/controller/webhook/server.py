@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import os
 import socket
@@ -19,10 +20,14 @@ from aliquot.controller.log import log
 from aliquot.controller.webhook.options import Page
 from aliquot.errors import AliquotError, UsageError
 from aliquot.integrations.kubernetes import review
+from aliquot.integrations.kubernetes.api.codec import UNREADABLE
 from aliquot.integrations.kubernetes.review import Verdict
 
 MOST_BYTES = 8 * 1024 * 1024
 """A review holds an object twice at most, and the API server takes none above 3 MiB."""
+
+BODY_S = 10.0
+"""As long as the API server waits for an answer. Who sends a review slower than that is none."""
 
 Judge = Callable[[review.Request], Awaitable[Verdict]]
 
@@ -47,30 +52,34 @@ def _reviewing(judge: Judge) -> Callable[[Request], Awaitable[Response]]:
             body = await _body(request)
         except ClientDisconnect:
             return PlainTextResponse("gone", 400)
+        except TimeoutError:
+            return PlainTextResponse(f"no review within {BODY_S:g} s\n", 408, {"connection": "close"})
         if body is None:
             return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
         try:
             asked = review.read(body)
             verdict = await judge(asked)
-        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        except UNREADABLE as error:
             return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
         except AliquotError as error:
             return PlainTextResponse(f"{error.brief}\n", 503)
         if not verdict.allowed:
-            log.info("refused: %s %s %s: %s", asked.operation, asked.resource.resource, asked.name, verdict.message)
+            about = f"{asked.operation} {asked.resource.resource} {asked.name}: {verdict.message}"
+            log.info("refused: %s", "".join(c if c.isprintable() else "?" for c in about))
         return Response(msgspec.json.encode(review.answer(asked, verdict)), media_type="application/json")
 
     return endpoint
 
 
 async def _body(request: Request) -> bytes | None:
-    """None for too much."""
+    """None for too much. Raises TimeoutError where it does not come."""
     parts, length = [], 0
-    async for part in request.stream():
-        length += len(part)
-        if length > MOST_BYTES:
-            return None
-        parts.append(part)
+    async with asyncio.timeout(BODY_S):
+        async for part in request.stream():
+            length += len(part)
+            if length > MOST_BYTES:
+                return None
+            parts.append(part)
     return b"".join(parts)
 
 
