@@ -143,10 +143,10 @@ def test_half_a_review_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> Non
 
     def story(client: Client) -> None:
         context = ssl.create_default_context(cadata=client.trust.trusted.decode())
-        with socket.create_connection(("localhost", client.server.port), 5) as plain:
-            with context.wrap_socket(plain, server_hostname="localhost") as half:
-                half.sendall(b"POST /judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
-                assert half.recv(1000).startswith(b"HTTP/1.1 408 ")
+        plain = socket.create_connection(("localhost", client.server.port), 5)
+        with context.wrap_socket(plain, server_hostname="localhost") as half:
+            half.sendall(b"POST /judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+            assert half.recv(1000).startswith(b"HTTP/1.1 408 ")
         assert client.ask("POST", "/judge", review("good"))[0] == 200
 
     play(story)
