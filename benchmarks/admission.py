@@ -15,7 +15,7 @@ import msgspec
 from benchmarks import bench_machines as made
 from benchmarks.bench_machines import RESOURCE, TYPE, Door, addresses, machine, review, site
 from benchmarks.bench_process import cpu, memory
-from benchmarks.measure import Figure, Say, at_most, clock, digest
+from benchmarks.measure import Figure, Say, at_most, clock, digest, load
 
 from aliquot.integrations.kubernetes.harvester.names import object_name
 from aliquot.integrations.kubernetes.manifests import webhooks
@@ -33,6 +33,7 @@ def run(say: Say, quick: bool) -> None:
     text = (
         f"{made.NODES} nodes, {made.MACHINES:,} machines with a vGPU each, {sum(1 for _ in made.objects()):,} objects"
     )
+    say(load(GROUP))
     say(Figure(GROUP, f"input: {text}", f"sha256 {code}", MEASURED))
     with site() as found:
         began = time.perf_counter()

@@ -16,7 +16,7 @@ from tempfile import TemporaryDirectory
 import msgspec
 from benchmarks.bench_devices import CHECK_S, Site, site
 from benchmarks.bench_process import cpu, memory
-from benchmarks.measure import Figure, Say, at_most, clock, digest, spread
+from benchmarks.measure import Figure, Say, at_most, clock, digest, load, spread
 
 from aliquot.integrations.kubernetes.api.watch import DEFAULT_TIMING
 
@@ -33,6 +33,7 @@ CHANGES_GOAL_MS = 100.0
 
 def run(say: Say, quick: bool) -> None:
     code = digest(msgspec.json.encode([NODES, EIGHT, CUT, CHECK_S]))
+    say(load(GROUP))
     say(Figure(GROUP, "input: the nodes, the types, the time between looks", f"sha256 {code}", SIM))
     repeats = 1 if quick else 5
     for count in NODES:

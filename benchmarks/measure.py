@@ -90,6 +90,12 @@ def machine() -> str:
     )
 
 
+def load(group: str) -> Figure:
+    """How busy the machine was before: with more than its cores, clocks show what else runs there."""
+    value = f"{os.getloadavg()[0]:.1f} processes on {os.cpu_count()} cores"
+    return Figure(group, "load of this machine in the minute before", value, "measured")
+
+
 def _megahertz() -> float:
     try:
         with open("/proc/cpuinfo") as file:

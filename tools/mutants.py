@@ -18,26 +18,16 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parent.parent
 TESTS = ("tests/oracle/test_planner.py", "tests/property/test_laws.py")
 VGPU_TESTS = ("tests/oracle/test_vgpu_planner.py", "tests/property/test_vgpu_laws.py")
-
-REST = """
-## Why the search over vGPUs is complete
-
-- **Equal size**: types of one size are alike to the driver, so only how many stay of each type matters. Every way
-  to keep some is tried, by held vGPUs destroyed, then by vGPUs destroyed; the first that ends complete is the
-  least. `tests/oracle` compares 115 states of an A2 with each other.
-- **Mixed sizes**: places of one size never overlap (checked for every type of the catalog). So whether the driver
-  comes to a place depends only on vGPUs that begin to the left of it: made from left to right, a set of places
-  comes about exactly if no place of a size stays free to the left of a new vGPU of that size. Where one does, the
-  vGPU of that size fits there as well, at no cost, so it is never needed. One walk from left to right, with the
-  least rest remembered per state (GiB, vGPUs still to come), therefore finds the least destruction. `tests/oracle`
-  compares it with brute force over every subset of what is there and every order of creations.
-- **Inside GPU instances**: every arrangement of GPU instances is weighed with the least destruction of vGPUs in it;
-  the sum decides.
-"""
+HARVESTER, KUBEVIRT = "integrations/kubernetes/harvester", "integrations/kubernetes/kubevirt"
+_UNITS = "tests/unit/kubernetes"
+OBJECTS = (f"{_UNITS}/harvester",)
+LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
+ADMISSION = (f"{_UNITS}/admission",)
+CAPACITY = (f"{_UNITS}/kubevirt", "tests/unit/controller/test_capacity_pages.py", *ADMISSION)
 
 
 class Mutant(NamedTuple):
-    """A wrong rule: ``old`` becomes ``new`` in one file."""
+    """A wrong rule: ``old`` becomes ``new`` in one file below ``src/aliquot``."""
 
     what: str
     file: str
@@ -49,82 +39,201 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "overlap": Mutant(
         "rule: two instances may share memory slice 3",
-        "board.py",
+        "planner/board.py",
         ".placement(start).mask for",
         ".placement(start).mask & ~8 for",
     ),
     "engines": Mutant(
         "rule: media engine limits (totals, +me, +me.all, maxima; each implies others) are not checked",
-        "rules.py",
+        "planner/rules.py",
         "    max_instances,\n    compute_slices,\n    engine_totals,\n    at_most,\n    excludes,\n",
         "    compute_slices,\n",
     ),
     "compute-kinds": Mutant(
         "rule: a second instance without graphics on Thor",
-        "rules.py",
+        "planner/rules.py",
         "== wanted) > rule.count",
         "== wanted) > rule.count + 1",
     ),
     "tie-break": Mutant(
         "tie-break: lowest start instead of the driver's own choice",
-        "pack.py",
+        "planner/pack.py",
         "for start in board.choices(profile_id, mask, swapped):",
         "for start in board.starts[profile_id]:",
     ),
     "held-first": Mutant(
         "cost: held instances weigh no more than idle ones",
-        "target.py",
+        "planner/target.py",
         "return held, len(doomed),",
         "return 0, len(doomed),",
     ),
     "fewest": Mutant(
         "cost: the number of destroyed instances is not counted",
-        "target.py",
+        "planner/target.py",
         "return held, len(doomed),",
         "return held, 0,",
     ),
-    "room": Mutant("cost: room left is not counted", "pack.py", "-board.room(board.mask(leaf)))", "0)"),
+    "room": Mutant("cost: room left is not counted", "planner/pack.py", "-board.room(board.mask(leaf)))", "0)"),
     "vgpu-most": Mutant(
         "rule: the most of a vGPU type counts its own series only",
-        "vgpu/rules.py",
+        "planner/vgpu/rules.py",
         "count = n if each.mig_backed else total",
         "count = n",
         VGPU_TESTS,
     ),
     "vgpu-order": Mutant(
         "order: new vGPUs in mixed-size mode are made from right to left",
-        "vgpu/mixed.py",
+        "planner/vgpu/mixed.py",
         "out.append((item, place))",
         "out.insert(0, (item, place))",
         VGPU_TESTS,
     ),
     "vgpu-room": Mutant(
         "rule: a vGPU in mixed-size mode covers one GiB less than it has",
-        "vgpu/rooms.py",
+        "planner/vgpu/rooms.py",
         "rounded = -(-each.fb_mib // 1024)",
         "rounded = max(1, -(-each.fb_mib // 1024) - 1)",
         VGPU_TESTS,
     ),
     "vgpu-one-size": Mutant(
         "rule: one GPU instance takes vGPUs of two sizes",
-        "vgpu/rooms.py",
+        "planner/vgpu/rooms.py",
         "having == profile and (not count or size == each.fb_mib)",
         "having == profile",
         VGPU_TESTS,
     ),
     "vgpu-fewest": Mutant(
         "cost: vGPUs that go with their GPU instance are not counted",
-        "vgpu/search.py",
+        "planner/vgpu/search.py",
         "return cost[0] + held, cost[1] + gone,",
         "return cost[0] + held, cost[1],",
         VGPU_TESTS,
     ),
     "vgpu-held": Mutant(
         "cost: a held vGPU in mixed-size mode weighs no more than an idle one",
-        "vgpu/mixed.py",
+        "planner/vgpu/mixed.py",
         "return sum(h.vgpu.held for h in lost), len(lost)",
         "return 0, len(lost)",
         VGPU_TESTS,
+    ),
+    "vm-drift": Mutant(
+        "drift: a MIG layout that somebody changed by hand is synced",
+        f"{HARVESTER}/migs.py",
+        "(OUT_OF_SYNC if said else SYNCED) if carried_out",
+        "SYNCED if carried_out",
+        LAYOUTS,
+    ),
+    "vm-touched": Mutant(
+        "drift: it is put right unasked",
+        f"{HARVESTER}/cut.py",
+        "    return status.applied_boot != card.boot",
+        "    return status.applied_boot != card.boot or not met(found, gpu)",
+        LAYOUTS,
+    ),
+    "vm-foreign": Mutant(
+        "drift: a vGPU that somebody else made is destroyed unasked",
+        f"{HARVESTER}/carried.py",
+        "may_go = ours(card, found, vgpu) or ",
+        "may_go = True or ",
+        VGPUS,
+    ),
+    "vm-adoption": Mutant(
+        "adoption: a new VGPUDevice of a function that carries a vGPU wishes none, as pcidevices' does",
+        f"{HARVESTER}/vgpus.py",
+        "adopted = vgpu is not None and nameable(card, vgpu)",
+        "adopted = False",
+        VGPUS,
+    ),
+    "vm-reboot": Mutant(
+        "reboot: a MIG layout that it took is not replayed",
+        f"{HARVESTER}/cut.py",
+        "    return status.applied_boot != card.boot",
+        "    return False",
+        LAYOUTS,
+    ),
+    "vm-order": Mutant(
+        "reboot: GPU instances before virtual functions, which end them",
+        "planner/vgpu/shares.py",
+        "after = [*spoken.functions_on(), *spoken.mixed_size(change.mixed and aimed.mixed), *new]",
+        "after = [*new, *spoken.functions_on(), *spoken.mixed_size(change.mixed and aimed.mixed)]",
+        LAYOUTS,
+    ),
+    "vm-uuid": Mutant(
+        "reboot: a vGPU comes back under another UUID",
+        f"{HARVESTER}/carried.py",
+        'return former if all(v.uuid != former for v in card.live.values()) else ""',
+        'return ""',
+        VGPUS,
+    ),
+    "vm-isolation": Mutant(
+        "isolation: all GPUs of a node are planned together, so that one bad wish stops them all",
+        "agent/devices/work.py",
+        "make(inventory, Desired((intent.wish,)))",
+        "make(inventory, Desired(tuple(i.wish for i in intents(view, objects) if i.wish is not None)))",
+        ("tests/kube/test_devices_disturbed.py",),
+    ),
+    "vm-own-node": Mutant(
+        "isolation: objects of other nodes' GPUs are taken for ours that are gone",
+        f"{HARVESTER}/vgpus.py",
+        "if found.spec.node_name == view.node and name not in present and not kept:",
+        "if name not in present and not kept:",
+        OBJECTS,
+    ),
+    "vm-given": Mutant(
+        "in use: what kubelet gave to a pod between look and act is destroyed",
+        "agent/devices/work.py",
+        "return bool(self._blind) or taken(ending, uses) is not None",
+        "return False",
+        ("tests/unit/agent/devices/test_work.py",),
+    ),
+    "vm-blind": Mutant(
+        "in use: the allocation annotation alone says who has a device, as in pcidevices",
+        f"{HARVESTER}/admission/use.py",
+        'return _perhaps(world, name, resource, askers) if resource else ""',
+        'return ""',
+        ADMISSION,
+    ),
+    "vm-seven": Mutant(
+        "webhook: any seven instances are a layout, as in pcidevices",
+        f"{HARVESTER}/admission/layout.py",
+        "if next(pack.arrangements(b, counts), None) is None:",
+        "if sum(counts.values()) > 7:",
+        ADMISSION,
+    ),
+    "vm-ramfb": Mutant(
+        "webhook: every vGPU of a machine gets ramFB",
+        f"{KUBEVIRT}/admission/fill.py",
+        '{"enabled": bool(after.ramfb)}',
+        '{"enabled": True}',
+        (f"{_UNITS}/admission/test_machines.py",),
+    ),
+    "vm-twice": Mutant(
+        "over-commit: a machine that was admitted a moment ago does not count",
+        f"{KUBEVIRT}/capacity.py",
+        "for each in seen.reserved:",
+        "for each in ():",
+        CAPACITY,
+    ),
+    "vm-one-node": Mutant(
+        "over-commit: what a machine asks for is added up over nodes",
+        f"{KUBEVIRT}/fit.py",
+        "if any(amounts[resource] < count for resource, count in counts.items()):",
+        "if not amounts:",
+        CAPACITY,
+    ),
+    "vm-permitted": Mutant(
+        "KubeVirt: a resource is permitted twice",
+        f"{KUBEVIRT}/permitted.py",
+        "if entry in seen or not _stays(entry, want):",
+        "if not _stays(entry, want):",
+        CAPACITY,
+    ),
+    "vm-withdrawn": Mutant(
+        "device plugin: a vGPU that is being disabled is still given to machines",
+        f"{HARVESTER}/offer.py",
+        "if wish is None or not _stands(wish) or not",
+        "if wish is None or not",
+        OBJECTS,
     ),
 }
 
@@ -133,7 +242,7 @@ def run(mutant: Mutant, tests: Sequence[str] = ()) -> list[str]:
     """The first of some tests that fails on a copy of the source with the mutant in it; empty if all pass."""
     with tempfile.TemporaryDirectory() as folder:
         shutil.copytree(ROOT / "src", Path(folder) / "src")
-        path = Path(folder) / "src/aliquot/planner" / mutant.file
+        path = Path(folder) / "src/aliquot" / mutant.file
         text = path.read_text()
         if text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.file}: expected exactly one {mutant.old!r}")
@@ -170,7 +279,9 @@ def main() -> int:
         failed = run(mutant)
         rows.append(f"| {mutant.what} | {'`' + failed[0] + '`' if failed else '**none**'} |")
         print(name, failed or "SURVIVED", flush=True)
-    (ROOT / "docs/proof.md").write_text("\n".join(rows) + "\n" + REST)
+    page = ROOT / "docs/proof.md"
+    _, heading, rest = page.read_text().partition("\n## ")  # what stands below the table is written by hand
+    page.write_text("\n".join(rows) + "\n" + heading + rest)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""Three wrong rules and a wrong tie-break, one at a time: the suite must fail each time."""
+"""Wrong rules, one at a time: the suite must fail each time. And the page of proof names tests that there are."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ mutants = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(mutants)
 
 
-PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", (ROOT / "docs/proof.md").read_text(), re.MULTILINE))
+PAGE = (ROOT / "docs/proof.md").read_text()
+PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.slow
@@ -25,3 +26,12 @@ def test_a_wrong_rule_is_noticed(name: str) -> None:
     """By the test that the committed table names."""
     mutant = mutants.MUTANTS[name]
     assert mutants.run(mutant, [PROOF[mutant.what]]) == [PROOF[mutant.what]]
+
+
+@pytest.mark.parametrize("named", sorted(set(re.findall(r"`(tests/[^`]+)`", PAGE))))
+def test_what_the_page_names_is_there(named: str) -> None:
+    path, *parts = named.partition("[")[0].split("::")
+    assert (ROOT / path).exists()
+    text = (ROOT / path).read_text() if parts else ""
+    for part in parts:
+        assert re.search(rf"^\s*(?:class|def) {part}\b", text, re.MULTILINE), f"{path} has no {part}"
