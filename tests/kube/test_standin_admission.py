@@ -114,6 +114,14 @@ def test_a_webhook_sees_who_writes_what_and_may_refuse(cluster: Cluster, hook: H
     assert cluster.get(f"{MAPS}/cm")["data"] == {"a": "1"}
 
 
+def test_what_a_webhook_warns_of_reaches_the_client(cluster: Cluster, hook: Hook) -> None:
+    hook.register(cluster, "validating")
+    hook.say = lambda request: {"allowed": True, "warnings": ['mind the "gap"', "and the step"]}
+    assert '299 - "and the step"' in cluster.request("POST", MAPS, {"metadata": {"name": "cm"}}).headers["warning"]
+    done = cluster.kubectl_run("create", "configmap", "other")
+    assert done.stderr.splitlines() == ['Warning: mind the "gap"', "Warning: and the step"]
+
+
 def test_a_webhook_may_change_what_is_written(cluster: Cluster, hook: Hook) -> None:
     hook.register(cluster, "mutating")
     patch = [{"op": "add", "path": "/data/added", "value": "x"}]

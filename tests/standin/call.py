@@ -45,6 +45,8 @@ class Call(msgspec.Struct, frozen=True):
     agent: str = ""
     command: tuple[str, ...] = ()
     """The words of an ``exec``."""
+    warnings: list[str] = msgspec.field(default_factory=list)
+    """What webhooks want the client to hear; filled while the call is answered."""
 
     @property
     def group(self) -> str:

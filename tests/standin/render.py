@@ -63,11 +63,18 @@ def answer(call: Call, code: int, value: JSON) -> Rendered:
     """An object, list or status in the form that was asked for."""
     media, form = wanted(call.accept)
     value = shaped(call, value, form)
+    headers = {"Warning": ", ".join(map(_warning, call.warnings))} if call.warnings else {}
     if media == "application/yaml":
         import yaml
 
-        return Rendered(code, media, yaml.safe_dump(value, sort_keys=False).encode())
-    return Rendered(code, media, msgspec.json.encode(value))
+        return Rendered(code, media, yaml.safe_dump(value, sort_keys=False).encode(), headers=headers)
+    return Rendered(code, media, msgspec.json.encode(value), headers=headers)
+
+
+def _warning(text: str) -> str:
+    """RFC 7234, 5.5, in UTF-8: ``http.server`` writes headers as Latin-1."""
+    quoted = text.replace("\\", "\\\\").replace('"', '\\"')
+    return f'299 - "{quoted}"'.encode().decode("latin-1")
 
 
 def shaped(call: Call, value: JSON, form: str) -> JSON:

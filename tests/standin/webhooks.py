@@ -121,6 +121,7 @@ class Webhooks:
             text = f'failed calling webhook "{hook["name"]}": failed to call webhook: {error}'
             cause = {"message": text}
             raise Refusal(500, "InternalError", f"Internal error occurred: {text}", {"causes": [cause]}) from None
+        call.warnings.extend(response.get("warnings") or ())
         if not response.get("allowed"):
             raise _denied(hook["name"], response.get("status") or {})
         found: JSON = response
