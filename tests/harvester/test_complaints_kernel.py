@@ -158,7 +158,9 @@ def test_the_plugin_began_before_all_functions_were_there(tmp_path: Path) -> Non
     """NVIDIA/gpu-operator#2002: functions come up one by one. They are waited for before anything else is done."""
     one = One("a2:vfio", tmp_path, "n1", A2).settle()
     one.control("fault", kind="vf-delay", seconds=30)
+    begun = one.node.backend.memory.now
     one.kubectl("SRIOVGPUDevice", one.name_of(A2), enabled=True)
+    assert one.node.backend.memory.now - begun > 20, "it waited for the last one"
     assert len(one.device(A2)["status"]["vfAddresses"]) == 16
     assert len(one.store.of("VGPUDevice")) == 16
     assert ready(one.device(A2)) == ("True", "Enabled")
