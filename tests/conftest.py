@@ -71,7 +71,7 @@ def pytest_runtest_makereport(
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which API servers the Kubernetes tests ran on."""
     reports = [report for rows in terminalreporter.stats.values() for report in rows]
-    if any("tests/kube/" in getattr(report, "nodeid", "") for report in reports):
+    if any(f"tests/{layer}/" in getattr(report, "nodeid", "") for report in reports for layer in ("kube", "harvester")):
         from cluster import summary
 
         terminalreporter.write_line(summary())
