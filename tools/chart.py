@@ -58,6 +58,7 @@ TOOLKIT = toolkit.Toolkit(
 _WHEN = {
     bundle.CONTAINERS: ".Values.migManager.enabled",
     bundle.MACHINES: ".Values.devices.enabled",
+    bundle.CERTIFICATE: "and .Values.devices.enabled (not .Values.webhook.certManager.enabled)",
     bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
 }
 _MANAGED = ".Values.webhook.certManager.enabled"

@@ -187,6 +187,10 @@ def test_cert_manager_makes_the_certificate(tmp_path: Path) -> None:
     assert pod["volumes"] == [{"name": "certificate", "secret": {"secretName": certificate["secretName"]}}]
     (mount,) = pod["containers"][0]["volumeMounts"]
     assert found["ConfigMap", "aliquot-devices", "vms"]["data"]["webhook-cert-dir"] == mount["mountPath"]
+    roles = [item for (kind, _, _), item in found.items() if kind in ("ClusterRole", "Role")]
+    given = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
+    # Who may change webhook configurations may everything, in the end.
+    assert not given & {"secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
 
 
 def test_the_driver_toolkit(tmp_path: Path) -> None:

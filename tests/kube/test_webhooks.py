@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import base64
+import datetime as dt
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 import admissions as made
+from aliquot.controller.webhook.certificates import renewed
+from aliquot.integrations.kubernetes.manifests.values import Values
+from aliquot.integrations.kubernetes.manifests.webhooks import configurations
 from cluster import Cluster
 from kube.rights_world import NS
 from kubevirt.objects import machine, machines
@@ -209,3 +215,25 @@ def test_what_is_in_use_is_kept_when_all_of_a_kind_are_deleted_at_once(bed: Bed)
     refused = bed.ask("DELETE", "vgpudevices")
     assert (refused.status, seen in refused.body.get("message", "")) == (403, True)
     assert bed.ask("GET", "vgpudevices/n1-000008004").status == 200
+
+
+def test_who_mounts_the_certificate_may_register_its_authority_alone(bed: Bed, tmp_path: Path) -> None:
+    """As with cert-manager: then the controller has no right to change what the API server asks."""
+    for kind in ("clusterroles", "clusterrolebindings"):
+        bed.cluster.must("DELETE", f"/apis/rbac.authorization.k8s.io/v1/{kind}/aliquot-controller-certificate")
+    made_ = renewed(None, ("localhost",), dt.datetime.now(dt.UTC))
+    assert made_ is not None
+    for name, text in (("tls.crt", made_.server.certificate), ("tls.key", made_.server.key), ("ca.crt", made_.trusted)):
+        (tmp_path / name).write_bytes(text)
+    replica = bed.replica(certificates=str(tmp_path))
+    bundle = base64.b64encode(made_.trusted).decode()
+    for each in configurations(Values(namespace=NS), url=f"https://localhost:{replica.port}"):
+        for hook in each["webhooks"]:
+            hook["clientConfig"]["caBundle"] = bundle
+        bed.cluster.apply(each)
+    bed.cluster.wait(lambda: replica.failure or not replica.missing, "the webhooks to be ready", 20)
+    assert replica.failure is None
+    refused = machine("vm", gpus=["nvidia.com/NVIDIA_A2-4X"])
+    bed.cluster.wait(lambda: bed.ask("POST", f"{VMS}?dryRun=All", refused).status == 403, "a refusal", 20)
+    assert replica.controller.webhook is not None
+    assert replica.controller.webhook._said == ()

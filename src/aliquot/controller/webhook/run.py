@@ -15,6 +15,7 @@ from aliquot.controller.webhook.options import Page, WebhookOptions
 from aliquot.controller.webhook.server import HttpsServer, NotReadyError, application
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ForbiddenError
 from aliquot.integrations.kubernetes.harvester.admission import judge as devices
 from aliquot.integrations.kubernetes.kubevirt.admission import judge as machines
 from aliquot.integrations.kubernetes.manifests import webhooks
@@ -113,7 +114,16 @@ class Webhook:
         if found is None:
             return
         self._use(found)
-        self._say(await register(self._api, found.trusted) if self._leads() and found.trusted else ())
+        self._say(await self._registered(found.trusted) if self._leads() and found.trusted else ())
+
+    async def _registered(self, trusted: bytes) -> tuple[str, ...]:
+        """Who mounts the certificate may register its authority, too: then there is no right to do it here."""
+        try:
+            return await register(self._api, trusted)
+        except ForbiddenError:
+            if isinstance(self._certificate, OwnCertificate):
+                raise
+            return ()
 
     def _use(self, found: Served) -> None:
         """Raises UsageError for what is no certificate with its key."""

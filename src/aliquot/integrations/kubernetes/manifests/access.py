@@ -22,20 +22,22 @@ def account(who: str, values: Values) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
 
 
-def roles(who: str, values: Values, *, devices: bool = False) -> list[Object]:
-    """A role and its binding for each place where an account has rights: those that it needs everywhere, or those for
-    virtual machines.
+def roles(who: str, values: Values, *, devices: bool = False, certificate: bool = False) -> list[Object]:
+    """A role and its binding for each place where an account has rights: those that it needs everywhere, those for
+    virtual machines, or those for a certificate of its own.
     """
     found: list[Object] = []
     for where in (CLUSTER, OWN, DEFAULT):
-        if rules := rights.of(who, where, devices=devices):
-            name = role_name(who, devices=devices)
+        if rules := rights.of(who, where, devices=devices, certificate=certificate):
+            name = role_name(who, devices=devices, certificate=certificate)
             meta = metadata(name, COMPONENTS[who], _namespace(where, values))
             found += [_role(meta, where, rules), _binding(who, meta, where, values)]
     return found
 
 
-def role_name(who: str, *, devices: bool) -> str:
+def role_name(who: str, *, devices: bool, certificate: bool = False) -> str:
+    if certificate:
+        return f"{who}-certificate"
     return f"{who}-devices" if devices and who != DEVICES else who
 
 

@@ -27,24 +27,26 @@ from aliquot.integrations.kubernetes.manifests.values import (
 
 OPTIONAL = "optional"
 """The folder of what needs something that not every cluster has."""
-BOTH, CONTAINERS, MACHINES = "both", "containers", "machines"
-"""Which installations a group of objects belongs to."""
+BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "certificate"
+"""Which installations a group of objects belongs to; the last are those for virtual machines whose controller makes
+the webhooks' certificate itself.
+"""
 Files = dict[str, list[Object]]
 
 
 def files(values: Values) -> Files:
     """For containers: file name, without ending, to objects."""
-    return _of(values, CONTAINERS)
+    return _of(values, CONTAINERS, BOTH)
 
 
 def machines(values: Values) -> Files:
     """For virtual machines."""
-    return _of(values, MACHINES)
+    return _of(values, MACHINES, CERTIFICATE, BOTH)
 
 
-def _of(values: Values, which: str) -> Files:
+def _of(values: Values, *which: str) -> Files:
     found = {
-        name: [item for place, items in groups for item in items if place in (which, BOTH)]
+        name: [item for place, items in groups for item in items if place in which]
         for name, groups in grouped(values).items()
     }
     return {name: items for name, items in found.items() if items}
@@ -64,6 +66,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (CONTAINERS, access.roles(AGENT_ACCOUNT, values)),
             (BOTH, access.roles(CONTROLLER, values)),
             (MACHINES, access.roles(CONTROLLER, values, devices=True)),
+            (CERTIFICATE, access.roles(CONTROLLER, values, devices=True, certificate=True)),
             (MACHINES, access.roles(DEVICES, values, devices=True)),
         ],
         "12-admission": [

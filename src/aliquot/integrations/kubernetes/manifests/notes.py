@@ -36,10 +36,8 @@ _DEVICES: dict[Path, str] = {
 }
 _PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
 _ROLES = {
-    access.role_name(who, devices=machines): (who, machines)
-    for machines in (False, True)
-    for who in access.COMPONENTS
-    if any((r.who, r.devices) == (who, machines) for r in rights.RIGHTS)
+    access.role_name(r.who, devices=r.devices, certificate=r.certificate): (r.who, r.devices, r.certificate)
+    for r in rights.RIGHTS
 }
 
 
@@ -48,8 +46,8 @@ def notes(item: Object) -> dict[Path, str]:
     kind, meta = item["kind"], item["metadata"]
     if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
         where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
-        who, machines = _ROLES[meta["name"]]
-        found = rights.of(who, where, devices=machines)
+        who, machines, certificate = _ROLES[meta["name"]]
+        found = rights.of(who, where, devices=machines, certificate=certificate)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
     known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
     if kind == "DaemonSet" and known is not None:

@@ -13,6 +13,7 @@ class Right(msgspec.Struct, frozen=True):
     """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for the objects ``named`` or for all.
 
     ``narrowed`` says what the admission policies leave of it. ``devices``: only where virtual machines are served.
+    ``certificate``: of those, only where the controller makes the webhooks' certificate itself.
     """
 
     who: str
@@ -24,3 +25,4 @@ class Right(msgspec.Struct, frozen=True):
     named: tuple[str, ...] = ()
     narrowed: str = ""
     devices: bool = False
+    certificate: bool = False

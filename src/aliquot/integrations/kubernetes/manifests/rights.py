@@ -105,6 +105,9 @@ CONTAINER_RIGHTS = (
 RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS)
 
 
-def of(who: str, where: str, *, devices: bool) -> tuple[Right, ...]:
-    """The rows of an account: those that it needs everywhere, or those for virtual machines."""
-    return tuple(r for r in RIGHTS if (r.who, r.where, r.devices) == (who, where, devices))
+def of(who: str, where: str, *, devices: bool, certificate: bool = False) -> tuple[Right, ...]:
+    """The rows of an account: those that it needs everywhere, those for virtual machines, or those for a certificate
+    of its own.
+    """
+    wanted = (who, where, devices, certificate)
+    return tuple(r for r in RIGHTS if (r.who, r.where, r.devices, r.certificate) == wanted)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from aliquot.integrations.kubernetes.harvester import names
 from aliquot.integrations.kubernetes.harvester.kinds import GROUP, KINDS
 from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, READ, Right
@@ -10,7 +12,6 @@ from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, DEVICES
 PLURALS = tuple(kind.TYPE.plural for kind in KINDS)
 CLAIMS, GPUS = "pcideviceclaims", "sriovgpudevices"
 KUBEVIRT = "kubevirt.io"
-USB = ("usbdevices", "usbdeviceclaims")
 HOOKS = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
 CONTAINER = "nvidia-driver-ctr"
 USB = ("usbdevices", "usbdeviceclaims")
@@ -22,6 +23,11 @@ def _agent(where: str, group: str, resource: str, verbs: tuple[str, ...], why: s
 
 def _controller(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str, narrowed: str = "") -> Right:
     return Right(CONTROLLER, where, group, resource, verbs, why, narrowed=narrowed, devices=True)
+
+
+def _certificate(where: str, group: str, resource: str, verbs: tuple[str, ...], why: str) -> Right:
+    """Not given where somebody else makes the certificate."""
+    return Right(CONTROLLER, where, group, resource, verbs, why, named=(WEBHOOK,), devices=True, certificate=True)
 
 
 _OBJECTS = tuple(
@@ -94,24 +100,19 @@ DEVICES_RIGHTS = (
     _controller(CLUSTER, KUBEVIRT, "virtualmachines", READ, "capacity, devices in use"),
     _controller(CLUSTER, KUBEVIRT, "virtualmachineinstances", READ, "capacity, devices in use"),
     *(
-        _controller(CLUSTER, GROUP, plural, READ, "a USB controller whose devices are claimed is not")
-        for plural in USB
-    ),
-    *(
-        Right(
-            CONTROLLER, CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
-            "the API server is told the certificate that the webhooks answer with",
-            named=(WEBHOOK,), devices=True,
+        _certificate(
+            CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
+            "the API server is told the certificate that the webhooks answer with; no admission policy can look at "
+            "these kinds, so that who has this token can make these two configurations ask about anything",
         )
         for hooks in HOOKS
     ),
-    _controller(
-        OWN, "", "secrets", ("create",),
-        "the webhooks' certificate is made for the first time", f"{WEBHOOK} alone",
+    msgspec.structs.replace(
+        _certificate(OWN, "", "secrets", ("create",), "the webhooks' certificate is made for the first time"),
+        named=(), narrowed=f"{WEBHOOK} alone, of the type kubernetes.io/tls",
     ),
-    Right(
-        CONTROLLER, OWN, "", "secrets", ("get", "patch"),
+    _certificate(
+        OWN, "", "secrets", ("get", "patch"),
         "every replica answers with the same certificate; it is renewed in time",
-        named=(WEBHOOK,), devices=True,
     ),
 )  # fmt: skip
