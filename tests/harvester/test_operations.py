@@ -4,6 +4,8 @@ that are killed, layouts that somebody changes. Machines go on, or come back wit
 
 from __future__ import annotations
 
+import pytest
+
 from harvester.conftest import MakeSite
 from harvester.world import JSON, Site
 from kubevirt.players import SETTINGS
@@ -46,6 +48,7 @@ def cut(site: Site, counts: dict[int, int]) -> None:
     site.wait("migconfiguration", A100, "{.status.status}=synced")
 
 
+@pytest.mark.slow
 def test_a_node_reboots_and_another_leaves_the_cluster(site_on_standin: MakeSite) -> None:
     site = site_on_standin({ONE: "a100-sxm4-40gb:mdev:bus04", TWO: "a2:vfio:bus08"}, pods=False)
     carry(site, enable(site, A2)[0], Q4)
@@ -98,6 +101,7 @@ def the_other_node_s_objects_are_gone(site: Site) -> None:
     site.until(lambda: RESOURCE not in str(site.cluster.get(SETTINGS)["items"]), "KubeVirt's entry to go")
 
 
+@pytest.mark.slow
 def test_our_own_upgrade_reaches_neither_hardware_nor_machines(site_on_standin: MakeSite) -> None:
     site = site_on_standin({ONE: "a2:mdev:bus04", TWO: "a2:vfio:bus08"}, pods=False)
     for gpu in (A100, A2):
@@ -147,6 +151,7 @@ def everything_is_replaced(site: Site) -> None:
         agent.until(lambda: agent.looks() >= 2, "two looks of the new agent")  # noqa: B023 -- called at once
 
 
+@pytest.mark.slow
 def test_an_agent_that_is_killed_at_every_step(site_on_standin: MakeSite) -> None:
     """Each thing that a user does is followed by SIGKILL at once, and by another agent."""
     site = site_on_standin({TWO: "a2:vfio:bus08"}, pods=False)
@@ -184,6 +189,7 @@ def test_an_agent_that_is_killed_at_every_step(site_on_standin: MakeSite) -> Non
     assert agent.sim.show()["gpus"][0]["functions"] == 0
 
 
+@pytest.mark.slow
 def test_a_driver_that_comes_late_and_is_replaced_under_machines(site_on_standin: MakeSite) -> None:
     site = site_on_standin({})
     agent = site.add(TWO, "a2:vfio:bus08", start=False)
@@ -214,6 +220,7 @@ def test_a_driver_that_comes_late_and_is_replaced_under_machines(site_on_standin
     site.until(lambda: agent.vgpus() == {}, "it to go, through the new pod")
 
 
+@pytest.mark.slow
 def test_somebody_cuts_the_gpu_by_hand(site_on_standin: MakeSite) -> None:
     site = site_on_standin({ONE: "a100-sxm4-40gb:vfio:bus04"}, pods=False)
     agent = site.agents[ONE]

@@ -4,6 +4,7 @@ speak of, and a machine that runs. Idle while pcidevices works; then everything 
 
 from __future__ import annotations
 
+import pytest
 import yaml
 
 from aliquot.backends.sim.files import SimFiles
@@ -23,6 +24,7 @@ FOREIGN = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", 
 NAMESPACE, LABELS = "harvester-system", {"app.kubernetes.io/name": "harvester-pcidevices-controller"}
 
 
+@pytest.mark.slow
 def test_from_pcidevices_to_us_with_a_machine_running(site_on_standin: MakeSite) -> None:
     site = site_on_standin({}, pods=False)
     agents = [site.add(VGPUS, "a2:mdev:bus08", start=False), site.add(CUT, "a100-sxm4-40gb:mdev:bus04", start=False)]

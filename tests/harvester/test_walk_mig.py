@@ -16,6 +16,7 @@ NODE, OTHER = "dell-190-tink-system", "dell-191-tink-system"
 GPU, ADDRESS = f"{NODE}-000004000", "0000:04:00.0"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kernel", "pods"), [("mdev", True), ("vfio", False)])
 def test_steps_one_to_seven_and_back(make_site: MakeSite, kernel: str, pods: bool) -> None:
     site = make_site(dict.fromkeys((NODE, OTHER), f"a100-sxm4-40gb:{kernel}:bus04"), pods=pods)

@@ -11,6 +11,8 @@ import subprocess
 import sys
 from typing import Any
 
+import pytest
+
 from harvester import samples
 from harvester.conftest import MakeSite
 from harvester.samples import comparable, printed, sample, table
@@ -22,6 +24,7 @@ Q, A, C = (f"nvidia.com/NVIDIA_A2-4{series}" for series in "QAC")
 FIRST = {"00.4": "NVIDIA A2-4A", "00.5": "NVIDIA A2-4Q", "00.6": "NVIDIA A2-4A", "00.7": "NVIDIA A2-4Q"}
 
 
+@pytest.mark.slow
 def test_usage_limitations_and_figures(make_site: MakeSite) -> None:
     site = make_site({ONE: "a2:mdev:bus08", OTHER: "a2:vfio:bus08"})
     a_gpu_is_found_and_enabled(site)
