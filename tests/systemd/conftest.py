@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import socket
 import signal
 import subprocess
 import tempfile
@@ -48,7 +49,12 @@ class StandinHost:
     def start_bus(self) -> None:
         self.socket.unlink(missing_ok=True)
         self.bus = subprocess.Popen(["dbus-daemon", f"--config-file={self.config}", "--nofork", "--nopidfile"])
-        wait(self.socket.exists, "dbus-daemon made no socket")
+        wait(self._listens, "dbus-daemon made no socket")
+
+    def _listens(self) -> bool:
+        """The file is there a moment before anybody listens at it."""
+        with socket.socket(socket.AF_UNIX) as door:
+            return door.connect_ex(str(self.socket)) == 0
 
     def close(self) -> None:
         self.standin.close()
