@@ -43,6 +43,20 @@ def test_capacity_was_zero_after_a_power_loss(tmp_path: Path, kernel: str) -> No
     assert healthy(one) == {Q: 2}
 
 
+def test_the_uuid_was_another_after_each_reboot(tmp_path: Path) -> None:
+    """harvester/pcidevices: a random one was made each time, and whatever had noted it was wrong. One that pcidevices
+    made is kept as well.
+    """
+    uuid = "11111111-2222-4333-8444-555555555555"
+    one = One("a2:mdev", tmp_path, "n1", A2)
+    one.functions_by_hand(True)
+    one.make_by_hand(ONE, 746, uuid)
+    one.settle()
+    one.reboot().settle()
+    assert [v.uuid for v in one.node.whole.read().gpus[0].vgpus] == [uuid]
+    assert one.vgpu(ONE)["status"]["uuid"] == uuid
+
+
 @WORLDS
 def test_a_vgpu_that_a_reboot_had_taken_could_not_be_disabled(tmp_path: Path, kernel: str) -> None:
     """harvester/harvester#7002: there was nothing to take away, and it could not be said so."""
@@ -69,11 +83,16 @@ def test_an_object_that_was_made_anew_destroyed_a_running_vgpu(tmp_path: Path, k
     of a running machine was removed by the next pass.
     """
     one = carry(enabled(f"a2:{kernel}", tmp_path, A2), ONE, TYPE)
-    one.start_vm(one.vgpu(ONE)["status"]["uuid"] if kernel == "mdev" else ONE)
+    device = one.vgpu(ONE)["status"]["uuid"] if kernel == "mdev" else ONE
     calls = writes(one)
-    one.store.delete("VGPUDevice", one.name_of(ONE))
-    one.settle()
-    assert (one.live(), writes(one)) == ({ONE: TYPE}, calls)
+    for running in (False, True):
+        if running:
+            one.start_vm(device)
+        one.store.delete("VGPUDevice", one.name_of(ONE))
+        one.act()
+        assert (one.live(), writes(one)) == ({ONE: TYPE}, calls), "not before it has an object again either"
+        one.settle()
+        assert (one.live(), writes(one)) == ({ONE: TYPE}, calls)
     assert one.vgpu(ONE)["spec"] | {"enabled": True, "vGPUTypeName": TYPE} == one.vgpu(ONE)["spec"]
 
 
