@@ -102,8 +102,8 @@ def the_other_node_s_objects_are_gone(site: Site) -> None:
 
 
 @pytest.mark.slow
-def test_our_own_upgrade_reaches_neither_hardware_nor_machines(site_on_standin: MakeSite) -> None:
-    site = site_on_standin({ONE: "a2:mdev:bus04", TWO: "a2:vfio:bus08"}, pods=False)
+def test_our_own_upgrade_reaches_neither_hardware_nor_machines(make_site: MakeSite) -> None:
+    site = make_site({ONE: "a2:mdev:bus04", TWO: "a2:vfio:bus08"}, pods=False)
     for gpu in (A100, A2):
         for name in enable(site, gpu)[:2]:
             carry(site, name, Q4)

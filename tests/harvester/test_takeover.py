@@ -25,8 +25,8 @@ NAMESPACE, LABELS = "harvester-system", {"app.kubernetes.io/name": "harvester-pc
 
 
 @pytest.mark.slow
-def test_from_pcidevices_to_us_with_a_machine_running(site_on_standin: MakeSite) -> None:
-    site = site_on_standin({}, pods=False)
+def test_from_pcidevices_to_us_with_a_machine_running(make_site: MakeSite) -> None:
+    site = make_site({}, pods=False)
     agents = [site.add(VGPUS, "a2:mdev:bus08", start=False), site.add(CUT, "a100-sxm4-40gb:mdev:bus04", start=False)]
     what_pcidevices_left(site, *agents)
     before = {agent.name: (agent.versions(), agent.writes(), agent.vgpus(), agent.geometry()) for agent in agents}
