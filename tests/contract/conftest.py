@@ -58,9 +58,9 @@ class Machine:
 
     def _smi(self) -> Driver:
         from aliquot.backends.kernel.pci import driver_gpus
+        from aliquot.backends.programs import LocalPrograms
         from aliquot.backends.sim.files import SimFiles
         from aliquot.backends.smi.backend import SmiBackend
-        from aliquot.backends.smi.local import LocalPrograms
 
         programs = LocalPrograms(f"{control.folder(self.state_dir, self.name)}/driver")
         return SmiBackend(programs, self.name, lambda: driver_gpus(SimFiles(self.node)))

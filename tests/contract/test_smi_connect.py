@@ -12,12 +12,12 @@ from aliquot.backends import files, nvml
 from aliquot.backends.away import Away
 from aliquot.backends.connect import connect
 from aliquot.backends.kernel.tools import PROGRAM
-from aliquot.backends.programs import Programs, Ran
+from aliquot.backends.programs import LocalPrograms
 from aliquot.backends.sim import control
 from aliquot.backends.smi.backend import SmiBackend
 from aliquot.backends.smi.host import SmiHost
-from aliquot.backends.smi.local import LocalPrograms
 from aliquot.backends.xids import XidPolicy
+from aliquot.engine.programs import Programs, Ran
 from aliquot.errors import NoDriverError
 from contract.conftest import Machine
 from unit.backends.kernel.tree import A2, Tree

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
     from aliquot.backends.kernel.tools import Tools
     from aliquot.backends.node import NodeBackend
     from aliquot.backends.nvml import NvmlBackend
-    from aliquot.backends.programs import Programs
     from aliquot.backends.sim.backend import SimBackend
     from aliquot.backends.sim.control import Node
     from aliquot.backends.smi.backend import SmiBackend
     from aliquot.engine.ports import Clock, Host, Journal, Lock, Workers
+    from aliquot.engine.programs import Programs
 
     AnyDriver = NvmlBackend | SimBackend | SmiBackend | Away
     AnyBackend = NodeBackend[AnyDriver]
@@ -189,7 +189,7 @@ def connect(
     chosen = _chosen()
     driver: AnyDriver
     if programs is not None or chosen == "smi":
-        from aliquot.backends.smi.local import LocalPrograms
+        from aliquot.backends.programs import LocalPrograms
 
         driver = _smi(programs or LocalPrograms(driver_root), node, kernel.files)
     else:

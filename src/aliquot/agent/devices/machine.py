@@ -22,7 +22,7 @@ from aliquot.model.plan import Plan
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
     from aliquot.backends.files import Files
-    from aliquot.backends.programs import Programs
+    from aliquot.engine.programs import Programs
     from aliquot.engine.world import Outcome
 
 

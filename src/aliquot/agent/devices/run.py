@@ -36,7 +36,7 @@ from aliquot.probes import Probes
 
 if TYPE_CHECKING:
     from aliquot.backends.files import Files
-    from aliquot.backends.programs import Programs
+    from aliquot.engine.programs import Programs
     from aliquot.integrations.kubernetes.kubelet import pod_resources
 
 STUCK_S = 900.0

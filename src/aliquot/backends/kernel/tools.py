@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 from typing import Protocol
 
-from aliquot.backends.whole import whole
+from aliquot.backends.programs import run_to_end
 
 PROGRAM = "/usr/lib/nvidia/sriov-manage"
 TIMEOUT_S = 180.0
-_TIMED_OUT = 124
-_KILLED_S = 5.0
-"""How long it is waited for after SIGKILL: inside the kernel it may hang on."""
+_TIMED_OUT, _CANNOT_RUN = 124, 127
 
 
 class Tools(Protocol):
@@ -54,38 +51,12 @@ class DriverTools:
         return path if os.access(path, os.X_OK) else ""
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        """Other statuses where the program cannot be run, or does not end."""
         way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
-        with whole():
-            return _run([*way_in, "-e" if on else "-d", pci], self._timeout_s)
-
-
-def _run(command: list[str], timeout_s: float) -> tuple[int, str]:
-    """Its status and words; others where it cannot be run, or does not end."""
-    import signal
-    import subprocess
-
-    try:
-        # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
-        started = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-        )
-    except OSError as failure:
-        return 127, f"it cannot be run: {failure.strerror}"
-    try:
-        out, err = started.communicate(timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        with suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        with suppress(subprocess.TimeoutExpired):
-            started.wait(_KILLED_S)
-        for pipe in filter(None, (started.stdout, started.stderr)):
-            pipe.close()
-        return _TIMED_OUT, f"it did not end within {timeout_s:.0f} s"
-    return started.returncode, out + err
+        try:
+            ran = run_to_end([*way_in, "-e" if on else "-d", pci], self._timeout_s)
+        except TimeoutError as late:
+            return _TIMED_OUT, str(late)
+        except OSError as failure:
+            return _CANNOT_RUN, f"it cannot be run: {failure.strerror}"
+        return ran.status, ran.out + ran.err

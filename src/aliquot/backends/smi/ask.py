@@ -7,7 +7,7 @@ Its exit status is NVML's return code for most commands, but not for all (a warn
 from __future__ import annotations
 
 from aliquot.backends import codes
-from aliquot.backends.programs import Programs, Ran
+from aliquot.engine.programs import Programs, Ran
 from aliquot.errors import AliquotError, NoDriverError
 
 NVIDIA_SMI = "nvidia-smi"

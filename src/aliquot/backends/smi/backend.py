@@ -11,10 +11,10 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING
 
 from aliquot.backends import codes
-from aliquot.backends.programs import Programs
 from aliquot.backends.smi import lists
 from aliquot.backends.smi.ask import ACT_S, Smi
 from aliquot.backends.smi.read import Reader, Seen
+from aliquot.engine.programs import Programs
 from aliquot.errors import HardwareError
 from aliquot.model.inventory import Gpu, Inventory
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from aliquot.backends.host import RESET_TIMEOUT_S, LocalHost, reset_refused
-from aliquot.backends.programs import Programs
 from aliquot.backends.smi.ask import Smi
+from aliquot.engine.programs import Programs
 
 
 class SmiHost:

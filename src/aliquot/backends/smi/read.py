@@ -8,12 +8,12 @@ import msgspec
 
 from aliquot.backends import codes
 from aliquot.backends.nvml_tables import Tables
-from aliquot.backends.programs import Ran
 from aliquot.backends.smi import lists, report
 from aliquot.backends.smi.ask import Smi, code_of
 from aliquot.backends.smi.instances import Ids, Rows, filled
 from aliquot.backends.smi.report import Log, Report
 from aliquot.backends.smi.tables import SmiSource
+from aliquot.engine.programs import Ran
 from aliquot.errors import AliquotError, HardwareError
 from aliquot.model.inventory import Gpu
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from aliquot.backends.nvml_profiles import Row
 from aliquot.backends.nvml_tables import Product
-from aliquot.backends.programs import Ran
 from aliquot.backends.smi import lists
 from aliquot.backends.smi.ask import Smi
 from aliquot.backends.smi.report import Report
+from aliquot.engine.programs import Ran
 from aliquot.model.ids import pci_address
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.backends.kernel.tools import PROGRAM, TIMEOUT_S
-from aliquot.backends.programs import Programs
+from aliquot.engine.programs import Programs
 from aliquot.errors import AliquotError
 
 _ASK_S = 30.0

@@ -10,11 +10,11 @@ import pytest
 
 from aliquot.backends import codes
 from aliquot.backends.kernel.tools import PROGRAM
-from aliquot.backends.programs import Ran
+from aliquot.backends.programs import LocalPrograms
 from aliquot.backends.smi.ask import Smi, code_of
 from aliquot.backends.smi.host import SmiHost
-from aliquot.backends.smi.local import LocalPrograms
 from aliquot.backends.smi.tools import ProgramTools
+from aliquot.engine.programs import Ran
 from aliquot.errors import (
     AliquotError,
     GpuLostError,
