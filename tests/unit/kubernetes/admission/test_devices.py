@@ -302,6 +302,15 @@ def test_a_vgpu_in_use_is_neither_disabled_nor_deleted() -> None:
     assert said("vgpudevices", OLD, None, vgpus=[OLD], nodes=[], **given) == ""
 
 
+def test_the_command_that_stops_a_machine_is_one_that_kubevirt_takes() -> None:
+    """It refuses ``running`` and ``runStrategy`` beside each other."""
+    running = machine("vm1", entry("gpu", RES_4Q), annotations=allocated(DEVICE))
+    older = merged(running, spec={"running": True, "runStrategy": None})
+    given: Any = {"instances": [instance("vm1", "n1", entry("gpu", RES_4Q))]}
+    assert """-p '{"spec":{"runStrategy":"Halted"}}' (or""" in disabling(machines=[running], **given)
+    assert """-p '{"spec":{"running":false}}' (or""" in disabling(machines=[older], **given)
+
+
 def test_a_gpu_stays_while_a_vgpu_is_used_whose_object_says_disabled() -> None:
     """An object that was restored, say, while its machine ran."""
     restored = vgpu("0000:08:00.4", A2_4Q, False, made=True)

@@ -80,19 +80,27 @@ def user_of(world: World, name: str) -> str:
 
 
 def _in_use(name: str, key: Key, world: World) -> str:
-    """A stopped machine that names a device is to have it again: stopping is not enough, the name must go."""
+    """A stopped machine that names a device is to have it again: stopping is not enough, the name must go. Only a
+    machine with an object of its own tells by name or annotation what it has.
+    """
     space, machine = key
     text = f"{name} is in use with VM {machine} in namespace {space}"
-    instance, whole = world.instances.get(key), world.machines.get(key)
-    if whole is not None and whole.metadata.deletion_timestamp:
+    instance, whole = world.instances.get(key), world.machines[key]
+    if whole.metadata.deletion_timestamp:
         return advice(f"{text}, which is being deleted", f"kubectl wait vm/{machine} -n {space} --for delete")
     if instance is None or instance.over:
         why = f"{text}, which does not run and has it among its devices: take it out there, or delete the machine"
         return advice(why, f"kubectl edit vm {machine} -n {space}")
     if instance.metadata.deletion_timestamp:
         return advice(f"{text}, which is stopping", f"kubectl wait vmi/{machine} -n {space} --for delete")
-    step = f"""kubectl patch vm {machine} -n {space} --type merge -p '{{"spec":{{"runStrategy":"Halted"}}}}'"""
-    return advice(f"{text}: stop it, then take it out of its devices", f"{step} (or virtctl stop)")
+    return advice(f"{text}: stop it, then take it out of its devices", _stopping(key, whole))
+
+
+def _stopping(key: Key, machine: VirtualMachine) -> str:
+    """The command that stops a machine: KubeVirt refuses ``running`` and ``runStrategy`` beside each other."""
+    space, name = key
+    spec = '{"running":false}' if machine.spec.running is not None else '{"runStrategy":"Halted"}'
+    return f"""kubectl patch vm {name} -n {space} --type merge -p '{{"spec":{spec}}}' (or virtctl stop)"""
 
 
 def _names(machine: VirtualMachine, world: World, key: Key) -> set[str]:
