@@ -6,10 +6,12 @@ from aliquot.cli import (
     agent_commands,
     capacity_commands,
     cdi_commands,
+    docker_commands,
     libvirt_commands,
     migparted_commands,
     passthrough_commands,
     sim_commands,
+    slurm_commands,
     vgpu_commands,
 )
 from aliquot.cli.options import (
@@ -214,6 +216,8 @@ ROOT = Command(
         passthrough_commands.PASSTHROUGH,
         libvirt_commands.LIBVIRT,
         cdi_commands.CDI,
+        slurm_commands.SLURM,
+        docker_commands.DOCKER,
         sim_commands.SIM,
         migparted_commands.MIG_PARTED,
         _COMPLETION,

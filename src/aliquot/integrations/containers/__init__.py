@@ -1,0 +1,1 @@
+"""Docker and Podman: which MIG device a container gets, how it is told so, and who has it."""

@@ -1,0 +1,1 @@
+"""Slurm: gres.conf and node lines from the inventory, what slurmctld says, and what it is told."""

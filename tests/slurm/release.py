@@ -1,0 +1,51 @@
+"""Which Slurm: Debian 12's, installed here, and Debian 13's in a folder of its own (``make slurm-trixie``)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+PROGRAMS = ("slurmctld", "slurmd", "slurmrestd", "scontrol", "sinfo", "squeue", "srun", "sbatch", "scancel", "munged")
+
+
+@dataclass(frozen=True)
+class Release:
+    """``root`` is the folder that its programs see as ``/``; ``/`` for those installed here."""
+
+    name: str
+    root: str
+
+    @property
+    def chrooted(self) -> bool:
+        return self.root != "/"
+
+    @property
+    def missing(self) -> str:
+        """Why it cannot run here; "" if it can."""
+        if os.geteuid() != 0:
+            return f"Slurm {self.name}: daemons of a cluster need root"
+        absent = [name for name in PROGRAMS if not shutil.which(name, path=self.path)]
+        if absent:
+            hint = "make slurm-trixie" if self.chrooted else "apt-get install slurmctld slurmd slurm-client munge"
+            return f"Slurm {self.name} is not here ({', '.join(absent[:3])}): {hint}"
+        done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
+        return f"no mount namespaces: {done.stderr.strip()}" if done.returncode else ""
+
+    @property
+    def path(self) -> str:
+        root = self.root.rstrip("/")
+        return ":".join(f"{root}{each}" for each in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"))
+
+
+def trixie() -> Path:
+    """Where ``make slurm-trixie`` keeps Debian 13, over many runs."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "aliquot-test-slurm" / "trixie"
+
+
+OLD = Release("22.05", "/")
+NEW = Release("24.11", str(trixie()))
+RELEASES = (OLD, NEW)
