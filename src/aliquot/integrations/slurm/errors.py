@@ -11,6 +11,12 @@ class SlurmError(BlockedError):
     code = "SLURM"
 
 
+class NoSlurmError(SlurmError):
+    """Slurm's programs, or its configuration, are not on this host."""
+
+    code = "NO_SLURM"
+
+
 class AwayError(SlurmError):
     """slurmctld (or slurmrestd) does not answer."""
 

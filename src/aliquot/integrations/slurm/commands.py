@@ -1,0 +1,141 @@
+"""Slurm through its own programs. Every call is bounded; nothing is kept open."""
+
+from __future__ import annotations
+
+import re
+
+from aliquot.integrations.slurm import complaints, grestext, text
+from aliquot.integrations.slurm.errors import NoNodeError, OldSlurmError, RefusedError
+from aliquot.integrations.slurm.port import BOUND_S
+from aliquot.integrations.slurm.program import Programs
+from aliquot.integrations.slurm.states import has_ended
+from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
+
+DYNAMIC = Version(22, 5)
+"""``scontrol create`` and ``delete`` exist since then."""
+_ONE_NODE = re.compile(r"[A-Za-z0-9_.\-]+")
+
+
+class Commands:
+    """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF."""
+
+    through = "scontrol"
+
+    def __init__(self, conf: str = "", bound_s: float = BOUND_S) -> None:
+        self._programs = Programs(conf, bound_s)
+
+    def version(self) -> Version:
+        said = self.settings().get("SLURM_VERSION", "")
+        found = text.version(said)
+        if found is None:
+            raise RefusedError(f"slurmctld's version is {said!r}: that is none", next_step="scontrol show config")
+        return found
+
+    def settings(self) -> dict[str, str]:
+        return text.settings(self._ok("read Slurm's settings", "show", "config"))
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        return text.nodes(self._ok("read Slurm's nodes", "--all", "--future", "--detail", "show", "nodes"))
+
+    def node(self, name: str) -> SlurmNode:
+        doing = f"read node {name}"
+        _check_name(name, doing)
+        found = text.nodes(self._ok(doing, "--all", "--future", "--detail", "show", "node", name))
+        if not found:
+            raise complaints.translated(f"Node {name} not found", doing)
+        return found[0]
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        every = text.jobs(self._ok("read Slurm's jobs", "--all", "--detail", "show", "jobs"))
+        live = (j for j in every if not has_ended(j.state))
+        return tuple(j for j in live if not node or (node in j.nodes and not j.pending))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
+
+    def drain(self, name: str, reason: str) -> None:
+        self._update(f"drain {name}", name, "state=drain", f"reason={_one_line(reason)}")
+
+    def resume(self, name: str) -> None:
+        try:
+            self._update(f"resume {name}", name, "state=resume")
+        except RefusedError as refused:
+            # Slurm has one sentence for a node that needs no resume and for one that cannot be resumed yet.
+            now = self.node(name)
+            if now.draining or now.invalid or now.states & {"DOWN", "FAIL", "FUTURE"}:
+                state = "+".join(sorted(now.states))
+                raise RefusedError(
+                    refused.brief, details=(f"{name} is {state}: {now.reason or 'no reason given'}",)
+                ) from None
+
+    def down(self, name: str, reason: str) -> None:
+        self._update(f"set {name} down", name, "state=down", f"reason={_one_line(reason)}")
+
+    def requeue(self, job: int) -> None:
+        doing = f"requeue job {job}"
+        ran = self._programs.run(doing, "scontrol", "requeue", str(job))
+        said = ran.err.strip() or ran.out.strip()
+        if ran.code and "Job is pending execution" not in said:
+            raise complaints.translated(said, doing)
+
+    def note(self, name: str, extra: str) -> None:
+        self._update(f"note the layout of {name}", name, f"extra={_one_line(extra)}")
+
+    def features(self, name: str, available: tuple[str, ...]) -> None:
+        # In one call: the active ones must be among the available ones at any moment.
+        words = ",".join(available)
+        self._update(f"set the features of {name}", name, f"availablefeatures={words}", f"activefeatures={words}")
+
+    def create(self, line: str) -> None:
+        words = line.split()
+        keys = {k.lower(): v for k, _, v in (w.partition("=") for w in words)}
+        name = keys.get("nodename", "")
+        doing = f"create node {name}"
+        _check_name(name, doing)
+        grestext.configured(keys.get("gres", ""))
+        self._check_release(doing)
+        if self._knows(name):
+            # 22.05 says yes and spoils the record that is there.
+            raise RefusedError(f"cannot {doing}: Slurm has it already", next_step=f"scontrol show node {name}")
+        self._ok(doing, "create", *words)
+
+    def delete(self, name: str) -> None:
+        doing = f"delete node {name}"
+        _check_name(name, doing)
+        self._check_release(doing)
+        self._ok(doing, "delete", f"nodename={name}")
+
+    def reconfigure(self) -> None:
+        self._ok("have Slurm read its files again", "reconfigure")
+
+    def power(self, name: str, up: bool) -> None:
+        self._update(f"power {'up' if up else 'down'} {name}", name, f"state=power_{'up' if up else 'down'}")
+
+    def _knows(self, name: str) -> bool:
+        try:
+            self.node(name)
+        except NoNodeError:
+            return False
+        return True
+
+    def _check_release(self, doing: str) -> None:
+        here = self.version()
+        if here < DYNAMIC:
+            raise OldSlurmError(f"cannot {doing}: dynamic nodes are there from Slurm {DYNAMIC}, this is {here}")
+
+    def _update(self, doing: str, name: str, *words: str) -> None:
+        _check_name(name, doing)
+        self._ok(doing, "update", f"nodename={name}", *words)
+
+    def _ok(self, doing: str, *words: str) -> str:
+        return self._programs.ok(doing, "scontrol", *words)
+
+
+def _check_name(name: str, doing: str) -> None:
+    """One node: ``ALL`` and host lists would reach others."""
+    if not _ONE_NODE.fullmatch(name) or name.upper() == "ALL":
+        raise NoNodeError(f"cannot {doing}: {name!r} is not the name of one node", next_step="scontrol show nodes")
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())

@@ -1,0 +1,98 @@
+"""Slurm's host lists, ``n[1-4,7],m-[01-03]``, as names and back.
+
+Source: "Host list expressions" in slurm.conf(5); both directions agree with ``scontrol show hostnames|hostlist``.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from collections.abc import Iterable
+
+from aliquot.errors import ConfigError
+
+MOST = 65536
+"""Slurm's own bound (MAX_RANGE): a longer range is a slip of the pen."""
+_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
+_NAME = re.compile(r"(.*?)(\d*)", re.DOTALL)
+
+
+class HostlistError(ConfigError):
+    """Not a host list."""
+
+    code = "HOSTLIST"
+
+
+def expand(text: str) -> tuple[str, ...]:
+    """The names in the order written, doubles with them. Raises HostlistError."""
+    return tuple(name for part in split(text) for name in _expanded(part))
+
+
+def split(text: str) -> tuple[str, ...]:
+    """The list at its outer commas: ``n[1,3],m`` is ``n[1,3]`` and ``m``. Raises HostlistError."""
+    parts, depth, begin = [], 0, 0
+    for at, sign in enumerate(text):
+        depth += (sign == "[") - (sign == "]")
+        if depth not in (0, 1):
+            raise HostlistError(f"{text!r} is no host list: its brackets do not match")
+        if sign == "," and not depth:
+            parts.append(text[begin:at])
+            begin = at + 1
+    if depth:
+        raise HostlistError(f"{text!r} is no host list: a bracket is never closed")
+    return tuple(part.strip() for part in (*parts, text[begin:]) if part.strip())
+
+
+def compress(names: Iterable[str]) -> str:
+    """The shortest list that ``expand`` turns into the same names, sorted and each once: ``n[1-2],m``. Only the number
+    at the end of a name is folded.
+    """
+    groups: dict[str, set[str]] = {}
+    for name in names:
+        found = _NAME.fullmatch(name)
+        assert found is not None  # any text matches
+        groups.setdefault(found[1], set()).add(found[2])
+    return ",".join(_folded(stem, groups[stem]) for stem in sorted(groups))
+
+
+def _folded(stem: str, numbers: set[str]) -> str:
+    alone = [stem] if "" in numbers else []
+    runs: list[list[str]] = []
+    for each in sorted(numbers - {""}, key=lambda n: (int(n), len(n))):
+        if runs and each == _after(runs[-1]):
+            runs[-1].append(each)
+        else:
+            runs.append([each])
+    ranges = [run[0] if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in runs]
+    if len(ranges) == 1 and "-" not in ranges[0]:
+        return ",".join([*alone, stem + ranges[0]])
+    return ",".join([*alone, *([f"{stem}[{','.join(ranges)}]"] if ranges else [])])
+
+
+def _after(run: list[str]) -> str:
+    """The number that would continue a run, as wide as its first one."""
+    return str(int(run[-1]) + 1).zfill(len(run[0]))
+
+
+def _expanded(part: str) -> list[str]:
+    pieces = re.split(r"\[([^]]*)\]", part)
+    choices = [_numbers(piece, part) if at % 2 else [piece] for at, piece in enumerate(pieces)]
+    total = 1
+    for each in choices:
+        total *= len(each)
+    if total > MOST:
+        raise HostlistError(f"{part!r} stands for {total} hosts: Slurm takes {MOST} at most")
+    return ["".join(each) for each in itertools.product(*choices)]
+
+
+def _numbers(ranges: str, part: str) -> list[str]:
+    found: list[str] = []
+    for each in ranges.split(","):
+        match = _RANGE.fullmatch(each.strip())
+        if match is None:
+            raise HostlistError(f"{part!r} is no host list: {each!r} is neither a number nor a range")
+        low, high = match[1], match[2] or match[1]
+        if int(high) < int(low) or int(high) - int(low) >= MOST:
+            raise HostlistError(f"{part!r} is no host list: the range {each!r} is empty or endless")
+        found += [str(n).zfill(len(low)) for n in range(int(low), int(high) + 1)]
+    return found

@@ -1,0 +1,73 @@
+"""States and reasons by one spelling, whichever way Slurm told them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+_NODE_MARKS = {
+    "*": "NOT_RESPONDING",
+    "~": "POWERED_DOWN",
+    "#": "POWERING_UP",
+    "!": "POWERING_DOWN_PENDING",
+    "%": "POWERING_DOWN",
+    "$": "MAINTENANCE",
+    "@": "REBOOT_REQUESTED",
+    "^": "REBOOT_ISSUED",
+    "-": "PLANNED",
+}
+_NODE_WORDS = {"INVAL": "INVALID_REG", "ALLOC": "ALLOCATED", "MIX": "MIXED", "COMP": "COMPLETING"}
+ENDED = frozenset(
+    {
+        "COMPLETED",
+        "CANCELLED",
+        "FAILED",
+        "TIMEOUT",
+        "NODE_FAIL",
+        "PREEMPTED",
+        "BOOT_FAIL",
+        "DEADLINE",
+        "OUT_OF_MEMORY",
+        "REVOKED",
+        "LAUNCH_FAILED",
+        "RECONFIG_FAIL",
+    }
+)
+"""A job with one of these, and none of ``_HOLDING``, has nothing and wants nothing."""
+_HOLDING = ("COMPLETING", "CONFIGURING", "RESIZING", "SIGNALING", "STAGE_OUT", "STOPPED", "SUSPENDED")
+_WAITING = frozenset({"REQUEUED", "REQUEUE_HOLD", "REQUEUE_FED", "SPECIAL_EXIT", "RESV_DEL_HOLD"})
+
+
+def node_states(words: Iterable[str]) -> frozenset[str]:
+    """``IDLE*``, ``drained``, ``INVAL`` spelled out, in capitals."""
+    found: set[str] = set()
+    for word in words:
+        while word and word[-1] in _NODE_MARKS:
+            found.add(_NODE_MARKS[word[-1]])
+            word = word[:-1]
+        if word:
+            found.add(_NODE_WORDS.get(word.upper(), word.upper()))
+    return frozenset(found)
+
+
+def job_state(words: Iterable[str]) -> str:
+    """One word for a base state and its flags: a flag that says "it has resources" counts more than the base state,
+    and every way to wait is PENDING.
+    """
+    said = [w.upper() for w in words if w]
+    for flag in _HOLDING:
+        if flag in said:
+            return flag
+    if set(said) & _WAITING:
+        return "PENDING"
+    return said[0] if said else "UNKNOWN"
+
+
+def has_ended(state: str) -> bool:
+    return state in ENDED
+
+
+def reason_word(said: str) -> str:
+    """The reason's name. scontrol prints a sentence in its place where slurmctld made one."""
+    if said.replace("_", " ").startswith("Nodes required for job are DOWN"):
+        return "Resources"
+    return said.partition(",")[0].partition("(")[0].strip()
