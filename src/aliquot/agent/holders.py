@@ -6,11 +6,12 @@ not be destroyed either.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable
 
 import msgspec
 
-from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory
+from aliquot.model.claims import Claim, held
+from aliquot.model.inventory import Holder, Inventory
 from aliquot.model.plan import Plan
 
 POD = "pod"
@@ -31,40 +32,11 @@ def holder(use: Use) -> Holder:
 
 
 def held_by_pods(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
-    """The inventory with every instance and whole GPU held that kubelet gave to a pod."""
-    by_device: dict[str, list[Holder]] = {}
-    for use in uses:
-        for device in use.devices:
-            by_device.setdefault(device.partition("::")[0], []).append(holder(use))
-    if not by_device:
-        return inventory
-    gpus = tuple(_gpu(gpu, by_device) for gpu in inventory.gpus)
-    return msgspec.structs.replace(inventory, gpus=gpus)
-
-
-def _gpu(gpu: Gpu, by_device: Mapping[str, Sequence[Holder]]) -> Gpu:
-    on_all = by_device.get(gpu.uuid, ())
-    instances = tuple(_instance(i, by_device, on_all) for i in gpu.instances)
-    whole = _joined(gpu.holders, on_all)
-    return msgspec.structs.replace(gpu, instances=instances, holders=whole)
-
-
-def _instance(
-    instance: GpuInstance, by_device: Mapping[str, Sequence[Holder]], on_all: Sequence[Holder]
-) -> GpuInstance:
-    compute = tuple(
-        msgspec.structs.replace(c, holders=_joined(c.holders, by_device.get(c.uuid, ())))
-        for c in instance.compute_instances
-    )
-    added = [*on_all, *(h for c in compute for h in by_device.get(c.uuid, ()))]
-    if not added:
-        return instance
-    holders = _joined(instance.holders, added)
-    return msgspec.structs.replace(instance, compute_instances=compute, held=True, holders=holders)
-
-
-def _joined(first: Sequence[Holder], second: Sequence[Holder]) -> tuple[Holder, ...]:
-    return tuple(dict.fromkeys((*first, *second)))
+    """The inventory with every instance and whole GPU held that kubelet gave to a pod. A device that several pods
+    share has ``::`` and a number after its UUID.
+    """
+    shares = (Claim(holder(use), tuple(device.partition("::")[0] for device in use.devices)) for use in uses)
+    return held(inventory, shares)
 
 
 def pods_in_the_way(plan: Plan) -> tuple[tuple[str, str], ...]:

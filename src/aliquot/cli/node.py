@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(args: Args) -> Iterator[Connection]:
-    """The node that ``--node`` or ALIQUOT_SIM names, else this machine."""
+    """The node that ``--node`` or ALIQUOT_SIM names, else this machine. What containers have counts as held."""
+    from aliquot.agent.claims import watch
     from aliquot.backends.connect import connect
 
     with connect(args.node, say=streams.note) as connection:
+        watch(connection, streams.note)
         yield connection
 
 

@@ -1,1 +1,1 @@
-"""Docker and Podman: which MIG device a container gets, how it is told so, and who has it."""
+"""Docker, Podman and nerdctl: which MIG device a container gets, how it is told so, and who has it."""
