@@ -40,11 +40,12 @@ class Device(msgspec.Struct, frozen=True):
 class Offering(msgspec.Struct, frozen=True):
     """What a Slurm node offers. ``devices`` are in Slurm's order: it numbers the GRES of a node type by type as
     ``Gres=`` lists them, and by gres.conf's lines within one; here both follow from this order. ``notes`` say why some
-    GPU offers nothing.
+    GPU offers nothing; ``visible`` are those of such GPUs that slurmd's own detection would find all the same.
     """
 
     devices: tuple[Device, ...]
     notes: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -68,21 +69,24 @@ def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
     chosen = choice or Choice()
     devices: list[Device] = []
     notes: list[str] = []
+    visible: list[str] = []
     for gpu in inventory.gpus:
         if chosen.gpus is not None and gpu.pci not in chosen.gpus:
+            visible.append(f"{_named(gpu)} is not among those chosen")
             continue
         reason = _silent(gpu)
         if reason:
-            notes.append(f"GPU {gpu.index} ({gpu.pci}) offers nothing: {reason}")
+            notes.append(f"{_named(gpu)} offers nothing: {reason}")
+            visible += [] if gpu.lost or gpu.passthrough else notes[-1:]
         else:
             devices += _slices(gpu, chosen) if gpu.mig.enabled else [_whole(gpu, chosen)]
             notes += _remarks(gpu)
     order = {kind: n for n, kind in enumerate(dict.fromkeys(d.type for d in devices))}
-    sorted_devices = tuple(sorted(devices, key=lambda d: order[d.type]))
-    for kind, count in Offering(sorted_devices).counts.items():
+    found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible))
+    for kind, count in found.counts.items():
         if count > MOST:
             raise BlockedError(f"{count} GRES of type {kind}: Slurm takes {MOST} on a node", next_step="aliquot show")
-    return Offering(sorted_devices, tuple(notes))
+    return found
 
 
 def disagreements(devices: tuple[Device, ...], listed: Mapping[str, int]) -> tuple[str, ...]:
@@ -105,6 +109,10 @@ def _guards(device: Device) -> Iterator[tuple[str, str]]:
         yield f"{place}/ci{device.compute}/access", device.files[2]
 
 
+def _named(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.pci})"
+
+
 def _silent(gpu: Gpu) -> str:
     """Why a GPU has nothing for jobs; "" if it has."""
     if gpu.lost:
@@ -122,10 +130,10 @@ def _silent(gpu: Gpu) -> str:
 
 def _remarks(gpu: Gpu) -> Iterator[str]:
     if gpu.mig.current != gpu.mig.pending:
-        yield f"GPU {gpu.index} ({gpu.pci}): MIG mode will be {gpu.mig.pending} after its next reset"
+        yield f"{_named(gpu)}: MIG mode will be {gpu.mig.pending} after its next reset"
     for instance in gpu.instances if gpu.mig.enabled else ():
         if not instance.compute_instances:
-            yield f"GPU {gpu.index} ({gpu.pci}): instance {instance.id} ({instance.profile}) has no compute instance"
+            yield f"{_named(gpu)}: instance {instance.id} ({instance.profile}) has no compute instance"
 
 
 def _whole(gpu: Gpu, choice: Choice) -> Device:
@@ -171,7 +179,7 @@ def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Ch
 def _gpu_file(gpu: Gpu, choice: Choice) -> str:
     if gpu.minor < 0:
         raise BlockedError(
-            f"the device minor of GPU {gpu.index} ({gpu.pci}) is not known: its device node cannot be named",
+            f"the device minor of {_named(gpu)} is not known: its device node cannot be named",
             next_step="aliquot show",
         )
     return f"{choice.dev}/nvidia{gpu.minor}"
@@ -180,8 +188,7 @@ def _gpu_file(gpu: Gpu, choice: Choice) -> str:
 def _cap_file(gpu: Gpu, minor: int, expected: int, choice: Choice) -> str:
     if minor != expected:
         raise BlockedError(
-            f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is not what it must be: "
-            f"minor {minor}, not {expected}",
+            f"the capability of an instance of {_named(gpu)} is not what it must be: minor {minor}, not {expected}",
             details=("a node that opens something else must never be handed to a job",),
             next_step="aliquot show",
         )

@@ -1,4 +1,4 @@
-"""gres.conf: the lines of a node, and the block of a file that is ours. Pure.
+"""gres.conf: the lines of a node. Pure.
 
 ``AutoDetect``, as ``--autodetect`` names it: ``none`` writes explicit lines alone; ``off`` the same and says on each
 that nothing is detected for this node, where the file has a global AutoDetect; ``nvml`` leaves files and cores to
@@ -8,8 +8,6 @@ slurmd's NVML plugin (21.08 for MIG; 23.02 names every profile right); ``nvidia`
 
 from __future__ import annotations
 
-import hashlib
-import re
 from collections.abc import Mapping
 
 import msgspec
@@ -29,9 +27,6 @@ _SINCE = {"nvml": Version(21, 8), "nvidia": Version(24, 11), "full": Version(26,
 _NAMES_RIGHT = Version(23, 2)
 _UUID_SINCE = Version(26, 5)
 _FLAGS_SINCE = Version(21, 8)
-
-BEGIN = "# aliquot: begin {node} {digest}"
-END = "# aliquot: end {node}"
 
 
 class Form(msgspec.Struct, frozen=True):
@@ -55,9 +50,10 @@ def lines(node: str, offered: Offering, form: Form | None = None) -> tuple[str, 
         return tuple(_explicit(node, device, said) for device in offered.devices)
     _refuse_detection(offered, said)
     flags = _FLAGS[said.environment]
-    # Without a count the plugin's findings stand as they are: whoever adds a GPU has nothing to change here.
-    line = f"NodeName={node} AutoDetect={said.autodetect} Name=gpu"
-    return (line + (f" Flags={flags}" if flags else ""),) if offered.devices else ()
+    line = f"NodeName={node} AutoDetect={said.autodetect}"
+    # A plugin that finds NVIDIA's GPUs sets that vendor's variable by itself.
+    usual = said.environment == "nvidia" and said.autodetect != "full"
+    return (line if usual or not flags else f"{line} Name=gpu Flags={flags}",) if offered.devices else ()
 
 
 def _explicit(node: str, device: Device, form: Form) -> str:
@@ -104,95 +100,44 @@ def _refuse_detection(offered: Offering, form: Form) -> None:
             details=tuple(f"GPU {n} is cut" for n in dict.fromkeys(d.gpu for d in slices)),
             next_step="aliquot slurm render --autodetect nvml",
         )
-    if any("offers nothing: MIG mode is on" in note for note in offered.notes):
+    if offered.visible:
         raise BlockedError(
-            "slurmd's NVML plugin counts a GPU whole that is in MIG mode without instances",
-            details=tuple(n for n in offered.notes if "MIG mode is on" in n),
+            "slurmd's plugins would find GPUs that this node does not offer",
+            details=offered.visible,
             next_step="aliquot slurm render --autodetect none",
         )
-    strange = [d for d in slices if d.type not in _detected(d, form.version)]
-    if strange:
-        first = strange[0]
+    if slices and form.version is not None and form.version < _NAMES_RIGHT:
+        raise OldSlurmError(
+            f"Slurm {form.version} names MIG types by their memory, rounded, without c and +: a 7g.40gb is its 7g.39gb",
+            details=(f"{_short(_NAMES_RIGHT)} and later call them as the driver does",),
+            next_step="aliquot slurm render --autodetect none",
+        )
+    wrong = misread(offered)
+    if wrong:
         raise BlockedError(
-            f"slurmd's NVML plugin would call {first.type} {_detected(first, form.version)}: the node would be INVALID",
-            details=("Slurm before 23.02 leaves the c and the + of a profile out and rounds memory otherwise",),
+            "slurmd's NVML plugin would not count these devices as they are: the node would be INVALID, or jobs would "
+            "get others than they asked for",
+            details=wrong,
             next_step="aliquot slurm render --autodetect none",
         )
 
 
-def _detected(device: Device, version: Version | None) -> str:
-    """What the plugin of a release calls a MIG device."""
-    if version is None or version >= _NAMES_RIGHT:
-        return device.detected
-    return re.sub(r"_(\d+c\.)?(\d+g\.\d+gb)[^_]*$", r"_\2", device.detected)
+def misread(offered: Offering) -> tuple[str, ...]:
+    """Where slurmd, matching what its plugin found with the types of ``Gres=``, comes to another type than ours. It
+    takes what it found in order of the longest name, and gives each the longest type left that is a part of that name
+    (gres_gpu.c).
+    """
+    left = sorted((d.type for d in offered.devices), key=lambda kind: (-len(kind), kind))
+    found = sorted(offered.devices, key=lambda d: (-len(d.detected), d.detected, ",".join(d.files)))
+    wrong = []
+    for device in found:
+        kind = next((each for each in left if each in device.detected), "")
+        if kind:
+            left.remove(kind)
+        if kind != device.type:
+            wrong.append(f"{device.detected} of GPU {device.gpu} would be {kind or 'left out'}, not {device.type}")
+    return tuple(dict.fromkeys(wrong))
 
 
 def _short(version: Version) -> str:
     return f"{version.major}.{version.minor:02}"
-
-
-class Block(msgspec.Struct, frozen=True):
-    """Our lines in a file that has others, too. ``first`` and ``last`` are the numbers of the marks' lines, from 1."""
-
-    node: str
-    first: int
-    last: int
-    digest: str
-    lines: tuple[str, ...]
-
-    @property
-    def edited(self) -> bool:
-        """Somebody else has changed it since."""
-        return digest(self.lines) != self.digest
-
-
-def digest(body: tuple[str, ...]) -> str:
-    """Of the lines between the marks; spaces at their ends do not count."""
-    return hashlib.sha256("\n".join(line.rstrip() for line in body).encode()).hexdigest()[:12]
-
-
-def block(node: str, body: tuple[str, ...]) -> str:
-    """Our lines with their marks, each line ended."""
-    marks = BEGIN.format(node=node, digest=digest(body)), END.format(node=node)
-    return "\n".join([marks[0], *body, marks[1]]) + "\n"
-
-
-def blocks(text: str) -> tuple[Block, ...]:
-    """The blocks of a file. One without an end reaches to the end of the file, or to the next beginning."""
-    found: list[Block] = []
-    start: tuple[int, str, str] | None = None
-    body: list[str] = []
-
-    def close(last: int) -> None:
-        nonlocal start
-        if start:
-            found.append(Block(start[1], start[0], last, start[2], tuple(body)))
-        start = None
-
-    every = text.splitlines()
-    for number, line in enumerate(every, start=1):
-        words = line.split()
-        if words[:3] == ["#", "aliquot:", "begin"] and len(words) > 3:
-            close(number - 1)
-            start, body = (number, words[3], words[4] if len(words) > 4 else ""), []
-        elif words[:3] == ["#", "aliquot:", "end"] and start and words[3:] == [start[1]]:
-            close(number)
-        elif start:
-            body.append(line)
-    close(len(every))
-    return tuple(found)
-
-
-def placed(text: str, node: str, body: tuple[str, ...]) -> str:
-    """A file with a node's block made so: in its place, or at the end. Everything else stays byte for byte. Without
-    lines the block goes.
-    """
-    mine = [each for each in blocks(text) if each.node == node]
-    kept = text.splitlines(keepends=True)
-    new = [block(node, body)] if body else []
-    if not mine:
-        gap = "" if not text or text.endswith("\n") else "\n"
-        return text + gap + "".join(new)
-    for each in reversed(mine):
-        kept[each.first - 1 : each.last] = new if each is mine[0] else []
-    return "".join(kept)

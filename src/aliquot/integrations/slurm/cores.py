@@ -1,0 +1,125 @@
+"""``Cores=``: which cores are near a GPU, in Slurm's numbers. Files of sysfs in, text out.
+
+Slurm numbers cores as hwloc does: package by package, within one by what cores share (die, L3), each group in the order
+of its first processor. The kernel's processor numbers are others wherever there are threads. Slurm schedules GRES by
+whole sockets: cores near a GPU that are no whole sockets do harm (gres.conf(5)), unless NUMA nodes or L3 caches count
+as sockets (SlurmdParameters).
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+PROCESSORS = "sys/devices/system/cpu"
+AUTO, NEAR, NONE = "auto", "near", "none"
+CHOICES = (AUTO, NEAR, NONE)
+
+
+class Processor(msgspec.Struct, frozen=True):
+    """What a processor (a thread of a core) is part of: the lowest processor of each, from the package down."""
+
+    package: int
+    die: int
+    cache: int
+    core: int
+
+
+class Cores(msgspec.Struct, frozen=True):
+    """Slurm's core numbers by PCI address, where they say something; ``notes`` say why not."""
+
+    of: Mapping[str, str] = {}
+    notes: tuple[str, ...] = ()
+
+
+def look(addresses: Iterable[str], choice: str = AUTO, root: str = "/") -> Cores:
+    """The cores near GPUs, from sysfs below a root. ``auto`` says only what holds for whole sockets, ``near`` whatever
+    is near, ``none`` nothing. A GPU whose place nobody knows, or that is as near to all cores, is left out.
+    """
+    if choice == NONE:
+        return Cores()
+    processors = _processors(root)
+    numbers = numbered(processors)
+    found: dict[str, str] = {}
+    parts = []
+    for pci in addresses:
+        near = {p for p in members(_line(root, f"sys/bus/pci/devices/{pci}/local_cpulist")) if p in numbers}
+        cores = sorted({numbers[p] for p in near})
+        if not cores or len(cores) == len(set(numbers.values())):
+            continue
+        if choice == AUTO and not _whole_sockets(near, processors):
+            parts.append(pci)
+            continue
+        found[pci] = ranges(cores)
+    notes = (_partial(parts),) if parts else ()
+    return Cores(found, notes)
+
+
+def _partial(parts: list[str]) -> str:
+    return (
+        f"the cores near {', '.join(parts)} are a part of a socket, and Slurm takes whole sockets: Cores is left out "
+        "(with SlurmdParameters=numa_node_as_socket, --cores near says them)"
+    )
+
+
+def numbered(processors: Mapping[int, Processor]) -> dict[int, int]:
+    """Slurm's number of each processor's core."""
+    places = {n: (p.package, p.die, p.cache, p.core) for n, p in processors.items()}
+    order = {place: n for n, place in enumerate(sorted(set(places.values())))}
+    return {n: order[place] for n, place in places.items()}
+
+
+def _whole_sockets(near: set[int], processors: Mapping[int, Processor]) -> bool:
+    sockets = {processors[p].package for p in near}
+    return near == {n for n, p in processors.items() if p.package in sockets}
+
+
+def members(text: str) -> tuple[int, ...]:
+    """A kernel's list, ``0-3,8``, number by number; () for what is none."""
+    found: list[int] = []
+    for part in text.split(","):
+        low, dash, high = part.strip().partition("-")
+        if low.isdigit() and (high.isdigit() or not dash):
+            found += range(int(low), int(high if dash else low) + 1)
+    return tuple(found)
+
+
+def ranges(numbers: Iterable[int]) -> str:
+    """``0-3,8`` of ascending numbers."""
+    runs: list[list[int]] = []
+    for number in numbers:
+        if runs and number == runs[-1][1] + 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    return ",".join(f"{low}-{high}" if low != high else f"{low}" for low, high in runs)
+
+
+def _processors(root: str) -> dict[int, Processor]:
+    found: dict[int, Processor] = {}
+    for number in members(_line(root, f"{PROCESSORS}/online")):
+        place = f"{PROCESSORS}/cpu{number}"
+        # Names before Linux 4.20 come second.
+        core = _first(root, f"{place}/topology/core_cpus_list", f"{place}/topology/thread_siblings_list")
+        package = _first(root, f"{place}/topology/package_cpus_list", f"{place}/topology/core_siblings_list")
+        if core is None or package is None:
+            continue
+        die = _first(root, f"{place}/topology/die_cpus_list")
+        cache = _first(root, f"{place}/cache/index3/shared_cpu_list")
+        found[number] = Processor(package, package if die is None else die, package if cache is None else cache, core)
+    return found
+
+
+def _first(root: str, *paths: str) -> int | None:
+    """The lowest processor of the first list that is there."""
+    return next((found[0] for path in paths if (found := members(_line(root, path)))), None)
+
+
+def _line(root: str, path: str) -> str:
+    try:
+        with open(os.path.join(root, path)) as file:
+            return file.read().strip()
+    except OSError:
+        return ""

@@ -1,0 +1,98 @@
+"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``): a file per GPU, ``0``, or per GPU instance, ``0.7``, that holds
+the jobs on it, a line each; the exporter adds a label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
+
+The exporter drops a whole scrape where a file is gone between listing and reading: files are emptied, not removed, and
+replaced by renaming. It reads names of digits alone, so that names with a dot before are ours to use. GPUs are numbered
+as NVML does, GPU instances by NVML's id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator
+
+from aliquot.errors import StorageError
+from aliquot.integrations.slurm.devices import Device
+
+PLACE = "/run/aliquot/dcgm-jobs"
+_OURS = re.compile(r"[0-9]+(\.[0-9]+)?")
+_LOCK = ".lock"
+
+
+def name(device: Device) -> str:
+    """The file of a device. Compute instances of one GPU instance share it."""
+    return f"{device.gpu}" if device.instance is None else f"{device.gpu}.{device.instance}"
+
+
+def begin(job: str, devices: Iterable[Device], folder: str = PLACE) -> tuple[str, ...]:
+    """A job has these devices now; the files that say so. Raises StorageError."""
+    names = tuple(dict.fromkeys(name(d) for d in devices))
+    with _locked(folder):
+        for each in names:
+            jobs = _jobs(folder, each)
+            if job not in jobs:
+                _write(folder, each, (*jobs, job))
+    return names
+
+
+def end(job: str, folder: str = PLACE) -> tuple[str, ...]:
+    """A job is over, wherever it was; the files that said otherwise. Raises StorageError."""
+    return sweep(lambda other: other != job, folder)
+
+
+def sweep(alive: Callable[[str], bool], folder: str = PLACE) -> tuple[str, ...]:
+    """Forgets every job that is not alive: one whose Epilog never ran. The files that changed."""
+    changed = []
+    with _locked(folder):
+        for each in _names(folder):
+            jobs = _jobs(folder, each)
+            kept = tuple(job for job in jobs if alive(job))
+            if kept != jobs:
+                _write(folder, each, kept)
+                changed.append(each)
+    return tuple(changed)
+
+
+def jobs(folder: str = PLACE) -> dict[str, tuple[str, ...]]:
+    """What is said now, by file; empty ones left out."""
+    found = {each: _jobs(folder, each) for each in _names(folder)}
+    return {each: listed for each, listed in found.items() if listed}
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(each for each in os.listdir(folder) if _OURS.fullmatch(each))
+    except FileNotFoundError:
+        return []
+
+
+def _jobs(folder: str, each: str) -> tuple[str, ...]:
+    try:
+        with open(os.path.join(folder, each)) as file:
+            return tuple(line.strip() for line in file if line.strip())
+    except FileNotFoundError:
+        return ()
+
+
+def _write(folder: str, each: str, jobs: tuple[str, ...]) -> None:
+    temporary = os.path.join(folder, f".{each}.new")
+    with open(temporary, "w") as file:
+        file.write("".join(f"{job}\n" for job in jobs))
+    os.chmod(temporary, 0o644)
+    os.rename(temporary, os.path.join(folder, each))
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """One writer at a time: Prologs and Epilogs of several jobs run side by side. A killed one leaves no lock."""
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        with open(os.path.join(folder, _LOCK), "a") as file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        step = "run it as root" if isinstance(error, PermissionError) else f"ls -ld {folder}"
+        raise StorageError(f"cannot write below {folder}: {error.strerror or error}", next_step=step) from error

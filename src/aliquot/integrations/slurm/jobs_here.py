@@ -1,0 +1,91 @@
+"""Who of Slurm has which GPU of this host, found in /proc: what must not be destroyed although no process is on it.
+
+A job's processes carry SLURM_JOB_ID in the environment that Slurm started them with, and there, too, stands what they
+have: MIG UUIDs where Slurm or our TaskProlog gave them, else ordinals of the node's GRES (SLURM_STEP_GPUS, or
+SLURM_JOB_GPUS in batch scripts), which the numbering on disk makes devices. An allocation without any process here is
+not seen: ``aliquot slurm apply`` asks slurmctld.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+
+from aliquot.integrations.slurm import numbering, taskprolog
+from aliquot.integrations.slurm.numbering import Numbering
+from aliquot.model.claims import Claim
+from aliquot.model.inventory import Gpu, Holder
+
+JOB = "job"
+"""The kind of the holders made here; their id is Slurm's job number."""
+
+_JOB_ID, _NODE, _USER, _NAME = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
+_WANTED = (_JOB_ID, _NODE, _USER, _NAME, taskprolog.STEP_GPUS, taskprolog.JOB_GPUS, taskprolog.CUDA)
+_LARGEST = 1 << 20
+
+
+def claims(gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/proc") -> tuple[Claim, ...]:
+    """A claim for each Slurm job here that has any of these GPUs. One that has GRES which nobody can tell any more (the
+    numbering is gone) claims them all: better refused than destroyed under a job.
+    """
+    known: dict[str, Numbering | None] = {}
+    devices: dict[str, set[str]] = {}
+    names: dict[str, str] = {}
+    for environ in _environments(proc):
+        node = environ[_NODE]
+        if node not in known:
+            known[node] = numbering.read(node, folder)
+        job = environ[_JOB_ID]
+        devices.setdefault(job, set()).update(_devices(environ, known[node], gpus))
+        names.setdefault(job, environ.get(_USER, "") or environ.get(_NAME, ""))
+    return tuple(
+        Claim(Holder(JOB, job, names[job]), tuple(sorted(found)))
+        for job, found in sorted(devices.items(), key=lambda item: int(item[0]))
+        if found
+    )
+
+
+def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str]:
+    """The UUIDs among these GPUs' that a process has."""
+    ours = {gpu.uuid for gpu in gpus} | {c.uuid for gpu in gpus for i in gpu.instances for c in i.compute_instances}
+    given = taskprolog.uuids(environ)
+    if given:
+        return ours.intersection(given)
+    ordinals = taskprolog.ordinals(environ)
+    if not ordinals:
+        return set()
+    found = numbered.at(ordinals) if numbered else ()
+    if len(found) == len(ordinals):
+        return ours.intersection(d.uuid for d in found)
+    # With AutoDetect a whole GPU's ordinal is all there is in a batch script; what it is in, Slurm alone knows.
+    return {gpu.uuid for gpu in gpus}
+
+
+def _environments(proc: str) -> Iterator[Mapping[str, str]]:
+    """Of every process that belongs to a job, what stands in its environment about GPUs. Equal ones once."""
+    seen: set[tuple[tuple[str, str], ...]] = set()
+    try:
+        pids = [entry for entry in os.listdir(proc) if entry.isdigit()]
+    except OSError:
+        return
+    for pid in pids:
+        words = _environment(os.path.join(proc, pid, "environ"))
+        # A shell of salloc has a job, too, on whatever host: slurmd's own children alone know the name of their node.
+        if words.get(_JOB_ID, "").isdigit() and words.get(_NODE):
+            key = tuple(sorted(words.items()))
+            if key not in seen:
+                seen.add(key)
+                yield words
+
+
+def _environment(path: str) -> dict[str, str]:
+    """Only the variables that matter; {} for a process that is gone, or not ours to look at."""
+    try:
+        with open(path, "rb") as file:
+            data = file.read(_LARGEST)
+    except OSError:
+        return {}
+    if b"SLURM_JOB_ID=" not in data:
+        return {}
+    pairs = (word.partition("=") for word in data.decode(errors="replace").split("\0"))
+    return {key: value for key, _, value in pairs if key in _WANTED}
