@@ -1,0 +1,253 @@
+"""Each step of a change carried out. Every one may be done again, and does nothing where its end is reached already."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from msgspec.structs import replace
+
+from aliquot.agent.slurm import devices, files, nodeconf, steps, waiting
+from aliquot.agent.slurm.change import BY_HAND, DYNAMIC
+from aliquot.agent.slurm.daemon import shell
+from aliquot.agent.slurm.meant import agrees, meant
+from aliquot.agent.slurm.record import Record
+from aliquot.agent.slurm.world import World
+from aliquot.errors import AliquotError, BlockedError
+from aliquot.integrations.slurm import numbering
+from aliquot.integrations.slurm.errors import NoNodeError, OldSlurmError
+from aliquot.model.inventory import Gpu, Inventory
+from aliquot.model.plan import Policy
+
+COMMAND_S = 300.0
+"""The bound of --push and --slurmctld-restart."""
+
+
+def act(step: str, record: Record, world: World) -> Record:
+    """Do one step; the record with what was learnt. Raises AliquotError."""
+    return _ACTS[step](record, world)
+
+
+def _drain(record: Record, world: World) -> Record:
+    node = waiting.look(record.name, world).node
+    if node is not None and not node.draining:
+        world.say(f"draining {record.name}")
+        world.slurm.drain(record.name, waiting.reason(record))
+    return record
+
+
+def _wait(record: Record, world: World) -> Record:
+    waiting.wait_for_jobs(record, world)
+    return record
+
+
+def _stop(record: Record, world: World) -> Record:
+    world.say(f"stopping slurmd of {record.name}")
+    world.daemon.stop()
+    return record
+
+
+def _gpus(record: Record, world: World) -> Record:
+    from aliquot.engine.apply import apply
+    from aliquot.planner.planning import plan
+
+    desired = record.before.desired if record.back else record.change.desired
+    inventory = world.gpus.backend.read()
+    if desired.gpus:
+        made = plan(inventory, desired, Policy() if record.back else record.change.policy)
+        if made.changes or made.blocked:
+            outcome = apply(made, world.gpus, world.say)
+            if outcome.error is not None:
+                raise outcome.error
+            inventory = outcome.inventory
+    settings = record.change.settings
+    chosen = offering_gpus(inventory, record)
+    made_nodes = devices.make(chosen, settings.dev_root, simulated=world.places.simulated)
+    if made_nodes:
+        world.say(f"made {len(made_nodes)} device nodes")
+    _refresh_cdi(inventory, world)
+    return replace(record, meant=meant(inventory, settings, record.version))
+
+
+def offering_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
+    """The GPUs that the node offers."""
+    chosen = record.change.settings.gpus
+    return tuple(g for g in inventory.gpus if not chosen or g.pci in chosen)
+
+
+def _refresh_cdi(inventory: Inventory, world: World) -> None:
+    """Containers must not be given what is gone: where a CDI file of ours is, it follows. Its failure is no reason to
+    keep a node from its jobs.
+    """
+    from aliquot.integrations import cdi
+    from aliquot.integrations.cdi.write import ours
+
+    if world.places.simulated or not ours(cdi.DIRECTORY):
+        return
+    try:
+        cdi.refresh(inventory)
+    except AliquotError as error:
+        world.say(f"note: the CDI file does not follow: {error.brief}")
+
+
+def _files(record: Record, world: World) -> Record:
+    settings = record.change.settings
+    with files.alone(settings.conf_dir):
+        for each in wanted(record):
+            if files.write(each):
+                world.say(f"wrote {each.path}")
+    detected = settings.form not in ("none", "off")
+    numbering.write(numbering.Numbering(record.name, record.meant.devices, detected), world.places.run)
+    return record
+
+
+def wanted(record: Record) -> tuple[files.Wanted, ...]:
+    """The files as they should be."""
+    settings = record.change.settings
+    force = record.change.force or record.back
+    lines = record.before.lines if record.back and record.before.lines else record.meant.lines
+    found = [files.gres_file(settings, lines, force=force)]
+    if record.kind != DYNAMIC:
+        found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))
+    return tuple(found)
+
+
+def gres_text(record: Record) -> str:
+    """The value of ``Gres=``."""
+    return (record.before.gres_text if record.back else "") or record.meant.text
+
+
+def features(record: Record) -> tuple[str, ...] | None:
+    """The node's features, None for those that it has."""
+    return record.before.features if record.back else record.change.features
+
+
+def _forget(record: Record, world: World) -> Record:
+    try:
+        world.slurm.delete(record.name)
+    except NoNodeError:
+        return record
+    world.say(f"deleted the record of {record.name}")
+    return record
+
+
+def _tell(record: Record, world: World) -> Record:
+    settings = record.change.settings
+    if settings.push:
+        world.say("distributing the files")
+        shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+    record = replace(record, started=time.time())
+    world.file.write(record)
+    if steps.version_of(record.version) >= steps.RELOADS:
+        world.say("having Slurm read its files again")
+        world.slurm.reconfigure()
+        waiting.answering(world)
+        return record
+    if not agrees(world.slurm.node(record.name), record.meant.gres):
+        _restart_controller(record, world)
+    return record
+
+
+def _restart_controller(record: Record, world: World) -> None:
+    """A release before 23.11 takes other GRES only when slurmctld starts. Jobs live on."""
+    command = record.change.settings.controller_restart
+    if not command:
+        raise needs_restart(record.version)
+    if command == BY_HAND:
+        world.say("restart slurmctld now: it is waited for")
+        seconds = record.change.timeout_s
+    else:
+        world.say("restarting slurmctld")
+        shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
+        seconds = 30.0
+    begin = world.now()
+    while world.now() - begin <= seconds:
+        waiting.answering(world, seconds)
+        if agrees(world.slurm.node(record.name), record.meant.gres):
+            return
+        world.sleep(waiting.POLL_S * 5)
+    raise BlockedError(
+        f"slurmctld does not have the new GRES of {record.name}",
+        details=("was it restarted, and does it read the same slurm.conf (--push distributes it)?",),
+        next_step="restart slurmctld, then run: aliquot slurm apply --continue",
+    )
+
+
+def needs_restart(version: str) -> OldSlurmError:
+    """Why nothing can be done here without a restart of slurmctld."""
+    return OldSlurmError(
+        f"Slurm {version} takes other GRES of a static node only when slurmctld starts",
+        details=(
+            "from 23.11 on 'scontrol reconfigure' does it",
+            "say how: --slurmctld-restart 'ssh CONTROLLER systemctl restart slurmctld' (jobs live on)",
+            "or --slurmctld-restart by-hand: then it is said when, and waited for as long as --timeout",
+            "a dynamic node (slurmd -Z) needs no restart of slurmctld on any release from 22.05 on",
+        ),
+        next_step="aliquot slurm apply --help",
+    )
+
+
+def _start(record: Record, world: World) -> Record:
+    settings = record.change.settings
+    words = _conf(record, drained=True) if record.kind == DYNAMIC else ""
+    # What was started and not recorded, before a kill, is started anew: it may have read other files.
+    world.daemon.stop()
+    if words and not settings.by_commands:
+        files.write(files.options_file(settings, words))
+    record = replace(record, started=time.time())
+    world.file.write(record)
+    world.say(f"starting slurmd of {record.name}")
+    world.daemon.start(words)
+    return record
+
+
+def _conf(record: Record, *, drained: bool = False) -> str:
+    return nodeconf.conf(record.before.node_conf, gres_text(record), features(record), drained=drained)
+
+
+def _verify(record: Record, world: World) -> Record:
+    node = waiting.registered(record, world)
+    world.say(f"{record.name} registered with {record.meant.text}")
+    if record.kind == DYNAMIC and not record.change.settings.by_commands:
+        files.write(files.options_file(record.change.settings, _conf(record)))
+    if not record.back and record.change.revision:
+        world.slurm.note(record.name, f"aliquot {record.change.revision}")
+    if not node.draining and record.back:
+        world.slurm.drain(record.name, waiting.reason(record))
+    return record
+
+
+def _resume(record: Record, world: World) -> Record:
+    if record.drained:
+        waiting.resumed(record, world)
+        world.say(f"{record.name} takes jobs again")
+    elif record.before.reason:
+        node = world.slurm.node(record.name)
+        if not node.draining or node.reason != record.before.reason:
+            world.slurm.drain(record.name, record.before.reason)
+        world.say(f"{record.name} stays drained, as it was: {record.before.reason}")
+    return record
+
+
+def _explain(record: Record, world: World) -> Record:
+    """The end of the way back. Where nothing was touched the node is as usable as before."""
+    if not record.touched:
+        return _resume(record, world)
+    sentence = f"aliquot: {record.why}; undone, the former layout is back"[:250]
+    world.slurm.drain(record.name, record.before.reason if not record.drained and record.before.reason else sentence)
+    return record
+
+
+_ACTS: dict[str, Callable[[Record, World], Record]] = {
+    steps.DRAIN: _drain,
+    steps.WAIT: _wait,
+    steps.STOP: _stop,
+    steps.GPUS: _gpus,
+    steps.FILES: _files,
+    steps.FORGET: _forget,
+    steps.TELL: _tell,
+    steps.START: _start,
+    steps.VERIFY: _verify,
+    steps.RESUME: _resume,
+    steps.EXPLAIN: _explain,
+}

@@ -1,0 +1,175 @@
+"""Before anything is touched: can this change be made at all? Everything that can be refused is refused here."""
+
+from __future__ import annotations
+
+import os
+import time
+
+from msgspec.structs import replace
+
+from aliquot.agent.slurm import acts, files, nodeconf, steps, waiting
+from aliquot.agent.slurm.change import DYNAMIC, REFUSE, STATIC, Change, checked, ours
+from aliquot.agent.slurm.meant import agrees, meant
+from aliquot.agent.slurm.record import OPEN, Before, Record
+from aliquot.agent.slurm.world import World
+from aliquot.errors import BlockedError, UsageError
+from aliquot.integrations.slurm import block, conf
+from aliquot.integrations.slurm.errors import NoNodeError
+from aliquot.integrations.slurm.values import SlurmNode
+from aliquot.model.inventory import Inventory
+from aliquot.model.plan import Plan
+from aliquot.planner.former import former
+from aliquot.planner.planning import plan
+
+
+def begin(change: Change, world: World, earlier: Record | None) -> Record | None:
+    """The record of the change, not yet on disk; None where all is so already. ``earlier`` is one that was cut off: its
+    way back is kept. Raises AliquotError; nothing was touched then.
+    """
+    settings = checked(change.settings)
+    found = files.conf_of(settings)
+    kind = files.kind_of(settings, found)
+    version = str(world.slurm.version())
+    node = _node(settings.name, kind, world)
+    inventory = world.gpus.backend.read()
+    made = _plan(change, inventory)
+    now = meant(inventory, settings, version)
+    cut_off = earlier if earlier and earlier.status == OPEN and earlier.touched else None
+    record = Record(
+        run=os.urandom(4).hex(),
+        change=change,
+        kind=kind,
+        version=version,
+        began=time.time(),
+        resets=bool(made.resets),
+        meant=now,
+        drained=_ours(node, earlier),
+        touched=cut_off is not None,
+        before=cut_off.before if cut_off else _before(change, inventory, found, kind, node),
+    )
+    _refuse(record, made, node)
+    if cut_off is None and not made.changes and _settled(record, node):
+        return None
+    if change.jobs == REFUSE and node is not None:
+        jobs = world.slurm.jobs(settings.name)
+        if jobs:
+            raise waiting.busy(settings.name, jobs, "jobs are on it")
+    return replace(record, phase=steps.route(record)[0])
+
+
+def _node(name: str, kind: str, world: World) -> SlurmNode | None:
+    try:
+        node = world.slurm.node(name)
+    except NoNodeError:
+        if kind == STATIC:
+            raise
+        return None
+    if kind == DYNAMIC and "FUTURE" in node.states:
+        return None
+    if kind == DYNAMIC and not node.dynamic:
+        raise BlockedError(
+            f"{name} is neither in slurm.conf nor dynamic ({'+'.join(sorted(node.states))})",
+            details=("is --conf-dir the folder that slurmctld reads?",),
+            next_step="scontrol show config | grep SLURM_CONF",
+        )
+    return node
+
+
+def _plan(change: Change, inventory: Inventory) -> Plan:
+    """The plan for the GPUs. Raises BlockedError for one that is blocked, or waits for a reboot, UsageError for GPUs
+    that the Slurm node does not offer.
+    """
+    settings = change.settings
+    strange = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
+    if strange:
+        raise UsageError(
+            f"{settings.name} does not offer GPU {strange[0]}: another Slurm node has it",
+            details=tuple(f"it does not offer GPU {pci} either" for pci in strange[1:]),
+            next_step="leave that GPU out of the wish, or name it with --offers",
+        )
+    made = plan(inventory, change.desired, change.policy)
+    if made.blocked:
+        first, *rest = made.blockers
+        error = BlockedError(first.message, details=tuple(b.message for b in rest), next_step=first.next_step)
+        error.code = first.rule
+        raise error
+    if made.reboots:
+        raise BlockedError(
+            f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot",
+            details=("set the mode first (aliquot apply --mode-only), and let Slurm reboot the node",),
+            next_step=f"scontrol reboot ASAP nextstate=RESUME reason='aliquot: MIG mode' {settings.name}",
+        )
+    return made
+
+
+def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, node: SlurmNode | None) -> Before:
+    settings = change.settings
+    pcis = settings.gpus or tuple(w.pci for w in change.desired.gpus)
+    path = os.path.join(settings.conf_dir, "gres.conf")
+    text = conf.text_of(path) if os.path.exists(path) else ""
+    mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
+    line = conf.node_line(found, settings.name)
+    held = node is not None and node.draining and not ours(node.reason)
+    return Before(
+        desired=former(inventory, pcis) if change.desired.gpus else change.desired,
+        lines=mine.lines if mine else (),
+        gres=node.gres if node else (),
+        gres_text=(line.get("Gres") if line else ",".join(map(str, node.gres)) if node else ""),
+        features=line.features if line else None,
+        node_conf=_node_conf(change, node) if kind == DYNAMIC else "",
+        reason=node.reason if held and node else "",
+    )
+
+
+def _node_conf(change: Change, node: SlurmNode | None) -> str:
+    """What a dynamic node says of itself beside its GPUs: as typed, as its slurmd was told, or as Slurm has it."""
+    settings = change.settings
+    typed = settings.node_conf
+    wrong = nodeconf.faults(typed)
+    if wrong:
+        raise UsageError(f"--node-conf: {wrong[0]}", details=wrong[1:], next_step="aliquot slurm apply --help")
+    told = "" if settings.by_commands else nodeconf.of_options(files.options_of(settings))
+    words = typed or told or (nodeconf.from_node(node) if node else "")
+    if not words:
+        raise UsageError(
+            f"Slurm does not know {settings.name} yet: what is it beside its GPUs?",
+            details=("slurmd -C prints CPUs and memory; Feature is what NodeSet in slurm.conf goes by",),
+            next_step="aliquot slurm apply --node-conf 'CPUs=64 RealMemory=500000 Feature=mig' ...",
+        )
+    return words
+
+
+def _ours(node: SlurmNode | None, earlier: Record | None) -> bool:
+    """Whether the node is to take jobs afterwards: unless somebody else had drained it, or set it down, before."""
+    if node is None:
+        return earlier.drained if earlier and earlier.status == OPEN else True
+    return not node.draining or ours(node.reason)
+
+
+def _refuse(record: Record, made: Plan, node: SlurmNode | None) -> None:
+    """Hand edits, lines that cover other nodes, and a restart that nobody may do."""
+    change, settings = record.change, record.change.settings
+    files.gres_file(settings, record.meant.lines, force=change.force)
+    if record.kind == DYNAMIC:
+        return
+    assert node is not None
+    differs = made.changes or not agrees(node, record.meant.gres)
+    if differs:
+        # Which other value it will be is not known yet; that the line can have another one is asked here.
+        files.node_file(settings, files.conf_of(settings), "gpu:0", change.features)
+    old = steps.version_of(record.version) < steps.RELOADS
+    if differs and old and not settings.controller_restart:
+        raise acts.needs_restart(record.version)
+
+
+def _settled(record: Record, node: SlurmNode | None) -> bool:
+    """Whether Slurm, its files and the GPUs agree, and the node is as it should stay."""
+    if node is None or not node.answers or not agrees(node, record.meant.gres):
+        return False
+    if node.draining and ours(node.reason):
+        return False
+    with files.alone(record.change.settings.conf_dir):
+        if any(files.differs(each) for each in acts.wanted(record)):
+            return False
+    asked = record.change.features
+    return asked is None or set(asked) == set(node.features)

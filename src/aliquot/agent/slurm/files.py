@@ -1,0 +1,238 @@
+"""Which files say what a Slurm node offers, and what they should say. Reading here, writing in ``put``: whole or not.
+
+gres.conf has a block of ours; everything around it stays. slurm.conf names a static node on a line of which only the
+values of Gres (and Feature, if asked) change, in the file that holds it. The options of a dynamic node's slurmd stand
+in the environment file of its unit, where systemd runs it.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import stat
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+import msgspec
+
+from aliquot.agent.slurm import nodeconf
+from aliquot.agent.slurm.change import DYNAMIC, STATIC, Settings
+from aliquot.agent.slurm.daemon import OPTIONS_FILES
+from aliquot.agent.slurm.record import put
+from aliquot.errors import BlockedError, ConfigError, LockedError
+from aliquot.integrations.slurm import block, conf, hostlist
+from aliquot.integrations.slurm.conf import NodeLine, Pair
+
+_LOCK_S = 10.0
+_OPTIONS = re.compile(r"^(?P<head>\s*SLURMD_OPTIONS\s*=)(?P<value>.*)$", re.MULTILINE)
+
+
+class Wanted(msgspec.Struct, frozen=True):
+    """A file as it should be."""
+
+    path: str
+    text: str
+
+
+def conf_of(settings: Settings) -> conf.Conf:
+    """slurm.conf with what it includes. Raises ConfigError where there is none, or Slurm could not read it."""
+    path = os.path.join(settings.conf_dir, "slurm.conf")
+    found = conf.read(path)
+    if found is None:
+        raise ConfigError(
+            f"there is no {path}",
+            details=("a configless node has it on the controller: run this where both see the same folder",),
+            next_step="aliquot slurm apply --conf-dir DIR",
+        )
+    if found.faults:
+        first, *rest = map(str, found.faults)
+        raise ConfigError(first, details=tuple(rest), next_step=f"aliquot slurm check --conf-dir {settings.conf_dir}")
+    return found
+
+
+def kind_of(settings: Settings, found: conf.Conf) -> str:
+    """``static`` for a node that slurm.conf names. Raises ConfigError where that is not what was said."""
+    line = conf.node_line(found, settings.name)
+    kind = STATIC if line else DYNAMIC
+    if settings.kind and settings.kind != kind:
+        where = f"{line.statement.place} names it" if line else f"{found.path} does not name it"
+        raise ConfigError(
+            f"{settings.name} is no {settings.kind} node: {where}",
+            next_step=f"scontrol show node {settings.name}",
+        )
+    return kind
+
+
+def gres_file(settings: Settings, lines: Sequence[str], *, force: bool) -> Wanted:
+    """gres.conf with our block. Raises ConfigError where somebody wrote in the block, or beside it about this node."""
+    path = os.path.join(settings.conf_dir, "gres.conf")
+    text = _text(path)
+    mine = [b for b in block.blocks(text) if b.node == settings.name]
+    edited = [b for b in mine if b.edited]
+    if edited and not force:
+        raise ConfigError(
+            f"{path}:{edited[0].first}: somebody changed the lines that are ours",
+            details=tuple(f"{path}:{edited[0].first + 1 + n}: {line}" for n, line in enumerate(edited[0].lines)),
+            next_step="move what must stay out of the block, then run it again with --force",
+        )
+    if not force:
+        _refuse_beside(path, settings.name, mine)
+    return Wanted(path, block.placed(text, settings.name, tuple(lines)))
+
+
+def _refuse_beside(path: str, name: str, mine: Sequence[block.Block]) -> None:
+    """Lines about this node's GPUs that are not ours would count its devices twice."""
+    found = conf.read(path, "gres.conf")
+    if found is None:
+        return
+    if found.faults:
+        first, *rest = map(str, found.faults)
+        raise ConfigError(first, details=tuple(rest), next_step="aliquot slurm check")
+    inside = [(b.first, b.last) for b in mine]
+    foreign = []
+    for each in found.statements:
+        ours = each.place.file == path and any(first <= each.place.line <= last for first, last in inside)
+        about = each.get("NodeName")
+        try:
+            named = not about or name in hostlist.expand(about)
+        except ValueError:
+            named = about == name
+        if not ours and named and each.get("Name", default="gpu").lower() == "gpu" and each.pair("Name", "File"):
+            foreign.append(str(each.place))
+    if foreign:
+        raise ConfigError(
+            f"{foreign[0]} speaks of this node's GPUs, too: a device in two lines is counted twice",
+            details=tuple(foreign[1:]),
+            next_step=f"take the lines about {name} out of {path}: aliquot writes them all",
+        )
+
+
+def node_file(settings: Settings, found: conf.Conf, text: str, features: tuple[str, ...] | None) -> Wanted:
+    """slurm.conf (or the file it includes) with other values on the node's line. Raises ConfigError for a line that
+    covers other nodes, too: theirs would change with it.
+    """
+    line = conf.node_line(found, settings.name)
+    if line is None:
+        raise ConfigError(f"{found.path} does not name {settings.name}", next_step="aliquot slurm render")
+    changes = dict(_changes(line, "Gres", text))
+    if features is not None and tuple(line.features) != features:
+        changes |= _changes(line, "Feature", ",".join(features))
+    path = line.statement.place.file
+    former = found.source(path).text
+    if changes and len(line.names) > 1:
+        raise _shared(settings, line, former, text)
+    return Wanted(path, conf.replaced(former, changes))
+
+
+def _changes(line: NodeLine, key: str, value: str) -> Iterator[tuple[Pair, str]]:
+    pair = line.statement.pair(key, f"{key}s")
+    if pair is not None:
+        if pair.value != value:
+            yield pair, value
+        return
+    inherited = line.pair(key, f"{key}s")
+    if inherited is None or inherited.value != value:
+        end = line.statement.end
+        yield Pair(key, "", line.statement.place, end, end), f" {key}={value}"
+
+
+def _shared(settings: Settings, line: NodeLine, text: str, gres_text: str) -> ConfigError:
+    others = [name for name in line.names if name != settings.name]
+    rest = text[line.statement.start : line.statement.end]
+    words = " ".join(w for w in rest.split() if not w.lower().startswith(("nodename=", "gres=")))
+    return ConfigError(
+        f"{line.statement.place} covers {len(line.names)} nodes: the GRES of one cannot change without the others'",
+        details=(
+            "give each its line:",
+            f"NodeName={','.join(others)} {words} Gres={line.get('Gres')}".rstrip(),
+            f"NodeName={settings.name} {words} Gres={gres_text}",
+        ),
+        next_step=f"write these lines in place of {line.statement.place}, then run it again",
+    )
+
+
+def options_path(settings: Settings) -> str:
+    """The environment file of the unit; the first of the usual ones that is there, else Debian's."""
+    every = (settings.options_file,) if settings.options_file else OPTIONS_FILES
+    root = settings.root.rstrip("/")
+    return next((root + p for p in every if os.path.exists(root + p)), root + every[0])
+
+
+def options_of(settings: Settings) -> str:
+    """SLURMD_OPTIONS as it stands there; "" where it does not. Raises ConfigError for quotes that do not close."""
+    import shlex
+
+    match = _OPTIONS.search(_text(options_path(settings)))
+    try:
+        return " ".join(shlex.split(match["value"])) if match else ""
+    except ValueError as error:
+        raise ConfigError(f"{options_path(settings)}: SLURMD_OPTIONS: {error}") from error
+
+
+def options_file(settings: Settings, words: str) -> Wanted:
+    """The environment file with ``-Z --conf '...'`` in SLURMD_OPTIONS; all else stays."""
+    path = options_path(settings)
+    text = _text(path)
+    value = nodeconf.with_conf(options_of(settings), words).replace("\\", "\\\\").replace('"', '\\"')
+    line = f'SLURMD_OPTIONS="{value}"'
+    if _OPTIONS.search(text):
+        return Wanted(path, _OPTIONS.sub(lambda _: line, text, count=1))
+    gap = "" if not text or text.endswith("\n") else "\n"
+    return Wanted(path, f"{text}{gap}{line}\n")
+
+
+def differs(wanted: Wanted) -> bool:
+    """Whether a file does not say what it should."""
+    return _text(wanted.path) != wanted.text
+
+
+def write(wanted: Wanted) -> bool:
+    """Make a file so; False where it is. Mode and owner are kept, links are followed. Raises StorageError."""
+    path = os.path.realpath(wanted.path)
+    there = os.path.exists(path)
+    if _text(path) == wanted.text:
+        return False
+    mode, owner = 0o644, None
+    if there:
+        facts = os.stat(path)
+        mode, owner = stat.S_IMODE(facts.st_mode), (facts.st_uid, facts.st_gid)
+    put(path, wanted.text.encode("utf-8", "surrogateescape"), mode, owner=owner)
+    return True
+
+
+@contextmanager
+def alone(folder: str) -> Iterator[None]:
+    """Several nodes may share one gres.conf: each reads and writes it while no other does. Raises LockedError."""
+    try:
+        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    except OSError as error:
+        raise ConfigError(f"cannot open {folder}: {error.strerror}", next_step=f"ls -ld {folder}") from error
+    try:
+        deadline = time.monotonic() + _LOCK_S
+        while not _taken(handle):
+            if time.monotonic() > deadline:
+                raise LockedError(f"another process is writing the files in {folder}", next_step=f"fuser {folder}")
+            time.sleep(0.02)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _taken(handle: int) -> bool:
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _text(path: str) -> str:
+    """A file's text, "" where there is none."""
+    try:
+        return conf.text_of(path)
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise BlockedError(f"cannot read {path}: {error.strerror or error}", next_step=f"ls -l {path}") from error

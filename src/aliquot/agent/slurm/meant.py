@@ -1,0 +1,43 @@
+"""From the GPUs as they are to what Slurm should say of them."""
+
+from __future__ import annotations
+
+from aliquot.agent.slurm.change import Settings
+from aliquot.agent.slurm.record import Meant
+from aliquot.agent.slurm.steps import version_of
+from aliquot.integrations.slurm import gres
+from aliquot.integrations.slurm.devices import Choice, Offering, offering
+from aliquot.integrations.slurm.values import Gres, SlurmNode
+from aliquot.model.inventory import Inventory
+
+
+def offered(inventory: Inventory, settings: Settings) -> Offering:
+    """What the node's GPUs offer. Raises BlockedError."""
+    return offering(inventory, Choice(settings.gpus or None, settings.style))
+
+
+def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[str, str] | None = None) -> Meant:
+    """Types, counts and lines. ``cores`` are the near cores by PCI address. Raises BlockedError, OldSlurmError."""
+    found = offered(inventory, settings)
+    release = version_of(version)
+    form = gres.Form(settings.form, cores=cores or {}, version=release if release.major else None)
+    return Meant(
+        gres=tuple(Gres("gpu", kind, count) for kind, count in found.counts.items()),
+        lines=gres.lines(settings.name, found, form),
+        notes=found.notes,
+        devices=found.devices,
+    )
+
+
+def agrees(node: SlurmNode, wanted: tuple[Gres, ...]) -> bool:
+    """Whether Slurm has exactly these types and counts. GRES that are no GPUs are not our affair."""
+    now = _counts(node.gres)
+    return now == _counts(wanted)
+
+
+def _counts(every: tuple[Gres, ...]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for each in every:
+        if each.name == "gpu" and each.count:
+            found[each.type] = found.get(each.type, 0) + each.count
+    return found

@@ -1,0 +1,98 @@
+"""Which step comes next: a pure function of the record and of what Slurm says now.
+
+    drain    no new job starts            wait     for the jobs that run
+    stop     slurmd                       gpus     the plan, by the engine
+    files    gres.conf and its kin        forget   the dynamic record
+    tell     slurmctld                    start    slurmd, which registers drained
+    verify   types and counts             resume   the node, if it was we who drained it
+
+On the way back the same steps put back what was; ``explain`` in the end leaves the node drained, with a sentence.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.agent.slurm.change import DYNAMIC
+from aliquot.agent.slurm.record import Record
+from aliquot.integrations.slurm.values import Job, SlurmNode, Version
+
+DRAIN, WAIT, STOP, GPUS, FILES, FORGET, TELL, START, VERIFY, RESUME, EXPLAIN = (
+    "drain",
+    "wait",
+    "stop",
+    "gpus",
+    "files",
+    "forget",
+    "tell",
+    "start",
+    "verify",
+    "resume",
+    "explain",
+)
+RELOADS = Version(23, 11)
+"""From here on ``scontrol reconfigure`` starts every daemon anew; before, new GRES need a restart of both daemons."""
+
+_QUIET = (STOP, GPUS, FILES, FORGET, TELL, START)
+"""Steps that no job may live through."""
+
+
+class Seen(msgspec.Struct, frozen=True):
+    """What Slurm says now: the node, None where it has no such record, and the jobs that have resources on it."""
+
+    node: SlurmNode | None
+    jobs: tuple[Job, ...] = ()
+
+    @property
+    def busy(self) -> bool:
+        """Whether a job is there, or not quite gone."""
+        states = self.node.states if self.node else frozenset()
+        return bool(self.jobs or states & {"ALLOCATED", "MIXED", "COMPLETING"})
+
+
+def version_of(text: str) -> Version:
+    """A release from its text; 0.00.0 for text that is none."""
+    numbers = [int(word) for word in text.split("-")[0].split(".")[:3] if word.isdigit()]
+    return Version(*numbers) if len(numbers) >= 2 else Version(0, 0)
+
+
+def route(record: Record) -> tuple[str, ...]:
+    """The steps of a change, in order."""
+    middle = _dynamic() if record.kind == DYNAMIC else _static(record)
+    if record.back:
+        return (*(middle if record.touched else ()), *((VERIFY,) if record.touched else ()), EXPLAIN)
+    return (DRAIN, WAIT, *middle, VERIFY, RESUME)
+
+
+def _dynamic() -> tuple[str, ...]:
+    return (STOP, GPUS, FILES, FORGET, START)
+
+
+def _static(record: Record) -> tuple[str, ...]:
+    """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless a GPU must be reset, which no
+    process may have open.
+    """
+    if version_of(record.version) < RELOADS:
+        return (STOP, GPUS, FILES, TELL, START)
+    return (STOP, GPUS, FILES, TELL, START) if record.resets else (GPUS, FILES, TELL)
+
+
+def next_step(record: Record, seen: Seen) -> str:
+    """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
+    on a node that takes jobs, or has some.
+    """
+    steps = route(record)
+    phase = record.phase if record.phase in steps else steps[0]
+    if phase in _QUIET and seen.node is not None:
+        if not seen.node.draining:
+            return DRAIN
+        if seen.busy:
+            return WAIT
+    return phase
+
+
+def after(record: Record) -> str:
+    """The step behind the record's own; "" behind the last. One done in between (see ``next_step``) moves nothing."""
+    steps = route(record)
+    n = steps.index(record.phase) if record.phase in steps else -1
+    return steps[n + 1] if n + 1 < len(steps) else ""

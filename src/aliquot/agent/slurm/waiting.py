@@ -1,0 +1,171 @@
+"""Waiting for what Slurm does by itself: jobs that end, a node that registers. Every wait has a bound."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, ours
+from aliquot.agent.slurm.meant import agrees
+from aliquot.agent.slurm.record import Record
+from aliquot.agent.slurm.steps import Seen
+from aliquot.agent.slurm.world import World
+from aliquot.errors import BlockedError
+from aliquot.integrations.slurm.errors import AwayError, BusyError, NoNodeError, RefusedError
+from aliquot.integrations.slurm.values import Job, SlurmNode
+
+POLL_S = 0.1
+SLOW_S = 1.0
+TELL_EVERY_S = 10.0
+REGISTER_S = 60.0
+"""How long a slurmd has to register. On a loaded machine it takes some seconds; later than that it does not."""
+
+
+def look(name: str, world: World) -> Seen:
+    """The node and its jobs, fresh."""
+    try:
+        node = world.slurm.node(name)
+    except NoNodeError:
+        return Seen(None)
+    return Seen(node, world.slurm.jobs(name))
+
+
+def told(jobs: Iterable[Job]) -> tuple[str, ...]:
+    """Jobs, a line each."""
+    return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
+
+
+def wait_for_jobs(record: Record, world: World) -> None:
+    """Until no job is on the node. Raises BusyError, the jobs named, where the policy or the bound says no."""
+    change, name = record.change, record.name
+    seen = look(name, world)
+    if seen.busy and change.jobs == REFUSE and seen.jobs:
+        raise busy(name, seen.jobs, "jobs are on it")
+    if change.jobs == REQUEUE:
+        _requeue(seen.jobs, world)
+    begin = world.now()
+    last = -TELL_EVERY_S
+    shown: tuple[str, ...] = ()
+    while seen.busy:
+        waited = world.now() - begin
+        lines = told(seen.jobs)
+        # With "refuse" there is no job any more; what completes is waited for all the same.
+        if waited > (change.timeout_s if seen.jobs else max(change.timeout_s, REGISTER_S)):
+            raise busy(name, seen.jobs, f"after {waited:.0f} s there are still jobs on it")
+        if lines != shown or waited - last >= TELL_EVERY_S:
+            what = "; ".join(lines) or "jobs that are being cleaned up"
+            world.say(f"waiting for {what} ({max(change.timeout_s - waited, 0):.0f} s left)")
+            shown, last = lines, waited
+        world.sleep(POLL_S if waited < 5 else SLOW_S)
+        seen = look(name, world)
+
+
+def busy(name: str, jobs: tuple[Job, ...], why: str) -> BusyError:
+    """Why the node cannot be changed now."""
+    return BusyError(
+        f"{name} cannot be changed now: {why}",
+        details=told(jobs),
+        next_step="aliquot slurm apply --jobs wait --timeout 3600 ... (or --jobs requeue)",
+    )
+
+
+def _requeue(jobs: tuple[Job, ...], world: World) -> None:
+    """Raises BusyError before any job is touched, if one of them may not be requeued."""
+    fixed = tuple(j for j in jobs if not j.requeue)
+    if fixed:
+        raise BusyError(
+            f"{len(fixed)} of {len(jobs)} jobs may not be requeued",
+            details=told(fixed),
+            next_step="wait for them: aliquot slurm apply --jobs wait --timeout 3600 ...",
+        )
+    for job in jobs:
+        try:
+            world.slurm.requeue(job.id)
+            world.say(f"requeued job {job.id}")
+        except RefusedError as refused:
+            world.say(f"job {job.id} is not requeued, but waited for: {refused.brief}")
+
+
+def registered(record: Record, world: World) -> SlurmNode:
+    """The node, registered by the slurmd that we started, with exactly what is meant. Raises BlockedError where it is
+    not so in time, with what Slurm has instead.
+    """
+    name = record.name
+    begin = world.now()
+    explained = False
+    node: SlurmNode | None = None
+    while world.now() - begin <= REGISTER_S:
+        node = look(name, world).node
+        if node is not None and record.kind == DYNAMIC and not explained:
+            explained = _explained(node, record, world)
+        if node is not None and _fresh(node, record):
+            if node.invalid:
+                break
+            if agrees(node, record.meant.gres):
+                return node
+        world.sleep(POLL_S)
+    raise _unregistered(node, record)
+
+
+def _fresh(node: SlurmNode, record: Record) -> bool:
+    """Whether a slurmd that has read the new files speaks."""
+    return node.slurmd_start >= int(record.started) and not node.states & {"UNKNOWN", "FUTURE"}
+
+
+def _explained(node: SlurmNode, record: Record, world: World) -> bool:
+    """A dynamic node registers drained, and without a reason: those who look should find one."""
+    if node.draining and ours(node.reason):
+        return True
+    world.slurm.drain(record.name, reason(record))
+    return True
+
+
+def reason(record: Record) -> str:
+    """What Slurm shows while a change is under way, or the words of whoever drained the node before us."""
+    if not record.drained and record.before.reason:
+        return record.before.reason
+    if record.back:
+        return f"aliquot: a change is being undone: {record.why}"[:250]
+    return f"aliquot: changing to {record.change.revision or 'another layout'}"[:250]
+
+
+def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
+    wanted = record.meant.text
+    if node is None:
+        return BlockedError(
+            f"slurmd did not register {record.name} within {REGISTER_S:.0f} s", next_step="journalctl -u slurmd -n 50"
+        )
+    has = ",".join(map(str, node.gres)) or "no GRES"
+    state = "+".join(sorted(node.states))
+    return BlockedError(
+        f"{record.name} registered as {state} with {has}, and {wanted} was meant",
+        details=tuple(filter(None, (node.reason,))),
+        next_step=f"scontrol show node {record.name}",
+    )
+
+
+def resumed(record: Record, world: World) -> None:
+    """The node takes jobs. Slurm refuses that for moments after a registration: tried again, bounded."""
+    begin = world.now()
+    while True:
+        node = world.slurm.node(record.name)
+        if not node.draining and "DOWN" not in node.states:
+            return
+        try:
+            world.slurm.resume(record.name)
+        except RefusedError:
+            if world.now() - begin > 20:
+                raise
+            world.sleep(POLL_S * 5)
+
+
+def answering(world: World, seconds: float = 30.0) -> None:
+    """Until slurmctld answers. Raises AwayError."""
+    begin = world.now()
+    while True:
+        try:
+            world.slurm.settings()
+            return
+        except AwayError:
+            if world.now() - begin > seconds:
+                raise
+            world.sleep(POLL_S * 5)
