@@ -2,10 +2,18 @@
 
 from __future__ import annotations
 
+import os
+import time
+from pathlib import Path
+
+import pytest
+
 from .bed import Bed, until
+from .cgroups import missing
 
 NODE = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:1"
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
+DYNAMIC = "MaxNodeCount=4\nNodeSet=gpus Feature=mig\nPartitionName=all Nodes=gpus Default=YES"
 GRES = (
     "Name=gpu Type=a100_1g.5gb MultipleFiles=/dev/nvidia0,/dev/nvidia-caps/nvidia-cap66,/dev/nvidia-caps/nvidia-cap67\n"
 )
@@ -25,11 +33,58 @@ def test_a_job_gets_a_slice_and_an_unknown_type_is_refused(bed: Bed) -> None:
 
 def test_a_dynamic_node_is_deleted_and_registered_anew(bed: Bed) -> None:
     bed.gpu_devices(0, 66, 67)
-    bed.conf("MaxNodeCount=4\nNodeSet=gpus Feature=mig\nPartitionName=all Nodes=gpus Default=YES", gres=GRES)
+    bed.conf(DYNAMIC, gres=GRES)
     bed.controller()
-    bed.start("n1", "slurmd", "-D", "-Z", "-N", "n1", "--conf", f"{NODE} Feature=mig")
-    until(lambda: "IDLE" in bed.state("n1"), "n1 never registered")
+    bed.dynamic("n1", f"{NODE} Feature=mig")
     assert "DYNAMIC_NORM" in bed.state("n1")
     bed.stop("n1")
     bed.ok("scontrol", "delete", "nodename=n1")
     assert bed.state("n1") == ""
+
+
+def test_two_dynamic_nodes_live_on_one_host_and_both_run_jobs(bed: Bed) -> None:
+    for gpu in (0, 1):
+        bed.gpu_devices(gpu, 66 + 135 * gpu, 67 + 135 * gpu)
+    other = GRES.replace("nvidia0", "nvidia1").replace("cap66", "cap201").replace("cap67", "cap202")
+    bed.conf(DYNAMIC, gres=f"NodeName=n1 {GRES}NodeName=n2 {other}")
+    bed.controller()
+    for name in ("n1", "n2"):
+        bed.dynamic(name, f"{NODE} Feature=mig")
+    said = bed.ok("srun", "-N2", "--gres=gpu:a100_1g.5gb:1", "printenv", "SLURMD_NODENAME")
+    assert sorted(said.split()) == ["n1", "n2"]
+    until(lambda: bed.state("n2").startswith("IDLE+DYNAMIC"), "n2 never came to rest")
+    bed.stop("n2")
+    bed.ok("scontrol", "delete", "nodename=n2")
+    job = bed.submit("srun printenv SLURMD_NODENAME", "--gres=gpu:a100_1g.5gb:1").out
+    until(lambda: bed.job(job, "JobState") == "COMPLETED", lambda: f"job {job}: {bed.job(job, 'JobState')}")
+    assert (bed.folder / "out" / job).read_text() == "n1\n"
+
+
+def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
+    """Processes, mounts and control groups: the next bed, and this computer, must not see them."""
+    if missing():
+        pytest.skip(missing())
+    bed.gpu_devices(0, 66, 67)
+    bed.conf(f"{bed.node('n1', NODE)}\n{PARTITION}", gres=GRES, constrain=True)
+    bed.controller()
+    bed.slurmd("n1")
+    job = bed.submit("sleep 60 & sleep 60", "--gres=gpu:a100_1g.5gb:1").out
+    until(lambda: bed.job(job, "JobState") == "RUNNING", "the job never ran")
+    until(lambda: bool(_trees(bed)), "the job is in no control group")
+    asked = time.monotonic()
+    bed.close()
+    assert time.monotonic() - asked < 5
+    assert not _trees(bed)
+    assert str(bed.folder) not in Path("/proc/mounts").read_text()
+    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(bed.folder) in _words(pid)]
+
+
+def _trees(bed: Bed) -> list[Path]:
+    return list(Path("/sys/fs/cgroup").glob(f"*/{bed.folder.name}/slurm*"))
+
+
+def _words(pid: str) -> str:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_text()
+    except OSError:
+        return ""

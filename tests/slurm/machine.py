@@ -1,0 +1,223 @@
+"""One machine of a test: a mount namespace with its own ``/dev``, in it the programs of one release of Slurm.
+
+Debian 13's programs run in their own root there; ``/tmp`` and ``/dev`` are shared with it, and ``bin`` holds programs
+of the usual names that go there. Nothing outside is touched, but for control groups (see ``cgroups``), and ``close``
+ends all that was started, whatever it has become.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from .cgroups import Cgroups
+from .release import PROGRAMS, Release
+
+TIMEOUT_S = 60.0
+_MACHINE = """
+set -e
+mount --make-rprivate /
+mkdir -p "$DEV"
+mount -t tmpfs -o mode=755 none "$DEV"
+for each in null zero full random urandom tty; do cp -a /dev/$each "$DEV/$each"; done
+mkdir "$DEV/pts" "$DEV/shm"
+mount --bind /dev/pts "$DEV/pts"
+mount -t tmpfs none "$DEV/shm"
+ln -s /proc/self/fd "$DEV/fd"; ln -s pts/ptmx "$DEV/ptmx"
+ln -s /proc/self/fd/0 "$DEV/stdin"; ln -s /proc/self/fd/1 "$DEV/stdout"; ln -s /proc/self/fd/2 "$DEV/stderr"
+if [ "$ROOT" != / ]; then
+  mount -t proc proc "$ROOT/proc"
+  mount --rbind /sys "$ROOT/sys"
+  mount --rbind /tmp "$ROOT/tmp"
+  mount --rbind "$DEV" "$ROOT/dev"
+  mount --bind /etc/hosts "$ROOT/etc/hosts"
+fi
+mount --rbind "$DEV" /dev
+exec sleep infinity
+"""
+
+
+class Ran(NamedTuple):
+    """How a program ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+class Machine:
+    """``folder`` must lie below /tmp. Use ``close``."""
+
+    def __init__(self, release: Release, folder: Path) -> None:
+        self.release = release
+        self.folder = folder
+        self.etc = folder / "etc"
+        self.bin = folder / "bin"
+        self.logs = folder / "log"
+        self.ports = Ports()
+        for each in (self.etc, self.bin, self.logs):
+            each.mkdir(parents=True, exist_ok=True)
+        folder.chmod(0o755)
+        self.host = socket.gethostname().partition(".")[0]
+        self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._programs()
+        self._machine = self._enter()
+        self.cgroups = Cgroups(folder.name, release.root, lambda script: self.ok("sh", "-ec", script))
+
+    def _enter(self) -> subprocess.Popen[bytes]:
+        env = {**os.environ, "DEV": str(self.folder / "dev"), "ROOT": self.release.root}
+        with open(self.logs / "machine.log", "wb") as log:
+            machine = subprocess.Popen(["unshare", "--mount", "sh", "-c", _MACHINE], env=env, stderr=log)
+        until(lambda: _sleeping(machine), f"the machine did not start: {self.log('machine')}")
+        return machine
+
+    def _programs(self) -> None:
+        """The release's programs by their usual names, whatever root they live in; in that root (a job) they are as
+        they are.
+        """
+        root = self.release.root
+        for name in PROGRAMS:
+            place = shutil.which(name, path=self.release.path) or name
+            inner = place.removeprefix(root.rstrip("/"))
+            change = f'[ ! -d {root} ] || exec chroot {root} {inner} "$@"\n' if self.release.chrooted else ""
+            (self.bin / name).write_text(f'#!/bin/sh\n{change}exec {inner} "$@"\n')
+            (self.bin / name).chmod(0o755)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What programs inside are started with."""
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("SLURM", "ALIQUOT_SIM"))}
+        path = f"{self.bin}:{os.environ['PATH']}"
+        return kept | {"SLURM_CONF": str(self.etc / "slurm.conf"), "PATH": path}
+
+    def inside(self, *words: str) -> list[str]:
+        """The command line that runs a program inside the machine."""
+        return ["nsenter", "--mount", f"--target={self._machine.pid}", "--wd=/tmp", "--", *words]
+
+    def run(
+        self, *words: str, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S, stdin: str = ""
+    ) -> Ran:
+        """Run a program inside the machine to its end."""
+        environment = self.env | dict(env or {})
+        done = subprocess.run(
+            self.inside(*words), capture_output=True, text=True, env=environment, timeout=timeout, input=stdin
+        )
+        return Ran(done.returncode, done.stdout, done.stderr)
+
+    def ok(self, *words: str, timeout: float = TIMEOUT_S) -> str:
+        """``run``, where nothing but success will do: its stdout."""
+        done = self.run(*words, timeout=timeout)
+        assert done.code == 0, (words, done)
+        return done.out
+
+    def aliquot(
+        self, *words: str, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S, stdin: str = ""
+    ) -> Ran:
+        """Our own command line inside the machine."""
+        return self.run(sys.executable, "-m", "aliquot", *words, env=env, timeout=timeout, stdin=stdin)
+
+    def start(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
+        """A daemon inside the machine, ended by ``close`` or ``stop``; its words go to ``logs/NAME.log``."""
+        with open(self.logs / f"{name}.log", "ab") as log:
+            daemon = subprocess.Popen(
+                self.inside(*words),
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                env=self.env | dict(env or {}),
+                start_new_session=True,
+            )
+        self.daemons[name] = daemon
+        return daemon
+
+    def stop(self, name: str, sign: int = signal.SIGTERM) -> None:
+        """End a daemon (its process, not what it started: jobs go on), and wait for that."""
+        daemon = self.daemons.pop(name)
+        with contextlib.suppress(ProcessLookupError):
+            daemon.send_signal(sign)
+        try:
+            daemon.wait(15)
+        except subprocess.TimeoutExpired:
+            daemon.kill()
+            daemon.wait()
+
+    def log(self, name: str) -> str:
+        """What a daemon said."""
+        return (self.logs / f"{name}.log").read_text(errors="replace")
+
+    def inhabitants(self) -> list[int]:
+        """Whatever runs in the machine's namespace: steps, jobs, daemons that re-executed themselves."""
+        mine, found = os.readlink(f"/proc/{self._machine.pid}/ns/mnt"), []
+        for entry in os.listdir("/proc"):
+            with contextlib.suppress(OSError):
+                if entry.isdigit() and int(entry) != self._machine.pid and os.readlink(f"/proc/{entry}/ns/mnt") == mine:
+                    found.append(int(entry))
+        return found
+
+    def close(self) -> None:
+        """Ends all at once, jobs too: a slurmd that is asked waits for slurmctld's word on each."""
+        if self._machine.poll() is not None:
+            return
+
+        def empty() -> bool:
+            rest = self.inhabitants()
+            for pid in rest:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+            for daemon in self.daemons.values():
+                daemon.poll()
+            return not rest
+
+        try:
+            until(empty, "something in the machine does not end")
+            self.cgroups.remove()
+        finally:
+            self._machine.kill()
+            self._machine.wait()
+
+
+class Ports:
+    """Free TCP ports by name, the same for a name each time; none that the kernel gives to clients by itself."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, int] = {}
+
+    def of(self, name: str) -> int:
+        if name not in self._known:
+            self._known[name] = next(port for port in iter(lambda: random.randrange(10_000, 30_000), 0) if _free(port))
+        return self._known[name]
+
+
+def until(true: Callable[[], bool], what: str | Callable[[], str], seconds: float = 30.0) -> None:
+    """Wait for something to be so. ``what`` says what was not; one that is called is made when it is too late."""
+    deadline = time.monotonic() + seconds
+    while not true():
+        assert time.monotonic() < deadline, what if isinstance(what, str) else what()
+        time.sleep(0.05)
+
+
+def _free(port: int) -> bool:
+    with socket.socket() as door:
+        door.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            door.bind(("0.0.0.0", port))
+        except OSError:
+            return False
+    return True
+
+
+def _sleeping(machine: subprocess.Popen[bytes]) -> bool:
+    try:
+        return Path(f"/proc/{machine.pid}/comm").read_text().strip() == "sleep"
+    except OSError:
+        return False
