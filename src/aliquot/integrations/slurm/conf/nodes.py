@@ -40,16 +40,8 @@ def node_lines(conf: Conf) -> tuple[NodeLine, ...]:
         if statement.head.value.upper() == "DEFAULT":
             inherited += statement.pairs[1:]
             continue
-        found.append(NodeLine(names(statement.head), statement, inherited))
+        found.append(NodeLine(hosts.listed(statement.head.value), statement, inherited))
     return tuple(found)
-
-
-def names(pair: Pair) -> tuple[str, ...]:
-    """The names of a NodeName pair."""
-    try:
-        return hosts.expand(pair.value)
-    except ValueError:
-        return (pair.value,)
 
 
 def node_line(conf: Conf, name: str) -> NodeLine | None:

@@ -1,0 +1,143 @@
+"""Rules about layouts as features: node_features/helpers, and CLOUD records of which one may be open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.integrations.slurm import families
+from aliquot.integrations.slurm.check.values import Finding, Given, error, warning
+from aliquot.integrations.slurm.conf.counts import entries
+from aliquot.integrations.slurm.conf.hosts import listed
+from aliquot.integrations.slurm.conf.nodes import NodeLine
+from aliquot.integrations.slurm.conf.values import Conf, Pair, Statement
+from aliquot.integrations.slurm.values import Version
+
+_NODES_SINCE = Version(23, 2)
+_REBOOTLESS_SINCE = Version(24, 5)
+SHORTEST_S = 60
+"""An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
+
+
+def helpers(given: Given) -> Iterator[Finding]:
+    """helpers.conf: its form for the release, its names, its times."""
+    if given.helpers is None:
+        return
+    for statement in given.helpers.headed("Feature", "NodeName"):
+        yield from _form(given, statement)
+        for name in features(statement):
+            if not families.spelled(name):
+                sentence = f"Slurm does not take {name} for a feature: a letter, _ or =, then letters, digits, _ . ="
+                yield error("FEATURE_NAME", statement.place, sentence, families.encoded(name))
+    yield from _times(given, given.helpers)
+    yield from _counts(given, given.helpers)
+    yield from _plugin(given, given.helpers)
+
+
+def features(statement: Statement) -> tuple[str, ...]:
+    """The changeable features of a line of helpers.conf."""
+    return tuple(filter(None, statement.get("Feature").split(",")))
+
+
+def _form(given: Given, statement: Statement) -> Iterator[Finding]:
+    version = given.version
+    if version is None:
+        return
+    if version < _NODES_SINCE and statement.head.called("NodeName"):
+        sentence = f"lines with NodeName= came with 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.place, sentence, "Feature=NAME Helper=PROGRAM")
+    elif version < _NODES_SINCE and "," in statement.get("Feature"):
+        sentence = f"several features on a line came with 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.place, sentence, "one Feature= per line")
+    flags = statement.pair("Flags")
+    if flags and version < _REBOOTLESS_SINCE:
+        sentence = f"Flags={flags.value} came with 24.05, and this is {version}: every change reboots the node"
+        yield error("HELPERS_FORM", flags.place, sentence, "leave it out; RebootProgram= must do without a reboot")
+
+
+def _times(given: Given, conf: Conf) -> Iterator[Finding]:
+    pair = conf.last("ExecTime")
+    value = pair.value if pair else "10"
+    if value.isdigit() and int(value) < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
+        said = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
+        sentence = f"{said}: a helper that cuts a GPU may take longer, and the node is DOWN then"
+        yield warning(
+            "EXEC_TIME", pair.place if pair else given.file("helpers.conf"), sentence, f"ExecTime={SHORTEST_S}"
+        )
+
+
+def _plugin(given: Given, conf: Conf) -> Iterator[Finding]:
+    """helpers.conf works only where slurm.conf names the plugin; its features must not be static ones, too."""
+    changeable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
+    if given.slurm is None or not changeable:
+        return
+    plugin = given.slurm.last("NodeFeaturesPlugins")
+    if plugin is None or "helpers" not in plugin.value.lower():
+        place = plugin.place if plugin else given.file("slurm.conf")
+        sentence = "NodeFeaturesPlugins has no node_features/helpers: nobody reads helpers.conf"
+        yield warning("NO_HELPERS_PLUGIN", place, sentence, "NodeFeaturesPlugins=node_features/helpers")
+    make = warning if given.version and given.version < _NODES_SINCE else error
+    for line in given.node_lines:
+        pair = line.pair("Feature", "Features")
+        both = sorted(changeable & set(line.features))
+        if pair and both:
+            sentence = f"{', '.join(both)} can be changed by a helper and must not stand in Feature=, too"
+            yield make("FEATURE_STATIC", pair.place, f"{sentence}: the node will be INVALID", "static ones only there")
+
+
+def _counts(given: Given, conf: Conf) -> Iterator[Finding]:
+    """Slurm compares counts, not layouts: features of one node must make the same number of devices."""
+    for statement in conf.headed("Feature", "NodeName", "MutuallyExclusive"):
+        names = features(statement)
+        if statement.head.called("MutuallyExclusive"):
+            names = tuple(filter(None, statement.head.value.split(",")))
+        numbers = {name: number for name in names if (number := devices(name))}
+        if len(set(numbers.values())) > 1:
+            words = ", ".join(f"{name} {number}" for name, number in numbers.items())
+            sentence = f"these layouts make different numbers of devices ({words}): after a change the node is INVALID"
+            yield error(
+                "FAMILY_COUNT", statement.place, sentence, "layouts of one number only", "aliquot slurm families"
+            )
+
+
+def devices(feature: str) -> int:
+    """How many devices a GPU has in the layout that one of our features names (``mig_2x3g.20gb``); 0 for others."""
+    if not feature.startswith(families.PREFIX):
+        return 0
+    parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
+    fits = all(number.isdigit() and "g." in rest for number, _, rest in parts)
+    return sum(int(number) for number, _, _ in parts) if fits else 0
+
+
+def siblings(given: Given) -> Iterator[Finding]:
+    """CLOUD records of one host have the same GPUs: at most one may be open from the start."""
+    hosts: dict[str, list[tuple[str, NodeLine]]] = {}
+    for line in given.node_lines:
+        if line.get("State").upper() != "CLOUD" or not entries(line.get("Gres")):
+            continue
+        names = listed(line.get("NodeHostname") or line.get("NodeAddr"))
+        for name, host in zip(line.names, names, strict=False):
+            hosts.setdefault(host, []).append((name, line))
+    drained = _drained(given)
+    for host, records in hosts.items():
+        opened = [(name, line) for name, line in records if name not in drained]
+        if len(records) > 1 and len(opened) > 1 and given.live:
+            words = ", ".join(name for name, _ in opened)
+            sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
+            command = f'scontrol update nodename={opened[1][0]} state=drain reason="aliquot: another layout is up"'
+            yield error("SIBLINGS_OPEN", opened[1][1].statement.place, sentence, "drain all but one", command)
+        yield from _ports(records)
+
+
+def _ports(records: list[tuple[str, NodeLine]]) -> Iterator[Finding]:
+    seen: dict[str, str] = {}
+    for name, line in records:
+        pair: Pair | None = line.pair("Port")
+        port = pair.value if pair else ""
+        if port in seen and len(line.names) == 1:
+            sentence = f"{name} and {seen[port]} are on one host and have the same port: slurmctld mixes them up"
+            yield error("SIBLINGS_PORT", line.statement.place, sentence, "a Port= of its own for each record")
+        seen.setdefault(port, name)
+
+
+def _drained(given: Given) -> set[str]:
+    return {node.name for node in given.live.nodes if node.draining} if given.live else set()

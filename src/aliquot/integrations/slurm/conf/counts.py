@@ -1,0 +1,72 @@
+"""``Gres=`` of slurm.conf, counted as slurmctld counts: ``gpu:a100:2,gpu:a100_1g.5gb:7(S:0-1)``.
+
+What it does with a slip is rarely what was meant (its ``gres.c``, 22.05 to 26.05): a last part that begins with a
+letter is one more *type* of count 1, so ``gpu:a100:x2`` is one ``a100`` and one ``x2``; a type that begins with a digit
+and has no count (``gpu:1g.5gb``) is an unreadable count, and all GPUs after it are lost; ``gpu:1g`` is 2^30 GPUs.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+_SUFFIX = re.compile(r"([kmgtp])(i?b)?", re.IGNORECASE)
+_POWERS = {letter: n for n, letter in enumerate("kmgtp", start=1)}
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """One entry as it was meant. ``fault`` says why Slurm takes it otherwise, or not at all; "" for a good one."""
+
+    text: str
+    name: str
+    type: str = ""
+    count: int = 1
+    fault: str = ""
+
+
+def entries(value: str, name: str = "gpu") -> tuple[Entry, ...]:
+    """The entries of one kind of GRES. Names have a case for Slurm; ``GPU`` is another kind."""
+    words = [word for word in value.split(",") if word.partition(":")[0].partition("(")[0] == name]
+    return tuple(_entry(word) for word in words)
+
+
+def _entry(word: str) -> Entry:
+    bare = word.partition("(")[0]
+    name, *parts = bare.split(":")
+    parts = [part for part in parts if part != "no_consume"]
+    if not parts:
+        return Entry(word, name)
+    *kinds, last = parts
+    if not last[:1].isdigit():
+        return _uncounted(word, name, parts)
+    count, fault = _count(last)
+    if fault and not kinds:
+        sentence = f"the type {last} needs its count behind it (gpu:{last}:1): Slurm takes what begins with a digit"
+        fault = f"{sentence} for a count, and loses this GRES and those after it"
+        return Entry(word, name, last, 1, fault)
+    if not fault and not kinds and not last.isdigit():
+        fault = f"{last} is read as the number {count}"
+    if not fault and len(kinds) > 1:
+        fault = f"it has {len(kinds)} types: Slurm counts it once for each"
+    return Entry(word, name, kinds[0] if kinds else "", count, fault)
+
+
+def _uncounted(word: str, name: str, parts: list[str]) -> Entry:
+    """No count: one. Two parts without a count are two types, and one of them is a slip."""
+    if len(parts) == 1 and parts[0]:
+        return Entry(word, name, parts[0])
+    slip = repr(parts[-1])
+    return Entry(word, name, parts[0], 1, f"{slip} is no number: Slurm takes it for one more type, of which there is 1")
+
+
+def _count(text: str) -> tuple[int, str]:
+    digits = re.match(r"\d+", text, re.ASCII)
+    number, suffix = (int(digits[0]), text[digits.end() :]) if digits else (0, text)
+    if not suffix:
+        return number, ""
+    match = _SUFFIX.fullmatch(suffix)
+    if digits is None or match is None:
+        return 1, f"{text!r} is no number: Slurm loses this GRES and those after it"
+    base = 1000 if (match[2] or "").lower() == "b" else 1024
+    return int(number * base ** _POWERS[match[1].lower()]), ""
