@@ -66,6 +66,14 @@ def test_an_administrators_hand_stops_everything() -> None:
     assert verb(node("a", frozenset({"DOWN", "CLOUD"}), "ResumeTimeout reached"), closed("b")) == ("blocked", "a")
 
 
+def test_what_we_set_down_is_tried_again_what_could_not_start_is_not() -> None:
+    down = frozenset({"DOWN", "CLOUD", "POWERED_DOWN"})
+    assert verb(node("a", down, OURS), closed("b")) == ("open", "a")
+    assert verb(node("a", down, "aliquot: cannot start: no driver"), closed("b")) == ("blocked", "a")
+    assert verb(node("a", UP), node("b", down - {"POWERED_DOWN"}, OURS)) == ("drain", "b")
+    assert verb(node("a", down, OURS), node("b", UP), wanted="b") == ("drain", "a")
+
+
 class Model:
     """What Slurm does with what is open, in any order: it starts slurmds and jobs, jobs end, power goes off."""
 
@@ -85,7 +93,7 @@ class Model:
         elif act.verb == "open":
             self._set(act.record, drop="DRAIN", reason="")
         elif act.verb == "power-down":
-            self._set(act.record, add="POWERING_DOWN")
+            self._set(act.record, add="POWERING_DOWN", drop="DRAIN")  # as Slurm does
 
     def happen(self, kind: str, number: int) -> None:
         """A job starts on a record that is open, a job ends, or power goes off."""

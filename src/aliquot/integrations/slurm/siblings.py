@@ -3,8 +3,10 @@
 Siblings have the same GPUs. Where two of them are open, jobs released in one scheduling cycle start both, and each
 waits for the other to end: a deadlock that Slurm cannot see. So one is open and the others are drained by us; a swap
 drains the open one, lets its jobs end, powers it down, and only then opens the other. Power saving then merely starts
-and stops what is open. ``next_act`` decides one act at a time from what Slurm says now, so that a kill between any two
-acts costs nothing.
+and stops what is open. Powering down takes the drain away (22.05 and 24.11 alike): the record is drained again while
+it goes, before the other is opened.
+
+``next_act`` decides one act at a time from what Slurm says now, so that a kill between any two acts costs nothing.
 """
 
 from __future__ import annotations
@@ -17,6 +19,8 @@ from aliquot.integrations.slurm.values import SlurmNode
 
 OURS = "aliquot: "
 """What reasons that we set begin with. Whoever drained a record with another reason keeps it drained."""
+FAILED = f"{OURS}cannot start"
+"""How the reason of a record begins that its host could not start: a person has to look before it is tried again."""
 _DOWN = frozenset({"POWERED_DOWN"})
 _UNDER_WAY = frozenset({"POWERING_DOWN", "POWER_DOWN"})
 
@@ -74,7 +78,7 @@ def next_act(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) 
         return Act(
             "blocked", foreign.name, f"{foreign.name} was drained by somebody else ({foreign.reason or 'no reason'})"
         )
-    down = next((n for n in siblings if n.name == wanted and "DOWN" in n.states), None)
+    down = next((n for n in siblings if n.name == wanted and "DOWN" in n.states and not _forgiven(n)), None)
     if down is not None:
         return Act("blocked", down.name, f"{down.name} is DOWN ({down.reason or 'no reason'})")
     opened = [n for n in siblings if is_open(n)]
@@ -84,11 +88,18 @@ def next_act(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) 
     stop = next((act for n in siblings if not is_open(n) and (act := _stop(n, busy))), None)
     if len(opened) == 1 and keeper.name == wanted:
         # Another is up still. Where the wanted one is not, it must not start beside it: it is closed again.
-        return Act("drain", wanted, f"{OURS}{stop.why}") if stop and off(keeper) else stop or Act("done", wanted)
+        if stop is not None:
+            return Act("drain", wanted, f"{OURS}{stop.why}") if off(keeper) else stop
+        return Act("open" if "DOWN" in keeper.states else "done", wanted)
     # Every other one goes before the one with the best right to the GPUs: two are never open for longer than needed.
     last = next((n for n in opened if n is not keeper), keeper)
     heir = wanted if last is keeper else keeper.name
     return Act("drain", last.name, f"{OURS}its GPUs are {heir}'s")
+
+
+def _forgiven(node: SlurmNode) -> bool:
+    """Set down by us because its sibling had the GPUs: it may be tried again."""
+    return node.reason.startswith(OURS) and not node.reason.startswith(FAILED)
 
 
 def _closed(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> Act:
@@ -98,10 +109,12 @@ def _closed(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -
 
 
 def keep(opened: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SlurmNode | None:
-    """Which of several open records has the best right to the host: one with jobs, one that is up, the wanted one,
-    the first by name. None of none.
+    """Which of several open records has the best right to the host: one with jobs, one that is not DOWN, one that
+    is up, the wanted one, the first by name. None of none.
     """
-    return min(opened, key=lambda n: (n.name not in busy, off(n), n.name != wanted, n.name), default=None)
+    return min(
+        opened, key=lambda n: (n.name not in busy, "DOWN" in n.states, off(n), n.name != wanted, n.name), default=None
+    )
 
 
 def _stop(node: SlurmNode, busy: Collection[str]) -> Act | None:
@@ -115,4 +128,4 @@ def _stop(node: SlurmNode, busy: Collection[str]) -> Act | None:
     return Act("power-down", node.name, f"{node.name} has no jobs and gives way")
 
 
-__all__ = ["OURS", "Act", "breaches", "groups", "is_open", "keep", "next_act", "off", "ours"]
+__all__ = ["FAILED", "OURS", "Act", "breaches", "groups", "is_open", "keep", "next_act", "off", "ours"]

@@ -1,0 +1,77 @@
+"""helpers.conf and what slurm.conf needs beside it, for a node that changes between layouts of one number of devices.
+
+Forms, as both releases take them: before 23.02 a line for each feature and no ``NodeName=``; from then on a node's
+features on one line; from 24.05 on ``Flags=rebootless``: slurmd runs the helper program and registers anew, where
+before it also runs ``RebootProgram``, which has to start slurmd anew with ``-b``.
+Sources: slurm.schedmd.com/helpers.conf.html, and tests/slurm/test_helpers.py on 22.05 and 24.11.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from aliquot.integrations.slurm.errors import OldSlurmError
+from aliquot.integrations.slurm.families import FamilyError, Layout
+from aliquot.integrations.slurm.values import Version
+
+HELPERS, ONE_LINE, REBOOTLESS = Version(21, 8), Version(23, 2), Version(24, 5)
+LINE = 1024
+"""Slurm reads no longer line of helpers.conf."""
+_USUAL_EXEC_S, _USUAL_BOOT_S = 120, 300
+
+
+class Program(msgspec.Struct, frozen=True):
+    """The helper program, as helpers.conf tells Slurm of it. ``exec_s`` is how long one call may last: Slurm's own 10 s
+    are too short for a GPU; ``boot_s`` how long a whole change may; ``users`` may cause one, everybody if empty.
+    """
+
+    path: str = "/usr/libexec/aliquot/mig-helper"
+    exec_s: int = _USUAL_EXEC_S
+    boot_s: int = _USUAL_BOOT_S
+    users: tuple[str, ...] = ()
+    reboot: str = "/usr/libexec/aliquot/slurmd-restart"
+    """What ``RebootProgram`` is, where this release runs one."""
+
+
+def helpers_conf(node: str, layouts: Sequence[Layout], program: Program, version: Version) -> tuple[str, ...]:
+    """The lines of helpers.conf. ``node`` may be a host list. Raises OldSlurmError before 21.08, FamilyError where a
+    line would be longer than Slurm reads.
+    """
+    if version < HELPERS:
+        raise OldSlurmError(
+            f"node_features/helpers came with Slurm 21.08, and this is {version}", next_step="slurmd -V"
+        )
+    names = [each.feature for each in layouts]
+    if version < ONE_LINE:
+        lines = [f"Feature={name} Helper={program.path}" for name in names]
+    else:
+        flags = " Flags=rebootless" if version >= REBOOTLESS else ""
+        lines = [f"NodeName={node} Feature={','.join(names)} Helper={program.path}{flags}"]
+    lines.append(f"MutuallyExclusive={','.join(names)}")
+    lines += [f"BootTime={program.boot_s}", f"ExecTime={program.exec_s}"]
+    lines += [f"AllowUserBoot={','.join(program.users)}"] if program.users else []
+    long = [line for line in lines if len(line) > LINE]
+    if long:
+        raise FamilyError(
+            f"a line of helpers.conf would have {len(long[0])} characters, and Slurm reads {LINE}",
+            details=("give fewer layouts",),
+            next_step="aliquot slurm families",
+        )
+    return tuple(lines)
+
+
+def keys(program: Program, version: Version) -> tuple[str, ...]:
+    """What slurm.conf needs once. slurmctld gives a change up after ``ResumeTimeout``, whatever helpers.conf says."""
+    found = ["NodeFeaturesPlugins=node_features/helpers"]
+    found += [f"RebootProgram={program.reboot}"] if version < REBOOTLESS else []
+    return (*found, f"ResumeTimeout={max(program.boot_s, program.exec_s + 60)}")
+
+
+def gres(devices: int, gpus: int) -> str:
+    """The node's ``Gres=``: untyped, since the types change and the number does not."""
+    return f"gpu:{devices * gpus}"
+
+
+__all__ = ["HELPERS", "LINE", "ONE_LINE", "REBOOTLESS", "Program", "gres", "helpers_conf", "keys"]
