@@ -54,6 +54,9 @@ vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloa
 test-vm: vm-kernel   ## our code on a real kernel with real libvirt, in an emulated machine
 	@ALIQUOT_REQUIRE=vm $(BIN)/python -m pytest -n 0 -rs tests/vm
 
+slurm-trixie: $(VENV)/.dev   ## Debian 13, its Slurm and docker, for the tests: downloaded (150 MB) and kept in the cache
+	@$(BIN)/python tests/slurm/prepare.py
+
 bench: $(VENV)/.dev   ## figures for benchmarks/RESULTS.md
 	@$(BIN)/python benchmarks/run.py
 
@@ -63,4 +66,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 
-.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines check test test-fast vm-kernel test-vm bench catalog clean
+.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines check test test-fast vm-kernel test-vm slurm-trixie bench catalog clean

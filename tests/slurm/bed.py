@@ -22,6 +22,7 @@ import os
 import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import NamedTuple
 
 from aliquot.model.inventory import Inventory
 
@@ -31,6 +32,14 @@ from .release import Release
 GPU_MAJOR, CAPS_MAJOR = 120, 122
 """Majors for local use, as the simulator's own (Linux gives them to no driver)."""
 _CONSTRAIN = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainDevices=yes\n"
+
+
+class Rest(NamedTuple):
+    """A slurmrestd: ``http://127.0.0.1:PORT``, its socket, and a token."""
+
+    url: str
+    socket: str
+    token: str
 
 
 class Bed(Machine):
@@ -170,6 +179,28 @@ JobAcctGatherType=jobacct_gather/none
         number = self._addresses.setdefault(name, 11 + len(self._addresses))
         return {"LD_PRELOAD": str(library), "ALIQUOT_TEST_ADDRESS": f"127.0.0.{number}"}
 
+    def rest(self, *, user: str = "root", age: int = 3600) -> Rest:
+        """Starts slurmrestd, by TCP and by a socket, and makes a token for a user. It speaks each version of the data
+        parser that the release has.
+        """
+        place = Rest(f"http://127.0.0.1:{self.ports.of('slurmrestd')}", str(self.folder / "run/rest"), "")
+        (self.folder / "run").chmod(0o777)
+        chosen = ("-s", "openapi/slurmctld", "-d", "v0.0.40,v0.0.41,v0.0.42")
+        words = chosen if self.release.chrooted else ("-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38")
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        root = ("chroot", "--userspec=65534:65534", self.release.root) if self.release.chrooted else nobody
+        listen = (place.url.removeprefix("http://"), f"unix:{place.socket}")
+        env = {"SLURM_JWT": "daemon"}
+        daemon = self.start("slurmrestd", *root, "slurmrestd", "-a", "rest_auth/jwt", *words, *listen, env=env)
+        until(lambda: daemon.poll() is not None or Path(place.socket).exists(), "slurmrestd does not listen")
+        assert daemon.poll() is None, self.log("slurmrestd")
+        return place._replace(token=self.token(user, age))
+
+    def token(self, user: str = "root", age: int = 3600) -> str:
+        """A JWT for a user, good for some seconds."""
+        said = self.ok("scontrol", "token", f"username={user}", f"lifespan={age}")
+        return said.strip().removeprefix("SLURM_JWT=")
+
     def registered(self, name: str) -> bool:
         """Its slurmd has reported, and it is well."""
         state = self.state(name)
@@ -198,4 +229,4 @@ JobAcctGatherType=jobacct_gather/none
         return Ran(done.code, done.out.strip(), done.err)
 
 
-__all__ = ["CAPS_MAJOR", "GPU_MAJOR", "Bed", "Ports", "Ran", "until"]
+__all__ = ["CAPS_MAJOR", "GPU_MAJOR", "Bed", "Ports", "Ran", "Rest", "until"]

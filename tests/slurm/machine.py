@@ -72,6 +72,7 @@ class Machine:
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
         self._programs()
         self._machine = self._enter()
+        self._outside()
         self.cgroups = Cgroups(folder.name, release.root, lambda script: self.ok("sh", "-ec", script))
 
     def _enter(self) -> subprocess.Popen[bytes]:
@@ -91,6 +92,15 @@ class Machine:
             inner = place.removeprefix(root.rstrip("/"))
             change = f'[ ! -d {root} ] || exec chroot {root} {inner} "$@"\n' if self.release.chrooted else ""
             (self.bin / name).write_text(f'#!/bin/sh\n{change}exec {inner} "$@"\n')
+            (self.bin / name).chmod(0o755)
+
+    def _outside(self) -> None:
+        """``outside PROGRAM ...`` and ``aliquot``: this machine's own programs, for jobs that run in Debian 13's root.
+        They stay in the job's control groups.
+        """
+        way = f"exec chroot /proc/{self._machine.pid}/root " if self.release.chrooted else "exec "
+        for name, words in (("outside", ""), ("aliquot", f"{sys.executable} -m aliquot ")):
+            (self.bin / name).write_text(f'#!/bin/sh\n{way}{words}"$@"\n')
             (self.bin / name).chmod(0o755)
 
     @property

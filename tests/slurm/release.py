@@ -29,7 +29,8 @@ class Release:
             return f"Slurm {self.name}: daemons of a cluster need root"
         absent = [name for name in PROGRAMS if not shutil.which(name, path=self.path)]
         if absent:
-            hint = "make slurm-trixie" if self.chrooted else "apt-get install slurmctld slurmd slurm-client munge"
+            packages = "slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge"
+            hint = "make slurm-trixie" if self.chrooted else f"apt-get install {packages}"
             return f"Slurm {self.name} is not here ({', '.join(absent[:3])}): {hint}"
         done = subprocess.run(["unshare", "--mount", "true"], capture_output=True, text=True)
         return f"no mount namespaces: {done.stderr.strip()}" if done.returncode else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import time
 from pathlib import Path
 
@@ -77,6 +78,26 @@ def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
     assert not _trees(bed)
     assert str(bed.folder) not in Path("/proc/mounts").read_text()
     assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(bed.folder) in _words(pid)]
+
+
+def test_slurmrestd_answers_by_port_and_by_socket_with_a_token_alone(bed: Bed) -> None:
+    bed.conf(f"{bed.node('n1')}\n{PARTITION}")
+    bed.controller()
+    rest = bed.rest()
+    for version in ("v0.0.40", "v0.0.42") if bed.release.chrooted else ("v0.0.36", "v0.0.38"):
+        for way in ([rest.url], ["--unix-socket", rest.socket, "http://localhost"]):
+            ask = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *way[:-1], f"{way[-1]}/slurm/{version}/nodes"]
+            ask += ["-H", "X-SLURM-USER-NAME: root"]
+            assert bed.ok(*ask, "-H", f"X-SLURM-USER-TOKEN: {rest.token}") == "200", bed.log("slurmrestd")
+            assert bed.ok(*ask, "-H", "X-SLURM-USER-TOKEN: wrong") != "200"
+
+
+def test_a_job_reaches_this_python_from_the_root_of_the_release(bed: Bed) -> None:
+    bed.conf(f"{bed.node('n1')}\n{PARTITION}")
+    bed.controller()
+    bed.slurmd("n1")
+    assert "aliquot" in bed.ok("srun", "aliquot", "--version")
+    assert bed.ok("srun", "outside", sys.executable, "-c", "print(6 * 7)") == "42\n"
 
 
 def _trees(bed: Bed) -> list[Path]:
