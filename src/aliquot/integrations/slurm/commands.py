@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from aliquot.integrations.slurm import complaints, grestext, text
+from aliquot.integrations.slurm.documents.read import Document
 from aliquot.integrations.slurm.errors import NoNodeError, OldSlurmError, RefusedError
 from aliquot.integrations.slurm.port import BOUND_S
 from aliquot.integrations.slurm.program import Programs
@@ -23,6 +24,7 @@ class Commands:
 
     def __init__(self, conf: str = "", bound_s: float = BOUND_S) -> None:
         self._programs = Programs(conf, bound_s)
+        self._speaks_json = {"scontrol": True, "squeue": True}
 
     def version(self) -> Version:
         said = self.settings().get("SLURM_VERSION", "")
@@ -35,18 +37,20 @@ class Commands:
         return text.settings(self._ok("read Slurm's settings", "show", "config"))
 
     def nodes(self) -> tuple[SlurmNode, ...]:
-        return text.nodes(self._ok("read Slurm's nodes", "--all", "--future", "--detail", "show", "nodes"))
+        return self._nodes("read Slurm's nodes", "nodes")
 
     def node(self, name: str) -> SlurmNode:
         doing = f"read node {name}"
-        _check_name(name, doing)
-        found = text.nodes(self._ok(doing, "--all", "--future", "--detail", "show", "node", name))
+        check_name(name, doing)
+        found = self._nodes(doing, "node", name)
         if not found:
             raise complaints.translated(f"Node {name} not found", doing)
         return found[0]
 
     def jobs(self, node: str = "") -> tuple[Job, ...]:
-        every = text.jobs(self._ok("read Slurm's jobs", "--all", "--detail", "show", "jobs"))
+        doing = "read Slurm's jobs"
+        found = self._document(doing, "squeue", "--all", "--json")
+        every = found.jobs() if found else text.jobs(self._ok(doing, "--all", "--detail", "show", "jobs"))
         live = (j for j in every if not has_ended(j.state))
         return tuple(j for j in live if not node or (node in j.nodes and not j.pending))
 
@@ -54,22 +58,16 @@ class Commands:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
 
     def drain(self, name: str, reason: str) -> None:
-        self._update(f"drain {name}", name, "state=drain", f"reason={_one_line(reason)}")
+        self._update(f"drain {name}", name, "state=drain", f"reason={one_line(reason)}")
 
     def resume(self, name: str) -> None:
         try:
             self._update(f"resume {name}", name, "state=resume")
         except RefusedError as refused:
-            # Slurm has one sentence for a node that needs no resume and for one that cannot be resumed yet.
-            now = self.node(name)
-            if now.draining or now.invalid or now.states & {"DOWN", "FAIL", "FUTURE"}:
-                state = "+".join(sorted(now.states))
-                raise RefusedError(
-                    refused.brief, details=(f"{name} is {state}: {now.reason or 'no reason given'}",)
-                ) from None
+            complaints.unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
-        self._update(f"set {name} down", name, "state=down", f"reason={_one_line(reason)}")
+        self._update(f"set {name} down", name, "state=down", f"reason={one_line(reason)}")
 
     def requeue(self, job: int) -> None:
         doing = f"requeue job {job}"
@@ -79,7 +77,7 @@ class Commands:
             raise complaints.translated(said, doing)
 
     def note(self, name: str, extra: str) -> None:
-        self._update(f"note the layout of {name}", name, f"extra={_one_line(extra)}")
+        self._update(f"note the layout of {name}", name, f"extra={one_line(extra)}")
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
         # In one call: the active ones must be among the available ones at any moment.
@@ -91,7 +89,7 @@ class Commands:
         keys = {k.lower(): v for k, _, v in (w.partition("=") for w in words)}
         name = keys.get("nodename", "")
         doing = f"create node {name}"
-        _check_name(name, doing)
+        check_name(name, doing)
         grestext.configured(keys.get("gres", ""))
         self._check_release(doing)
         if self._knows(name):
@@ -101,7 +99,7 @@ class Commands:
 
     def delete(self, name: str) -> None:
         doing = f"delete node {name}"
-        _check_name(name, doing)
+        check_name(name, doing)
         self._check_release(doing)
         self._ok(doing, "delete", f"nodename={name}")
 
@@ -111,11 +109,32 @@ class Commands:
     def power(self, name: str, up: bool) -> None:
         self._update(f"power {'up' if up else 'down'} {name}", name, f"state=power_{'up' if up else 'down'}")
 
+    def _nodes(self, doing: str, *what: str) -> tuple[SlurmNode, ...]:
+        words = ("--all", "--future", "--detail", "show", *what)
+        found = self._document(doing, "scontrol", *words, "--json")
+        return found.nodes() if found else text.nodes(self._ok(doing, *words))
+
+    def _document(self, doing: str, *words: str) -> Document | None:
+        """JSON has no room for free text that poses as a field. None where this release, or this installation, has none
+        (scontrol before 23.02, no JSON plugin): asked once.
+        """
+        if not self._speaks_json[words[0]]:
+            return None
+        ran = self._programs.run(doing, *words)
+        if ran.code == 0:
+            return Document(ran.out, doing)
+        refused = complaints.translated(ran.err.strip() or ran.out.strip(), doing)
+        if type(refused) is not RefusedError:
+            raise refused
+        self._speaks_json[words[0]] = False
+        return None
+
     def _knows(self, name: str) -> bool:
+        """Powered-down CLOUD nodes show in 22.05 in their partitions only."""
         try:
             self.node(name)
         except NoNodeError:
-            return False
+            return any(name in each.nodes for each in self.partitions())
         return True
 
     def _check_release(self, doing: str) -> None:
@@ -124,18 +143,19 @@ class Commands:
             raise OldSlurmError(f"cannot {doing}: dynamic nodes are there from Slurm {DYNAMIC}, this is {here}")
 
     def _update(self, doing: str, name: str, *words: str) -> None:
-        _check_name(name, doing)
+        check_name(name, doing)
         self._ok(doing, "update", f"nodename={name}", *words)
 
     def _ok(self, doing: str, *words: str) -> str:
         return self._programs.ok(doing, "scontrol", *words)
 
 
-def _check_name(name: str, doing: str) -> None:
-    """One node: ``ALL`` and host lists would reach others."""
+def check_name(name: str, doing: str) -> None:
+    """Raises NoNodeError for what is not one node: ``ALL`` and host lists would reach others."""
     if not _ONE_NODE.fullmatch(name) or name.upper() == "ALL":
         raise NoNodeError(f"cannot {doing}: {name!r} is not the name of one node", next_step="scontrol show nodes")
 
 
-def _one_line(words: str) -> str:
+def one_line(words: str) -> str:
+    """Free text as Slurm prints it: a line break would look like the next field."""
     return " ".join(words.split())

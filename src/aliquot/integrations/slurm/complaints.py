@@ -13,6 +13,7 @@ from aliquot.integrations.slurm.errors import (
     RefusedError,
     SlurmError,
 )
+from aliquot.integrations.slurm.values import SlurmNode
 
 _AWAY = (
     "unable to contact slurm controller",
@@ -72,3 +73,12 @@ def translated(said: str, doing: str) -> SlurmError:
 def away(doing: str, words: tuple[str, ...] = ()) -> AwayError:
     """slurmctld does not answer."""
     return AwayError(f"cannot {doing}: slurmctld does not answer", details=words, next_step="scontrol ping")
+
+
+def unless_in_service(now: SlurmNode, refused: RefusedError) -> None:
+    """Slurm refuses to resume a node that needs no resume, and one that cannot be resumed yet, in the same words: for
+    the second only, raises the refusal with the node's state.
+    """
+    if now.draining or now.invalid or now.states & {"DOWN", "FAIL", "FUTURE"}:
+        state = "+".join(sorted(now.states))
+        raise RefusedError(refused.brief, details=(f"{now.name} is {state}: {now.reason or 'no reason given'}",))

@@ -36,8 +36,9 @@ class Programs:
         self._bound_s = bound_s
         # English and seconds of the epoch: local times are ambiguous for an hour a year.
         self._env = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C", "SLURM_TIME_FORMAT": "%s"}
-        for unwanted in ("SLURM_CLUSTERS", "SQUEUE_FORMAT", "SQUEUE_STATES", "SQUEUE_USERS", "SQUEUE_PARTITION"):
-            self._env.pop(unwanted, None)
+        # A person's taste in listings (SQUEUE_STATES, SLURM_CLUSTERS) is not for us.
+        for name in [n for n in self._env if n.startswith(("SQUEUE_", "SCONTROL_", "SLURM_CLUSTERS"))]:
+            del self._env[name]
         if conf:
             self._env["SLURM_CONF"] = conf
 

@@ -10,6 +10,7 @@ import re
 from collections.abc import Iterator
 
 from aliquot.integrations.slurm import grestext, hostlist
+from aliquot.integrations.slurm.errors import RefusedError
 from aliquot.integrations.slurm.states import job_state, node_states, reason_word
 from aliquot.integrations.slurm.values import Gres, Job, Partition, SlurmNode, Version
 
@@ -23,7 +24,7 @@ _ASKED = {"TresPerNode": "node", "TresPerJob": "job", "TresPerTask": "task", "Tr
 
 
 def nodes(text: str) -> tuple[SlurmNode, ...]:
-    """``scontrol show nodes -d``."""
+    """``scontrol show nodes -d``. Raises RefusedError for what scontrol never says, in every function here."""
     return tuple(_node(f) for f, _ in _records(text, "NodeName="))
 
 
@@ -59,6 +60,8 @@ def version(text: str) -> Version | None:
 
 def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...]]]:
     """Fields of each record, and what its ``Nodes=... GRES=...`` lines say."""
+    if text.strip() and not text.lstrip().startswith((opening, "No ")):  # "No nodes in the system"
+        raise RefusedError("what scontrol prints cannot be read", details=tuple(text.split("\n", 3)[:3]))
     record: list[str] = []
     for line in [*text.splitlines(), opening]:
         if line.startswith(opening):
