@@ -31,7 +31,7 @@ class Bootstrap:
 def bootstrap(monkeypatch: pytest.MonkeyPatch) -> Bootstrap:
     made = Bootstrap()
     monkeypatch.setattr(prepare, "_bootstrap", made)
-    monkeypatch.setattr(prepare.shutil, "which", lambda name: f"/usr/sbin/{name}")
+    monkeypatch.setattr("shutil.which", lambda name: f"/usr/sbin/{name}")
     return made
 
 
