@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-from aliquot.cli.options import Command, Option
+from aliquot.cli.options import Command
+from aliquot.cli.slurm_apply_commands import APPLYING
+from aliquot.cli.slurm_check_commands import CHECK
 from aliquot.cli.slurm_control_commands import CONTROL
-
-NODE_NAME = Option(
-    "--node-name",
-    help="the node's name in Slurm; this machine's host name if not given",
-    metavar="NAME",
-    env="SLURMD_NODENAME",
-)
+from aliquot.cli.slurm_render_commands import DCGM, RENDER, TASK_PROLOG
 
 SLURM = Command(
     "slurm",
     "Slurm nodes: gres.conf, checks, safe changes, layouts on demand",
     text="Through Slurm's own commands, or slurmrestd (ALIQUOT_SLURM=scontrol|rest chooses).",
-    children=(*CONTROL,),
+    children=(RENDER, CHECK, *APPLYING, *CONTROL, TASK_PROLOG, DCGM),
 )

@@ -1,0 +1,225 @@
+"""``aliquot slurm apply`` and ``aliquot slurm node``: this host's Slurm node changed safely, and described."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli import node, output, streams, wish
+from aliquot.cli.parse import Args
+from aliquot.errors import AliquotError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.agent.slurm.change import Change, Settings
+    from aliquot.agent.slurm.record import Record
+    from aliquot.agent.slurm.world import Outcome, World
+    from aliquot.backends.connect import Connection
+    from aliquot.integrations.slurm.port import Slurm
+    from aliquot.model.inventory import Inventory
+
+
+def run(args: Args) -> int:
+    return {"apply": _apply, "node": _node}[args.verb](args)
+
+
+def _apply(args: Args) -> int:
+    from aliquot.agent.slurm import apply
+    from aliquot.agent.slurm.record import RecordFile
+
+    resume = getattr(args, "continue") or args.undo
+    args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
+    _one_of(args, resume)
+    policy = wish.policy(args)
+    config = None if resume or not wish.typed(args) else wish.stated(args)
+    with node.connected(args) as connection:
+        name = node_name(args)
+        with _lock(connection, name).hold():
+            record = RecordFile(connection.directory, name).read()
+            if resume:
+                chosen = record.change.settings if record else settings(args, connection, None, None)
+                with _world(args, connection, chosen) as world:
+                    outcome = apply.go_back(world) if args.undo else apply.go_on(world)
+            else:
+                inventory = connection.backend.read()
+                chosen = settings(args, connection, inventory, record)
+                change = _change(args, chosen, inventory, config, policy)
+                with _world(args, connection, chosen) as world:
+                    outcome = apply.apply(change, world)
+    return _told(args, outcome)
+
+
+def _one_of(args: Args, resume: bool) -> None:
+    if getattr(args, "continue") and args.undo:
+        raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
+    if resume and wish.typed(args):
+        raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
+
+
+def node_name(args: Args) -> str:
+    """The Slurm node's name: as typed, else the host's, as slurmd takes it."""
+    name = args.node_name or os.uname().nodename.partition(".")[0]
+    from aliquot.agent.slurm.change import Settings, checked
+
+    return checked(Settings(name)).name
+
+
+def conf_dir(args: Args) -> str:
+    """As typed, else where SLURM_CONF lies, else Slurm's own default."""
+    typed = args.conf_dir or os.path.dirname(os.environ.get("SLURM_CONF", "")) or "/etc/slurm"
+    return os.path.abspath(typed)
+
+
+def settings(args: Args, connection: Connection, inventory: Inventory | None, record: Record | None) -> Settings:
+    """How the node is run: as typed, else as it was typed for the last change."""
+    from aliquot.agent.slurm.change import Settings, checked
+
+    last = record.change.settings if record else Settings(node_name(args))
+    typed = {
+        "style": args.type_style,
+        "form": args.autodetect,
+        "unit": args.slurmd_unit,
+        "start": args.slurmd_start,
+        "stop": args.slurmd_stop,
+        "options_file": args.slurmd_options,
+        "node_conf": args.node_conf,
+        "controller_restart": args.slurmctld_restart,
+        "push": args.push,
+    }
+    import msgspec
+
+    root = args.dev_root or (_sim_folder(args) if connection.simulated else "/")
+    gpus = tuple(node.gpu(inventory, word).pci for word in args.offers or []) if inventory else ()
+    made = msgspec.structs.replace(
+        last,
+        name=node_name(args),
+        conf_dir=conf_dir(args) if args.conf_dir or record is None else last.conf_dir,
+        gpus=gpus or last.gpus,
+        dev_root=root if args.dev_root or record is None else last.dev_root,
+        **{key: value for key, value in typed.items() if value is not None},
+    )
+    return checked(made)
+
+
+def _sim_folder(args: Args) -> str:
+    from aliquot.backends.paths import state_dir
+    from aliquot.backends.sim import control
+
+    return control.folder(state_dir(), args.node)
+
+
+def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, policy: Any) -> Change:
+    from aliquot.agent.slurm.change import Change
+    from aliquot.model.desired import Desired
+
+    desired = Desired(())
+    if wish.typed(args):
+        desired = wish.read(args, config, inventory)
+        wish.refuse_faults(desired)
+    return Change(
+        settings=chosen,
+        desired=desired,
+        jobs=args.jobs,
+        timeout_s=policy.timeout_s,
+        policy=policy,
+        features=tuple(args.feature) if args.feature else None,
+        force=args.force,
+        revision=args.revision or desired.name,
+    )
+
+
+def _world(args: Args, connection: Connection, chosen: Settings) -> AbstractContextManager[World]:
+    from contextlib import contextmanager
+
+    @contextmanager
+    def opened_world() -> Any:
+        from aliquot.agent.slurm.daemon import daemon_of
+        from aliquot.agent.slurm.world import Places, World
+        from aliquot.integrations.slurm import numbering
+
+        with _slurm(chosen) as slurm:
+            places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
+            yield World(slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note)
+
+    return opened_world()
+
+
+def _slurm(chosen: Settings) -> AbstractContextManager[Slurm]:
+    from aliquot.integrations.slurm.open import opened
+
+    path = os.path.join(chosen.conf_dir, "slurm.conf")
+    return opened(conf=path if os.path.exists(path) else "")
+
+
+def _gpus(args: Args, connection: Connection) -> Any:
+    from aliquot.cli import doing
+
+    hooks = getattr(args, "hooks", None)
+    if hooks is None:
+        return doing.world(connection, doing.hooks(None, {}, debug=False))
+    environment = {"MIG_PARTED_CONFIG_FILE": args.file or "", "MIG_PARTED_HOOKS_FILE": hooks}
+    return doing.world(connection, doing.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG"))))
+
+
+def _lock(connection: Connection, name: str) -> Any:
+    from aliquot.backends.lock import FileLock
+
+    return FileLock(os.path.join(connection.directory, "slurm", f"{name}.lock"))
+
+
+def _told(args: Args, outcome: Outcome) -> int:
+    document = output.made("SlurmOutcome", **_plain(outcome))
+    output.emit(document, args.output, _sentence(outcome))
+    for line in outcome.notes:
+        streams.note(f"note     {line}")
+    return outcome.exit_code
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    """The outcome's fields; its kind under another name, since every document has one."""
+    plain = output.document(outcome)
+    plain["nodeKind"] = plain.pop("kind")
+    plain["steps"] = [{"step": step, "seconds": seconds} for step, seconds in outcome.steps]
+    return plain
+
+
+def _sentence(outcome: Outcome) -> str:
+    if outcome.status == "nothing":
+        return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}"
+    seconds = sum(s for _, s in outcome.steps)
+    if outcome.status == "done":
+        end = f"it stays drained: {outcome.reason}" if outcome.drained else "it takes jobs"
+        return f"done: {outcome.name} has {outcome.gres}; {end} ({seconds:.1f} s)"
+    return (
+        f"undone: {outcome.why}\n  {outcome.name} has {outcome.gres} as before, and stays drained: {outcome.reason}\n"
+        f"  next     scontrol update nodename={outcome.name} state=resume"
+    )
+
+
+def _node(args: Args) -> int:
+    from aliquot.agent.slurm.facts import facts
+    from aliquot.agent.slurm.record import RecordFile
+
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        record = RecordFile(connection.directory, node_name(args)).read()
+        chosen = settings(args, connection, inventory, record)
+        try:
+            with _slurm(chosen) as slurm:
+                found = facts(inventory, chosen, record, slurm)
+        except AliquotError as error:
+            if error.exit_code == 2:
+                raise
+            found = facts(inventory, chosen, record, None, error.brief)
+    document = output.made("SlurmNode", **output.document(found))
+    output.emit(document, args.output, _described(found))
+    return 0
+
+
+def _described(found: Any) -> str:
+    lines = [f"{found.name}: offers {found.offers or 'nothing'}"]
+    lines.append(f"  Slurm says {found.slurm}" if found.slurm else f"  Slurm: {found.trouble or 'does not know it'}")
+    lines.append(f"  slurmd {found.slurmd or 'is not here'}, {found.runs}")
+    if found.last:
+        lines.append(f"  last change: {found.last}" + (f" ({found.why})" if found.why else ""))
+    return "\n".join([*lines, *(f"  note: {n}" for n in found.notes)])
