@@ -1,5 +1,5 @@
-"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``): a file per GPU, ``0``, or per GPU instance, ``0.7``, that holds
-the jobs on it, a line each; the exporter adds a label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
+"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``): a file per GPU, ``0``, or per GPU instance, ``0.7``, with the
+jobs on it, a line each; the exporter adds a label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
 
 The exporter drops a whole scrape where a file is gone between listing and reading: files are emptied, not removed, and
 replaced by renaming. It reads names of digits alone, so that names with a dot before are ours to use. GPUs are numbered

@@ -8,6 +8,7 @@ let their holder change and see every instance: no device here ever has them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -18,6 +19,9 @@ from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 
 MOST = 1024
 """Slurm takes no more GRES of one type with device files on a node (gres.conf(5))."""
+
+_TYPE = re.compile(r"[A-Za-z0-9_.+-]+")
+"""``+`` and ``-`` in types work from gres.conf to ``--gres`` and ``--gpus`` (tried on 22.05 and 24.11)."""
 
 
 class Device(msgspec.Struct, frozen=True):
@@ -84,6 +88,11 @@ def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
     order = {kind: n for n, kind in enumerate(dict.fromkeys(d.type for d in devices))}
     found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible))
     for kind, count in found.counts.items():
+        if not _TYPE.fullmatch(kind):
+            raise BlockedError(
+                f"{kind!r} can be no GRES type: only letters, digits and _ . + - stand in one",
+                next_step="aliquot slurm render --type-style profile",
+            )
         if count > MOST:
             raise BlockedError(f"{count} GRES of type {kind}: Slurm takes {MOST} on a node", next_step="aliquot show")
     return found

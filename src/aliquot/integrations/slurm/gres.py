@@ -46,7 +46,7 @@ def lines(node: str, offered: Offering, form: Form | None = None) -> tuple[str, 
     """
     said = form or Form()
     _refuse_old(said)
-    if said.autodetect in ("none", "off"):
+    if explicit(said):
         return tuple(_explicit(node, device, said) for device in offered.devices)
     _refuse_detection(offered, said)
     flags = _FLAGS[said.environment]
@@ -54,6 +54,11 @@ def lines(node: str, offered: Offering, form: Form | None = None) -> tuple[str, 
     # A plugin that finds NVIDIA's GPUs sets that vendor's variable by itself.
     usual = said.environment == "nvidia" and said.autodetect != "full"
     return (line if usual or not flags else f"{line} Name=gpu Flags={flags}",) if offered.devices else ()
+
+
+def explicit(form: Form) -> bool:
+    """Whether every device has a line, and slurmd detects none."""
+    return form.autodetect in ("none", "off")
 
 
 def _explicit(node: str, device: Device, form: Form) -> str:

@@ -45,6 +45,11 @@ def claims(gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/pro
     )
 
 
+def present(proc: str = "/proc") -> frozenset[str]:
+    """The ids of the jobs that have a process on this host."""
+    return frozenset(environ[_JOB_ID] for environ in _environments(proc))
+
+
 def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str]:
     """The UUIDs among these GPUs' that a process has."""
     ours = {gpu.uuid for gpu in gpus} | {c.uuid for gpu in gpus for i in gpu.instances for c in i.compute_instances}

@@ -68,7 +68,7 @@ def keys(offerings: Iterable[Offering], task_prolog: str = "") -> tuple[str, ...
         f"GresTypes={NAME}",
         "SelectType=select/cons_tres",
         "ProctrackType=proctrack/cgroup",
-        "TaskPlugin=task/cgroup,task/affinity",
+        "TaskPlugin=task/affinity,task/cgroup",
         f"AccountingStorageTRES={tracked(offerings)}",
     )
     return (*found, f"TaskProlog={task_prolog}") if task_prolog else found

@@ -9,7 +9,6 @@ cost more than many tasks last.
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Mapping
 
 import msgspec
@@ -72,6 +71,8 @@ def every(folder: str = PLACE) -> tuple[Numbering, ...]:
 
 def write(numbering: Numbering, folder: str = PLACE) -> str:
     """Put it where every job's tasks can read it, whole or not at all; its path. Raises StorageError."""
+    import tempfile  # a task's start has no use for it, and it costs as much as all the rest
+
     target = path(numbering.node, folder)
     temporary = ""
     try:

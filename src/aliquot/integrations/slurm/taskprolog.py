@@ -69,11 +69,12 @@ def found(environ: Mapping[str, str], numbering: Numbering, opens: Opens) -> Fou
     )
 
 
-def exports(devices: tuple[Device, ...]) -> tuple[str, ...]:
-    """The lines for Slurm; none without a MIG device. CUDA uses one MIG device per process: of several it sees the
-    first alone, and whole GPUs beside a MIG device not at all.
+def exports(devices: tuple[Device, ...], numbering: Numbering) -> tuple[str, ...]:
+    """The lines for Slurm. None on a node without MIG, where Slurm's numbers are CUDA's; beside MIG devices even a
+    whole GPU's number is another to CUDA. Of several MIG devices a process uses the first alone.
     """
-    if not any(d.instance is not None for d in devices) or not all(d.uuid for d in devices):
+    sliced = any(d.instance is not None for d in numbering.devices)
+    if not devices or not sliced or not all(d.uuid for d in devices):
         return ()
     value = ",".join(d.uuid for d in devices)
     return f"export {CUDA}={value}", f"export {NVIDIA}={value}"

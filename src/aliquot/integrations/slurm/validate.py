@@ -14,8 +14,11 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
+from aliquot.integrations.slurm import grestext
 from aliquot.integrations.slurm.devices import Offering
 from aliquot.integrations.slurm.errors import NoSlurmError
+from aliquot.integrations.slurm.grestext import GresError
+from aliquot.integrations.slurm.nodeline import NAME
 
 BOUND_S = 30.0
 _LISTED = re.compile(r"Gres Name=(\S+) Type=(\S+) Count=(\d+) .*?File=(\S+)")
@@ -73,9 +76,11 @@ def minimal(node: str, gres: str) -> str:
     )
 
 
-def differences(meant: Offering, parsed: Parsed) -> tuple[str, ...]:
-    """Where what slurmd read is not what was meant: a sentence each."""
-    wrong = list(parsed.errors)
+def differences(meant: Offering, parsed: Parsed, configured: str) -> tuple[str, ...]:
+    """Where what slurmd read, or the value of ``Gres=`` says, is not what was meant: a sentence each. slurmd lists
+    gres.conf's devices whatever count ``Gres=`` has for them, and takes a count that is no number.
+    """
+    wrong = [*parsed.errors, *_miscounted(meant, configured)]
     if parsed.failed and not wrong:
         wrong.append("slurmd refused the files without a word")
     for kind in dict.fromkeys((*meant.counts, *parsed.counts)):
@@ -87,6 +92,23 @@ def differences(meant: Offering, parsed: Parsed) -> tuple[str, ...]:
         if meant.counts.get(kind) == parsed.counts.get(kind) and (kind, frozenset(paths)) not in here:
             wrong.append(f"slurmd reads other device files for {kind}: {', '.join(paths)}")
     return tuple(wrong)
+
+
+def _miscounted(meant: Offering, configured: str) -> tuple[str, ...]:
+    try:
+        said = grestext.configured(configured)
+    except GresError as error:
+        return (error.brief,)
+    counts: dict[str, int] = {}
+    for each in said:
+        if each.name == NAME:
+            counts[each.type] = counts.get(each.type, 0) + each.count
+    kinds = dict.fromkeys((*meant.counts, *counts))
+    return tuple(
+        f"Gres= says {counts.get(kind, 0)} of type {kind}, and gres.conf {meant.counts.get(kind, 0)}"
+        for kind in kinds
+        if counts.get(kind, 0) != meant.counts.get(kind, 0)
+    )
 
 
 def out_of_order(meant: Offering, parsed: Parsed) -> bool:

@@ -1,0 +1,103 @@
+"""Where ``aliquot slurm render`` has its facts from beside the GPUs: slurmd, the kernel's lists, inventory files."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from aliquot.cli import output
+from aliquot.cli.parse import Args
+from aliquot.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.model.inventory import Inventory
+
+_LISTED = "/proc/driver/nvidia-caps/mig-minors"
+_BOUND_S = 10.0
+
+
+def node_name(args: Args) -> str:
+    """The node's name in Slurm: as typed, else the host's short name. Raises UsageError for what can be no name."""
+    import re
+    import socket
+
+    name = str(args.node_name or socket.gethostname().partition(".")[0])
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+        raise UsageError(f"--node-name: {name!r} is no name of a Slurm node", next_step="aliquot slurm render --help")
+    return name
+
+
+def said(slurmd: str, word: str) -> str:
+    """What slurmd prints for one of its options; "" where there is none."""
+    import shlex
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [*shlex.split(slurmd), word], capture_output=True, text=True, errors="replace", timeout=_BOUND_S
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def listed_capabilities() -> dict[str, int]:
+    """The kernel's own list of capability minors; {} where it has none."""
+    found: dict[str, int] = {}
+    try:
+        with open(_LISTED) as file:
+            for line in file:
+                key, _, minor = line.strip().rpartition(" ")
+                if minor.isdigit():
+                    found[key] = int(minor)
+    except OSError:
+        return {}
+    return found
+
+
+def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
+    """Nodes from files of ``aliquot show -o json`` (or yaml), named by the file's ``node`` or as ``NAME=FILE`` says.
+    Raises ConfigError with every fault of every file.
+    """
+    found: list[tuple[str, Inventory]] = []
+    faults: list[str] = []
+    for word in paths:
+        typed, equals, path = word.partition("=")
+        name, path = (typed, path) if equals else ("", word)
+        try:
+            read = _read(path)
+        except ConfigError as error:
+            faults += [error.brief, *error.details]
+            continue
+        found.append((name or read.node, read))
+    names = [name for name, _ in found]
+    faults += [
+        f"{name}: {names.count(name)} files are about this node"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    if faults:
+        raise ConfigError(
+            "these inventories cannot be rendered", details=tuple(faults), next_step="aliquot show -o json > n1.json"
+        )
+    return found
+
+
+def _read(path: str) -> Inventory:
+    import msgspec
+    import yaml
+
+    from aliquot.model.inventory import Inventory
+
+    text = output.read_text(path, "inventory")
+    try:
+        plain = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: neither JSON nor YAML") from error
+    if not isinstance(plain, dict) or plain.get("kind") != "Inventory":
+        raise ConfigError(f"{path}:1: this is no inventory")
+    try:
+        return msgspec.convert(plain, Inventory)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}:1: {error}") from error
