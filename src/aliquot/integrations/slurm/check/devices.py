@@ -69,10 +69,10 @@ def _admin(gres: Opened) -> Iterator[Finding]:
 
 def _lone(gres: Opened) -> Iterator[Finding]:
     """``File=`` makes a GRES of each file: of a capability without its GPU, or of the GPU without it."""
-    opens = str(gres.capabilities[0]) if gres.capabilities else "no instance"
+    opens = f" ({gres.capabilities[0]})" if gres.capabilities else ""
     sentence = f"File= hands out {_base(gres.files[0])} alone: a job cannot use it without the GPU's own node"
     device = f"/dev/nvidia{gres.capabilities[0].gpu}" if gres.capabilities else "/dev/nvidiaN"
-    yield error("LONE_CAPABILITY", gres.place, f"{sentence} ({opens})", _three(device), _RENDER)
+    yield error("LONE_CAPABILITY", gres.place, f"{sentence}{opens}", _three(device), _RENDER)
 
 
 def _belongs(gres: Opened) -> Iterator[Finding]:

@@ -13,11 +13,11 @@ from aliquot.integrations.slurm.check.devices import Opened, opened
 from aliquot.integrations.slurm.check.minors import Capability
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import entries
-from aliquot.integrations.slurm.conf.gres import autodetect
+from aliquot.integrations.slurm.conf.gres import GresLine, autodetect
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 
 _PROFILE = re.compile(r"(?:^|_)((?:\d+c\.)?\d+g\.\d+gb[^_]*)$")
-_RENDER = "aliquot slurm render"
+_APPLY = "aliquot slurm apply"
 _Slices = dict[Capability, tuple[Gpu, GpuInstance, ComputeInstance]]
 
 
@@ -36,7 +36,7 @@ def _lines(found: Inventory, group: Group) -> Iterator[Finding]:
             strange = next((m for m in gres.gpus if m not in gpus), None)
             if strange is not None:
                 sentence = f"there is no GPU /dev/nvidia{strange}: it has {_counted(len(gpus), 'GPU')}"
-                yield error("NO_SUCH_GPU", gres.place, sentence, "a NodeName= of those that have it", _RENDER)
+                yield error("NO_SUCH_GPU", gres.place, sentence, "a NodeName= of those that have it", _APPLY)
             elif gres.slice:
                 yield from _slice(gres, slices, gpus)
             else:
@@ -50,14 +50,14 @@ def _slice(gres: Opened, slices: _Slices, gpus: dict[int, Gpu]) -> Iterator[Find
         return
     if inner not in slices:
         sentence = f"there is no {inner} (nvidia-cap{inner.minor})"
-        yield error("NO_SUCH_INSTANCE", gres.place, sentence + _instead(gpus.get(inner.gpu)), "", _RENDER)
+        yield error("NO_SUCH_INSTANCE", gres.place, sentence + _instead(gpus.get(inner.gpu)), "", _APPLY)
         return
     gpu, instance, compute = slices[inner]
     said = _PROFILE.search(gres.line.type.lower())
     if said and said[1] not in (compute.profile, instance.profile):
         sentence = f"Type={gres.line.type}, and {inner} is a {compute.profile}"
         fix = f"Type={types.type_of(gpu, instance, compute)}"
-        yield error("WRONG_TYPE", gres.place, sentence, fix, _RENDER)
+        yield error("WRONG_TYPE", gres.place, sentence, fix, _APPLY)
 
 
 def _instead(gpu: Gpu | None) -> str:
@@ -74,11 +74,11 @@ def _for_jobs(gres: Opened, gpus: dict[int, Gpu]) -> Iterator[Finding]:
     for gpu in (gpus[m] for m in gres.gpus):
         why = _unusable(gpu)
         if why:
-            yield error("NOT_WHOLE", gres.place, f"/dev/nvidia{gpu.minor} is offered whole, and it {why}", "", _RENDER)
+            yield error("NOT_WHOLE", gres.place, f"/dev/nvidia{gpu.minor} is offered whole, and it {why}", "", _APPLY)
         said = _PROFILE.search(gres.line.type.lower())
         if said and not why:
             sentence = f"Type={gres.line.type}, and /dev/nvidia{gpu.minor} is a whole {gpu.product}"
-            yield error("WRONG_TYPE", gres.place, sentence, f"Type={types.whole_type(gpu)}", _RENDER)
+            yield error("WRONG_TYPE", gres.place, sentence, f"Type={types.whole_type(gpu)}", _APPLY)
 
 
 def _unusable(gpu: Gpu) -> str:
@@ -116,16 +116,32 @@ def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[
             if pair and not entry.fault and len(hits) < entry.count:
                 sentence = f"Gres={entry.text}: AutoDetect=nvml finds {len(hits)} whose name has {entry.type or 'it'!r}"
                 fix = f"it finds {', '.join(dict.fromkeys(_detected(found))) or 'nothing'}"
-                yield error("AUTODETECT_TYPE", pair.place, f"{sentence}: the node will be INVALID", fix, _RENDER)
+                yield error("AUTODETECT_TYPE", pair.place, f"{sentence}: the node will be INVALID", fix, _APPLY)
         return
-    given_out = {c for line in group.gres for gres in opened(line) for c in gres.capabilities if c.ci is not None}
+    every = [gres for line in _of_host(given, name) for gres in opened(line)]
+    given_out = {c for gres in every for c in gres.capabilities if c.ci is not None}
     left = [c for c in _slices(found) if c not in given_out]
-    handed = {m for line in group.gres for gres in opened(line) if not gres.slice for m in gres.gpus}
+    handed = {m for gres in every if not gres.slice for m in gres.gpus}
     idle = [g.minor for g in found.gpus if not _unusable(g) and g.minor not in handed]
     words = [str(c) for c in left] + [f"/dev/nvidia{m}" for m in idle]
     if words and (group.gres or pair):
         more = f" and {_counted(len(words) - 1, 'other')}" if len(words) > 1 else ""
-        yield warning("NOT_OFFERED", place, f"no line hands out {words[0]}{more}", "", _RENDER)
+        yield warning("NOT_OFFERED", place, f"no line hands out {words[0]}{more}", "", _APPLY)
+
+
+def _of_host(given: Given, name: str) -> list[GresLine]:
+    """The lines of a node, and of other records on its host: one slurmd per GPU has each its own. Of dynamic nodes
+    nobody knows the host here: any of them may be this one.
+    """
+    host = _host(given, name)
+    return [
+        line for line in given.gpu_lines if line.serves(name) or any(_host(given, n) == host for n in line.nodes or ())
+    ]
+
+
+def _host(given: Given, name: str) -> str:
+    line = given.line_of.get(name)
+    return (line.get("NodeHostname") or name) if line else ""
 
 
 def _slices(found: Inventory) -> _Slices:

@@ -19,7 +19,7 @@ from aliquot.integrations.slurm.conf.values import Pair
 
 MOST = 1024
 _PROFILE = re.compile(r"(^|_)(\d+c\.)?\d+g\.\d+gb")
-_APPLY = "aliquot slurm render"
+_APPLY = "aliquot slurm apply"
 
 
 def written(given: Given) -> Iterator[Finding]:
