@@ -167,6 +167,7 @@ def _slices(gpu: Gpu, choice: Choice) -> list[Device]:
 
 
 def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Choice) -> Device:
+    own = _gpu_file(gpu, choice)
     expected = 3 + 135 * gpu.minor + 9 * instance.id
     caps = (
         _cap_file(gpu, instance.capability_minor, expected, choice),
@@ -174,7 +175,7 @@ def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Ch
     )
     return Device(
         type=types.type_of(gpu, instance, compute, choice.style),
-        files=(_gpu_file(gpu, choice), *caps),
+        files=(own, *caps),
         uuid=compute.uuid,
         pci=gpu.pci,
         gpu=gpu.index,

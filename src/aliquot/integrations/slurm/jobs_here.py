@@ -17,16 +17,21 @@ from aliquot.model.claims import Claim
 from aliquot.model.inventory import Gpu, Holder
 
 JOB = "job"
-"""The kind of the holders made here; their id is Slurm's job number."""
+"""The kind of the holders made here; their id is ``slurm:7``, never the bare number: whoever ends a holder takes that
+for a process.
+"""
 
 _JOB_ID, _NODE, _USER, _NAME = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
 _WANTED = (_JOB_ID, _NODE, _USER, _NAME, taskprolog.STEP_GPUS, taskprolog.JOB_GPUS, taskprolog.CUDA)
 _LARGEST = 1 << 20
 
 
-def claims(gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/proc") -> tuple[Claim, ...]:
+def claims(
+    gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/proc", *, simulated: bool = False
+) -> tuple[Claim, ...]:
     """A claim for each Slurm job here that has any of these GPUs. One that has GRES which nobody can tell any more (the
-    numbering is gone) claims them all: better refused than destroyed under a job.
+    numbering is gone) claims them all: better refused than destroyed under a job. Not so on a simulated node, whose
+    machine may have other ones.
     """
     known: dict[str, Numbering | None] = {}
     devices: dict[str, set[str]] = {}
@@ -35,11 +40,14 @@ def claims(gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/pro
         node = environ[_NODE]
         if node not in known:
             known[node] = numbering.read(node, folder)
+        found = _devices(environ, known[node], gpus)
+        if found is None:
+            found = set() if simulated else {gpu.uuid for gpu in gpus}
         job = environ[_JOB_ID]
-        devices.setdefault(job, set()).update(_devices(environ, known[node], gpus))
-        names.setdefault(job, environ.get(_USER, "") or environ.get(_NAME, ""))
+        devices.setdefault(job, set()).update(found)
+        names[job] = names.get(job) or environ.get(_USER) or environ.get(_NAME, "")
     return tuple(
-        Claim(Holder(JOB, job, names[job]), tuple(sorted(found)))
+        Claim(Holder(JOB, f"slurm:{job}", names[job]), tuple(sorted(found)))
         for job, found in sorted(devices.items(), key=lambda item: int(item[0]))
         if found
     )
@@ -50,8 +58,8 @@ def present(proc: str = "/proc") -> frozenset[str]:
     return frozenset(environ[_JOB_ID] for environ in _environments(proc))
 
 
-def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str]:
-    """The UUIDs among these GPUs' that a process has."""
+def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str] | None:
+    """The UUIDs among these GPUs' that a process has; None where it has some that nobody can tell."""
     ours = {gpu.uuid for gpu in gpus} | {c.uuid for gpu in gpus for i in gpu.instances for c in i.compute_instances}
     given = taskprolog.uuids(environ)
     if given:
@@ -60,10 +68,7 @@ def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Seque
     if not ordinals:
         return set()
     found = numbered.at(ordinals) if numbered else ()
-    if len(found) == len(ordinals):
-        return ours.intersection(d.uuid for d in found)
-    # With AutoDetect a whole GPU's ordinal is all there is in a batch script; what it is in, Slurm alone knows.
-    return {gpu.uuid for gpu in gpus}
+    return ours.intersection(d.uuid for d in found) if len(found) == len(ordinals) else None
 
 
 def _environments(proc: str) -> Iterator[Mapping[str, str]]:

@@ -1,0 +1,194 @@
+"""What a task is told, what dcgm-exporter is told, and which jobs count as holders."""
+
+from __future__ import annotations
+
+import os
+import threading
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import StorageError
+from aliquot.integrations.slurm import dcgm, jobs_here, numbering, taskprolog
+from aliquot.integrations.slurm.devices import Device, offering
+from aliquot.integrations.slurm.numbering import Numbering
+from aliquot.model.claims import held
+from slurmworld import sliced
+
+NODE = sliced("3g.20gb@4", "1g.5gb@0", "1g.5gb@1")
+KNOWN = Numbering.of("n1", offering(NODE))
+"""0: 3g.20gb, 1 and 2: 1g.5gb, 3: the other GPU whole."""
+
+FENCED = {"SLURM_STEP_GPUS": "1", "CUDA_VISIBLE_DEVICES": "0"}
+
+
+def opens(*mine: Device) -> taskprolog.Opens:
+    files = {file for d in mine for file in d.files}
+    return lambda file: file in files
+
+
+def everything(file: str) -> bool:
+    return True
+
+
+def test_the_ordinal_says_which_and_the_uuid_is_exported() -> None:
+    told = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[1]))
+    assert told.devices == (KNOWN.devices[1],)
+    uuid = KNOWN.devices[1].uuid
+    assert taskprolog.exports(told.devices, KNOWN) == (
+        f"export CUDA_VISIBLE_DEVICES={uuid}",
+        f"export NVIDIA_VISIBLE_DEVICES={uuid}",
+    )
+
+
+def test_without_a_fence_the_ordinals_hold() -> None:
+    told = taskprolog.found({"SLURM_STEP_GPUS": "0,3"}, KNOWN, everything)
+    assert [d.gpu for d in told.devices] == [0, 1]
+    assert taskprolog.exports(told.devices, KNOWN)[0].endswith(f"{KNOWN.devices[0].uuid},{KNOWN.devices[3].uuid}")
+
+
+def test_the_fence_corrects_numbers_that_are_out_of_order() -> None:
+    told = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[0]))
+    assert told.devices == (KNOWN.devices[0],)
+    unsure = taskprolog.found(FENCED, KNOWN, opens(KNOWN.devices[0], KNOWN.devices[2]))
+    assert unsure.devices == ()
+    assert "gres.conf of n1" in unsure.trouble
+
+
+def test_a_task_without_numbers_has_what_it_can_open() -> None:
+    """Slurm 22.05 with --gpus-per-task and a type sets nothing."""
+    assert taskprolog.found({}, KNOWN, opens(*KNOWN.devices[:2])).devices == KNOWN.devices[:2]
+    assert taskprolog.found({}, KNOWN, everything).devices == ()
+
+
+def test_a_bound_task_has_its_own_of_the_steps_devices() -> None:
+    told = taskprolog.found({"SLURM_STEP_GPUS": "2"}, KNOWN, opens(*KNOWN.devices[1:3]))
+    assert told.devices == (KNOWN.devices[2],)
+
+
+def test_whole_gpus_are_left_to_slurm_where_there_is_no_mig() -> None:
+    whole = Numbering("n1", (KNOWN.devices[3],))
+    assert taskprolog.exports(taskprolog.found({"SLURM_STEP_GPUS": "0"}, whole, everything).devices, whole) == ()
+
+
+def test_detected_devices_are_in_an_order_of_slurmds_own() -> None:
+    detected = Numbering.of("n1", offering(NODE), "nvml")
+    assert detected.at((0,)) == ()
+    assert taskprolog.uuids({"CUDA_VISIBLE_DEVICES": "MIG-1,MIG-2"}) == ("MIG-1", "MIG-2")
+    assert taskprolog.uuids({"CUDA_VISIBLE_DEVICES": "0,1"}) == taskprolog.uuids({}) == ()
+
+
+def test_a_node_is_opened_by_trying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert taskprolog.may_open("/dev/null")
+    assert taskprolog.may_open(str(tmp_path / "gone"))
+
+    def denied(*words: object) -> int:
+        raise PermissionError(1, "Operation not permitted")
+
+    monkeypatch.setattr(os, "open", denied)
+    assert not taskprolog.may_open("/dev/null")
+
+
+# Numbers on disk
+
+
+def test_numbers_survive_a_round_and_bad_files_are_none(tmp_path: Path) -> None:
+    folder = str(tmp_path / "run")
+    path = numbering.write(KNOWN, folder)
+    assert numbering.read("n1", folder) == KNOWN
+    assert os.stat(path).st_mode & 0o777 == 0o644
+    assert os.listdir(folder) == ["n1.json"]
+    for text in ("", "{", '{"node": 7}', '{"node": "n1", "devices": [{}]}'):
+        Path(path).write_text(text)
+        assert numbering.read("n1", folder) is None
+        assert numbering.every(folder) == ()
+    numbering.remove("n1", folder)
+    numbering.remove("n1", folder)
+    assert numbering.read("n1", folder) is None
+    with pytest.raises(StorageError, match="cannot write"):
+        numbering.write(KNOWN, "/dev/null/x")
+
+
+# dcgm-exporter
+
+
+def test_files_are_named_as_the_exporter_reads_them(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    assert dcgm.begin("12", (KNOWN.devices[0], KNOWN.devices[3]), folder) == ("0.1", "1")
+    dcgm.begin("13", (KNOWN.devices[3],), folder)
+    dcgm.begin("13", (KNOWN.devices[3],), folder)
+    assert (tmp_path / "1").read_text() == "12\n13\n"
+    assert dcgm.end("12", folder) == ("0.1", "1")
+    assert dcgm.jobs(folder) == {"1": ("13",)}
+    assert (tmp_path / "0.1").read_text() == ""  # emptied, not removed: a scrape may be about to read it
+    assert dcgm.sweep(lambda job: False, folder) == ("1",)
+    assert dcgm.jobs(folder) == {}
+
+
+def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
+    device = KNOWN.devices[3]
+    threads = [threading.Thread(target=dcgm.begin, args=(str(n), (device,), str(tmp_path))) for n in range(20)]
+    for each in threads:
+        each.start()
+    for each in threads:
+        each.join()
+    assert set(dcgm.jobs(str(tmp_path))["1"]) == {str(n) for n in range(20)}
+
+
+def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
+    for name in ("notes.txt", ".0", "0.1.bak"):
+        (tmp_path / name).write_text("12\n")
+    dcgm.end("12", str(tmp_path))
+    assert {each.name: each.read_text() for each in tmp_path.iterdir() if each.name != ".lock"} == {
+        "notes.txt": "12\n",
+        ".0": "12\n",
+        "0.1.bak": "12\n",
+    }
+    with pytest.raises(StorageError):
+        dcgm.begin("1", KNOWN.devices, "/dev/null/x")
+
+
+# Jobs here
+
+
+def process(proc: Path, pid: int, **environ: str) -> None:
+    (proc / str(pid)).mkdir(parents=True)
+    (proc / str(pid) / "environ").write_bytes(b"".join(f"{k}={v}\0".encode() for k, v in environ.items()))
+
+
+def test_jobs_hold_what_their_processes_were_given(tmp_path: Path) -> None:
+    run, proc = str(tmp_path / "run"), tmp_path / "proc"
+    numbering.write(KNOWN, run)
+    at = {"SLURMD_NODENAME": "n1"}
+    process(proc, 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURM_JOB_USER="ada", **at)
+    process(proc, 11, SLURM_JOB_ID="7", SLURM_STEP_GPUS="0", CUDA_VISIBLE_DEVICES=KNOWN.devices[0].uuid, **at)
+    process(proc, 12, SLURM_JOB_ID="9", CUDA_VISIBLE_DEVICES=KNOWN.devices[2].uuid, **at)
+    process(proc, 13, SLURM_JOB_ID="10", **at)  # no GPU
+    process(proc, 14, SLURM_JOB_ID="11", SLURM_JOB_GPUS="1")  # salloc's shell: no child of a slurmd here
+    process(proc, 15, PATH="/bin")
+    (proc / "16").mkdir()
+    (proc / "self").mkdir()
+    found = jobs_here.claims(NODE.gpus, run, str(proc))
+    assert [(str(c.holder), c.devices) for c in found] == [
+        ("job slurm:7 (ada)", (KNOWN.devices[0].uuid,)),
+        ("job slurm:9", (KNOWN.devices[2].uuid,)),
+    ]
+    instances = held(NODE, found).gpus[0].instances
+    assert [i.held for i in instances] == [True, False, True]
+    assert jobs_here.present(str(proc)) == {"7", "9", "10"}
+
+
+def test_a_job_with_unknown_gres_holds_all(tmp_path: Path) -> None:
+    process(tmp_path / "proc", 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
+    for prepare in (lambda: None, lambda: numbering.write(Numbering("n1", ()), str(tmp_path / "run"))):
+        prepare()
+        found = jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"))
+        assert set(found[0].devices) == {g.uuid for g in NODE.gpus}
+    assert jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"), simulated=True) == ()
+
+
+def test_only_the_gpus_that_were_asked_about(tmp_path: Path) -> None:
+    numbering.write(KNOWN, str(tmp_path / "run"))
+    process(tmp_path / "proc", 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
+    assert jobs_here.claims(NODE.gpus[1:], str(tmp_path / "run"), str(tmp_path / "proc")) == ()
+    assert jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "none")) == ()
