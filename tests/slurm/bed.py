@@ -75,11 +75,12 @@ class Bed(Machine):
             self.gpu_devices(gpu.minor, 1, 2, *minors)
 
     def devices(self, nodes: Iterable[tuple[str, int, int]]) -> None:
-        """Character devices (path, major, minor), each unless it is there."""
-        made = [
-            f"[ -e {path} ] || {{ mkdir -p {os.path.dirname(path)} && mknod -m 666 {path} c {major} {minor}; }}"
-            for path, major, minor in nodes
-        ]
+        """Character devices (path, major, minor), each unless it is there, with the modes that the driver asks for."""
+        made = []
+        for path, major, minor in nodes:
+            mode = {CAPS_MAJOR: "400" if minor == 1 else "444"}.get(major, "666")
+            folder = os.path.dirname(path)
+            made.append(f"[ -e {path} ] || {{ mkdir -p {folder} && mknod -m {mode} {path} c {major} {minor}; }}")
         self.ok("sh", "-ec", "\n".join(made))
 
     # The cluster

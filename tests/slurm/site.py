@@ -1,0 +1,87 @@
+"""A simulated node whose GPUs a Slurm bed has: its inventory, its device nodes, and clients of its NVML in jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aliquot.backends.connect import connect
+from aliquot.backends.sim import control
+from aliquot.model.inventory import Inventory
+
+from .bed import Bed
+
+CLIENT = Path(__file__).resolve().parent.parent / "containers" / "inside.py"
+_PROBE = """
+import errno, glob, json, os
+def opened(path):
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "OPEN"
+print(json.dumps({path: opened(path) for path in glob.glob("/dev/nvidia*") + glob.glob("/dev/nvidia-caps/*")
+                  if not os.path.isdir(path)}))
+"""
+
+
+class Site:
+    """A simulated node by the name ``name``; use ``close``."""
+
+    def __init__(self, bed: Bed, template: str = "a100-sxm4-40gb*2", name: str = "n1") -> None:
+        self.bed = bed
+        self.name = name
+        self.state = str(bed.folder / "sim")
+        control.start(self.state, template, name)
+        self.node = control.Node(self.state, name)
+        self.library = Path(control.library(self.state, name))
+        (bed.folder / "probe.py").write_text(_PROBE)
+
+    def read(self) -> Inventory:
+        """What the node has now; its device nodes are made."""
+        with connect(self.name, state_dir=self.state) as connection:
+            found = connection.backend.read()
+        self.bed.devices_of(found)
+        return found
+
+    def cut(self, gpu: int, *profiles: str) -> Inventory:
+        """Instances on a GPU, in place of those that it has."""
+        self.node.set_mode(gpu, True)
+        for number in [g.id for g in self.read().gpus[gpu].instances]:
+            self.node.destroy(gpu, number)
+        for profile in profiles:
+            self.node.create(gpu, profile)
+        return self.read()
+
+    @property
+    def probe(self) -> list[str]:
+        """What a job runs to say, as JSON, what comes of opening each node: ENXIO is a yes, EPERM a no."""
+        return ["outside", sys.executable, str(self.bed.folder / "probe.py")]
+
+    def opened(self, *options: str) -> dict[str, str]:
+        """``probe`` as a job of its own."""
+        found: dict[str, str] = json.loads(self.bed.ok("srun", *options, *self.probe))
+        return found
+
+    @property
+    def client(self) -> list[str]:
+        """What a job runs to say, as JSON, what a client of this node's NVML sees there."""
+        env = {"LD_LIBRARY_PATH": str(self.library.parent), "ALIQUOT_SIM_DEV_ROOT": "/"}
+        return ["outside", "env", *(f"{key}={value}" for key, value in env.items()), sys.executable, str(CLIENT)]
+
+    def seen(self, *options: str) -> list[dict[str, Any]]:
+        """The GPUs that ``client`` sees as a job of its own, with their MIG devices."""
+        return gpus(self.bed.ok("srun", *options, *self.client))
+
+    def close(self) -> None:
+        self.node.close()
+        control.stop(self.state)
+
+
+def gpus(said: str) -> list[dict[str, Any]]:
+    """The GPUs in what ``client`` said."""
+    return msgspec.convert(msgspec.json.decode(said)["gpus"], list[dict[str, Any]])
