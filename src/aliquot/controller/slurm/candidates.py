@@ -1,0 +1,227 @@
+"""Records that may be cut in this round: why each may not, and what it would become with one job more."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import msgspec
+
+from aliquot.controller.slurm.cards import geometry, makeable
+from aliquot.controller.slurm.demands import Want
+from aliquot.controller.slurm.settings import Settings
+from aliquot.controller.slurm.values import MARK, Record, Recut, World
+from aliquot.planner.layout import Bounds, Layout, Search
+
+HOUR_S = 3600.0
+
+
+class Option(msgspec.Struct, frozen=True):
+    """What a record would become with one job more. ``cost`` orders options: the least is the best."""
+
+    record: str
+    need: dict[str, int]
+    cost: tuple[int, ...]
+
+
+class Candidates:
+    """The records, and what was chosen so far. ``promised`` are those whose free slices a job is about to have."""
+
+    def __init__(
+        self, world: World, wants: Sequence[Want], settings: Settings, now: float, promised: Mapping[str, int]
+    ) -> None:
+        self._world = world
+        self._settings = settings
+        self._now = now
+        self._promised = promised
+        self._kinds = tuple(dict.fromkeys(kind for want in wants for kind in want.need))
+        self._searches: dict[str, Search] = {}
+        self._records = {r.name: r for r in world.records}
+        self._assigned: dict[str, list[tuple[int, dict[str, int]]]] = {}
+        self._joining: list[Want] = []
+
+    def closed(self, record: Record) -> str:
+        """Why a record is not cut now; "" if it may be."""
+        return self._state(record) or self._limits(record)
+
+    def _state(self, record: Record) -> str:
+        node = record.node
+        if record.host.rules.untouched:
+            return "it is to be left untouched (settings)"
+        if record.shut or node is None:
+            return record.shut or "Slurm has no such node now"
+        if not node.answers:
+            return f"it is {'+'.join(sorted(node.states))} in Slurm ({node.reason or 'no reason given'})"
+        if node.draining and not node.reason.startswith(MARK):
+            return f"it was drained by somebody else ({node.reason or 'no reason given'})"
+        if not record.cards:
+            return "it has no GPU that can be cut"
+        if record.jobs:
+            return f"{record.jobs} {'job has' if record.jobs == 1 else 'jobs have'} resources on it"
+        if record.name in self._promised:
+            return f"its free slices are promised to job {self._promised[record.name]}"
+        return ""
+
+    def _limits(self, record: Record) -> str:
+        limits, now = record.host.limits, self._now
+        if now < record.retry_at:
+            return f"the last change failed ({record.failure}); tried again in {record.retry_at - now:.0f} s"
+        idle = now - record.idle_since
+        if idle < limits.idle_s and not record.waiting:
+            return f"idle for {idle:.0f} s only, {limits.idle_s:.0f} s are asked (idle)"
+        since = now - record.last_cut
+        if since < limits.between_s:
+            return f"cut {since:.0f} s ago, {limits.between_s:.0f} s lie between two changes (between)"
+        if record.recent >= limits.per_hour:
+            return f"cut {record.recent} times in the last hour, at most {limits.per_hour} (changes-per-hour)"
+        if record.name not in self._assigned:
+            return self._cluster(record)
+        return ""
+
+    def _cluster(self, record: Record) -> str:
+        more = len(self._assigned)
+        if self._world.recent + more >= self._settings.per_hour:
+            return f"{self._world.recent + more} changes in the last hour, at most {self._settings.per_hour}"
+        if self._world.under_way + more >= self._settings.at_once:
+            return f"{self._settings.at_once} records are being cut already (at-once)"
+        bounded = {p for p in self._partitions(record) if self._rules_of(p)}
+        for other in self._assigned:
+            if bounded & set(self._partitions(self._records[other])):
+                return f"{other} of the same partition is cut first, and counts are kept there"
+        return ""
+
+    # -- options
+
+    def option(self, record: Record, want: Want) -> tuple[Option | None, str]:
+        """The cheapest way to have a record serve a job beside those that it was chosen for, or why there is none."""
+        why = self.closed(record)
+        if why:
+            return None, why
+        search = self._search(record)
+        asked = [need for _, need in self._assigned.get(record.name, [])]
+        before = search.aim(asked)
+        for need in self._needs(record, want):
+            after = search.aim([*asked, need])
+            if all(after.met) and _more(after, before):
+                return Option(record.name, need, _more(after, before)), ""
+        return None, "its GPUs cannot be cut so beside what is in use there, or to be kept"
+
+    def would(self, record: Record, want: Want) -> bool:
+        """Whether a busy record could serve a job once its jobs have ended."""
+        node = record.node
+        if node is None or record.host.rules.untouched or record.shut or not node.answers or not record.jobs:
+            return False
+        if node.draining and not record.waiting:
+            return False
+        empty = [msgspec.structs.replace(c, fixed=frozenset(), still=False) for c in record.cards]
+        search = Search(empty, self._bounds(record), self._kinds)
+        return bool(empty) and any(all(search.aim([need]).met) for need in self._needs(record, want))
+
+    def take(self, want: Want, options: Sequence[Option]) -> bool:
+        """Chooses the best for each node that a job needs. False if limits leave too few."""
+        best = sorted(options, key=lambda o: (o.cost, o.record))[: want.nodes]
+        fresh = [o for o in best if o.record not in self._assigned]
+        if len(self._assigned) + len(fresh) + self._world.under_way > self._settings.at_once:
+            return False
+        for option in best:
+            self._assigned.setdefault(option.record, []).append((want.job, option.need))
+        return True
+
+    def join(self, want: Want) -> None:
+        """A job that is served where a record is cut for others anyway, and room is left."""
+        if want.nodes == 1:
+            self._joining.append(want)
+
+    def recuts(self) -> Iterator[Recut]:
+        """What was chosen, with jobs that join and room left over filled."""
+        joined: set[int] = set()
+        for name, pairs in self._assigned.items():
+            record = self._records[name]
+            more = [(w, n) for w in self._joining if w.job not in joined for n in self._needs(record, w)[:1]]
+            fits = [(w, n) for w, n in more if set(w.partitions) & set(self._partitions(record)) or not w.partitions]
+            found = self._search(record).aim([*(need for _, need in pairs), *(need for _, need in fits)])
+            joined |= {w.job for (w, _), met in zip(fits, found.met[len(pairs) :], strict=True) if met}
+            yield Recut(
+                record=name,
+                cards={pci: found.cards[pci] for pci in found.changed or found.cards},
+                jobs=tuple(job for job, _ in pairs),
+                offered=found.offered,
+                destroyed=found.destroyed,
+                created=found.created,
+                features=self._features(record, found),
+            )
+
+    # -- inner
+
+    def _needs(self, record: Record, want: Want) -> list[dict[str, int]]:
+        """What a job needs of a record: one way, or one for each layout that it takes."""
+        if not want.layouts:
+            return [dict(want.need)]
+        out = []
+        for name in want.layouts:
+            counts = Counter(want.need)
+            for kind, profile in record.names.items():
+                every = self._settings.layouts.get(name, {}).get(profile, 0)
+                counts[kind] = max(counts[kind], every * sum(kind in c.kinds for c in record.cards))
+            out.append(dict(+counts))
+        return out
+
+    def _search(self, record: Record) -> Search:
+        if record.name not in self._searches:
+            kinds = {
+                *self._kinds,
+                *(k for layout in self._settings.layouts.values() for k in self._types(record, layout)),
+            }
+            self._searches[record.name] = Search(record.cards, self._bounds(record), kinds)
+        return self._searches[record.name]
+
+    def _types(self, record: Record, counts: Mapping[str, int]) -> dict[str, int]:
+        return {kind: counts[profile] for kind, profile in record.names.items() if profile in counts}
+
+    def _bounds(self, record: Record) -> Bounds:
+        """The record's own rules and what its partitions need of it, by type."""
+        rules = record.host.rules
+        least, most = Counter(self._types(record, rules.keep)), dict(self._types(record, rules.most))
+        for name in self._partitions(record):
+            for kind, asked in self._types(record, self._settings.partition(name).keep).items():
+                least[kind] = max(least[kind], asked - self._elsewhere(record, name, kind))
+            for kind, limit in self._types(record, self._settings.partition(name).most).items():
+                most[kind] = min(most.get(kind, limit), max(0, limit - self._elsewhere(record, name, kind)))
+        allowed = {name for card in record.cards for name in makeable(card.family, rules)}
+        for kind, profile in record.names.items():
+            if profile not in allowed:
+                most[kind] = 0
+        fill = (*self._kinds, *self._types(record, dict.fromkeys(rules.fill, 1)))
+        return Bounds(dict(+least), most, tuple(dict.fromkeys(k for k in fill if k in record.names)))
+
+    def _rules_of(self, partition: str) -> bool:
+        rules = self._settings.partition(partition)
+        return bool(rules.keep or rules.most)
+
+    @staticmethod
+    def _partitions(record: Record) -> tuple[str, ...]:
+        return record.node.partitions if record.node else ()
+
+    def _elsewhere(self, record: Record, partition: str, kind: str) -> int:
+        """How many devices of a type the partition's other records have."""
+        others = (r for r in self._records.values() if r.name != record.name and partition in self._partitions(r))
+        return sum(r.node.count(kind) for r in others if r.node is not None and r.node.answers)
+
+    def _features(self, record: Record, found: Layout) -> tuple[str, ...] | None:
+        """The node's features with those that name what its GPUs become."""
+        layouts = self._settings.layouts
+        if not layouts or record.node is None:
+            return None
+        shapes = [geometry(card, found.cards[card.pci]) for card in record.cards]
+        true = [name for name, counts in layouts.items() if all(shape == Counter(counts) for shape in shapes)]
+        return (*(f for f in record.node.features if f not in layouts), *true)
+
+
+def _more(after: Layout, before: Layout) -> tuple[int, ...]:
+    """What one job more costs: records and GPUs touched, instances destroyed and made."""
+    return (
+        after.destroyed - before.destroyed,
+        int(not before.changed),
+        len(after.changed) - len(before.changed),
+        after.created - before.created,
+    )

@@ -1,0 +1,198 @@
+"""Which records are cut anew, for which jobs: a pure function of the cluster, the queue and the settings.
+
+Jobs are taken in their order. One that free slices suit has them promised, and nobody cuts them for a while. For one
+that none suit, an idle record is looked for that can be cut so: the one where the least is destroyed. No record that
+has a job is ever cut.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from aliquot.controller.slurm.candidates import Candidates
+from aliquot.controller.slurm.demands import Queue, Want
+from aliquot.controller.slurm.settings import Settings
+from aliquot.controller.slurm.values import (
+    ALONE,
+    COVERED,
+    CUT,
+    DRAINED,
+    STUCK,
+    WAITS,
+    Decision,
+    Drain,
+    Record,
+    Recut,
+    Verdict,
+    World,
+)
+
+
+def decide(world: World, queue: Queue, settings: Settings, now: float) -> Decision:
+    """What to do now (seconds of the epoch)."""
+    return _Round(world, queue, settings, now).decision()
+
+
+def types_text(need: dict[str, int]) -> str:
+    """``a100_3g.20gb:2,a100_1g.5gb``: as jobs ask for it."""
+    return ",".join(kind if n == 1 else f"{kind}:{n}" for kind, n in need.items())
+
+
+class _Round:
+    def __init__(self, world: World, queue: Queue, settings: Settings, now: float) -> None:
+        self.world = world
+        self.queue = queue
+        self.settings = settings
+        self.now = now
+        self.verdicts: dict[int, Verdict] = {}
+        self.covered: list[int] = []
+        self.drains: list[Drain] = []
+
+    def decision(self) -> Decision:
+        for each in self.queue.alone:
+            self._say(each.job, ALONE, each.why)
+        open_wants = self._uncovered(self._allowed())
+        chosen = Candidates(self.world, open_wants, self.settings, self.now, self._promised)
+        later = []
+        for want in open_wants:
+            if want.follows:
+                later.append(want)
+            else:
+                self._serve(want, chosen)
+        self._follow(later, chosen)
+        recuts = tuple(chosen.recuts())
+        for recut in recuts:
+            for job in recut.jobs:
+                self._cut(job, recut)
+        kept = {d.record for d in self.drains} | {r.record for r in recuts}
+        resume = tuple(r.name for r in self.world.records if r.waiting and not r.shut and r.name not in kept)
+        ordered = tuple(self.verdicts[job] for job in sorted(self.verdicts))
+        return Decision(recuts, tuple(self.drains), resume, tuple(self.covered), ordered)
+
+    def _say(self, job: int, state: str, sentence: str, records: Iterable[str] = (), why: Iterable[str] = ()) -> None:
+        self.verdicts[job] = Verdict(job, state, sentence, tuple(records), tuple(why))
+
+    def _allowed(self) -> list[Want]:
+        """Wants of partitions that may bring about a change."""
+        fine = []
+        for want in self.queue.wants:
+            rules = [self.settings.partition(p) for p in want.partitions] or [self.settings.partition("")]
+            wanted = {name for r in self.world.records for kind, name in r.names.items() if kind in want.need}
+            if not any(r.demands for r in rules):
+                self._say(want.job, ALONE, f"nothing is cut for jobs of partition {','.join(want.partitions)}")
+            elif not any(r.demands and (r.profiles is None or wanted <= set(r.profiles)) for r in rules):
+                text = ", ".join(sorted(wanted))
+                self._say(want.job, ALONE, f"partition {','.join(want.partitions)} is not allowed {text}")
+            else:
+                fine.append(want)
+        return fine
+
+    # -- what is there
+
+    def _uncovered(self, wants: list[Want]) -> list[Want]:
+        """Wants that no free slices suit. Those that some do have them promised, in their order."""
+        free = {r.name: r.free for r in self.world.records}
+        self._promised: dict[str, int] = {}
+        left = []
+        for want in wants:
+            suits = [r for r in self.world.records if not unsuited(r, want) and self._has(r, want, free[r.name])]
+            if len(suits) < want.nodes:
+                left.append(want)
+                continue
+            self.covered.append(want.job)
+            since = self.world.promised.get(want.job, self.now)
+            if self.now - since > self.settings.promise_s:
+                text = f"free slices suit it for {self.now - since:.0f} s, and Slurm does not start it ({want.reason})"
+                self._say(want.job, STUCK, text, (r.name for r in suits[: want.nodes]))
+                continue
+            best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
+            for record in best[: want.nodes]:
+                free[record.name] -= Counter(want.need)
+                self._promised.setdefault(record.name, want.job)
+            where = [r.name for r in best[: want.nodes]]
+            self._say(want.job, COVERED, f"free slices of {', '.join(where)} suit it", where)
+        return left
+
+    def _has(self, record: Record, want: Want, free: Counter[str]) -> bool:
+        node = record.node
+        if node is None or node.draining or record.shut:
+            return False
+        if want.layouts and not set(want.layouts) & set(node.features):
+            return False
+        return all(free[kind] >= n for kind, n in want.need.items())
+
+    # -- what could be
+
+    def _serve(self, want: Want, chosen: Candidates) -> None:
+        if self.now - self.world.stuck.get(want.job, float("-inf")) < 5 * self.settings.promise_s:
+            self._say(want.job, STUCK, f"slices were cut for it, and Slurm did not start it ({want.reason})")
+            return
+        why: dict[str, str] = {r.name: unsuited(r, want) for r in self.world.records}
+        options = []
+        for record in self.world.records:
+            if not why[record.name]:
+                option, why[record.name] = chosen.option(record, want)
+                if option is not None:
+                    options.append(option)
+        lines = tuple(f"{name}: {text}" for name, text in why.items() if text)
+        if len(options) < want.nodes or not chosen.take(want, options):
+            self._patience(want, chosen, lines, why)
+
+    def _patience(self, want: Want, chosen: Candidates, lines: tuple[str, ...], why: dict[str, str]) -> None:
+        """A busy record stops taking jobs for one that has waited long."""
+        waited = self.now - max(want.submitted, want.eligible)
+        for record in sorted(self.world.records, key=lambda r: (not r.waiting, r.jobs, r.name)):
+            patience = record.host.limits.patience_s
+            taken = any(d.record == record.name for d in self.drains)
+            if patience is None or waited < patience or want.nodes > 1 or unsuited(record, want) or taken:
+                continue
+            if chosen.would(record, want):
+                self.drains.append(Drain(record.name, want.job))
+                text = f"{record.name} takes no new jobs; when the {record.jobs} that it has have ended, it is cut"
+                self._say(want.job, DRAINED, text, (record.name,), lines)
+                return
+        text = f"no record can be cut for {types_text(want.need) or ' or '.join(want.layouts)} now"
+        if not any(kind in r.names for r in self.world.records for kind in want.need) and not want.layouts:
+            text = f"no GPU of the records can have {types_text(want.need)}"
+        self._say(want.job, WAITS, text, (), lines)
+
+    def _follow(self, later: list[Want], chosen: Candidates) -> None:
+        """Jobs whose turn it is not yet: they bring about a change only where nothing that could be served stands
+        before them in their partition, and they take part in changes made for others.
+        """
+        before = {p for v in self.queue.wants if not v.follows and self._moves(v) for p in v.partitions}
+        for want in later:
+            if before & set(want.partitions):
+                self._say(want.job, WAITS, "other jobs are before it (Priority)")
+                chosen.join(want)
+            else:
+                self._serve(want, chosen)
+                before |= set(want.partitions) if self._moves(want) else set()
+
+    def _moves(self, want: Want) -> bool:
+        """Whether something happens for a job, so that those behind it may wait for it."""
+        verdict = self.verdicts.get(want.job)
+        return verdict is None or verdict.state in (COVERED, CUT, DRAINED)
+
+    def _cut(self, job: int, recut: Recut) -> None:
+        known = self.verdicts.get(job)
+        records = sorted({*(known.records if known and known.state == CUT else ()), recut.record})
+        self._say(job, CUT, f"{', '.join(records)} is cut for it", records)
+
+
+def unsuited(record: Record, want: Want) -> str:
+    """Why a job cannot run on a record whatever its GPUs are; "" if it can."""
+    node = record.node
+    if node is None:
+        return "Slurm has no such node now"
+    if want.partitions and not set(want.partitions) & set(node.partitions):
+        return f"not in partition {','.join(want.partitions)}"
+    if (want.required and record.name not in want.required) or record.name in want.excluded:
+        return "the job asks for other nodes"
+    missing = [f for f in want.features if f not in node.features]
+    if missing:
+        return f"has no feature {', '.join(missing)}"
+    if want.cpus > node.cpus or want.memory_mib > node.memory_mib:
+        return f"too small: {node.cpus} CPUs, {node.memory_mib} MiB"
+    return ""

@@ -1,0 +1,118 @@
+"""What the controller must remember over a restart: when it cut what for whom, and what did not help.
+
+Everything else is read from Slurm and from the nodes. A file that is lost costs a pause, nothing more.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Collection, Iterable, Mapping
+
+import msgspec
+
+from aliquot.errors import StorageError
+
+HOUR_S = 3600.0
+RETRY_S = (30.0, 1800.0)
+"""The first and the longest pause after a change that failed; doubling."""
+
+
+class Cut(msgspec.Struct, frozen=True):
+    """A change that was begun, and for which jobs. ``when`` in seconds of the epoch."""
+
+    when: float
+    record: str
+    jobs: tuple[int, ...] = ()
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """A change that failed, how often in a row, and why."""
+
+    when: float
+    times: int
+    why: str
+
+    @property
+    def retry_at(self) -> float:
+        return self.when + min(RETRY_S[1], RETRY_S[0] * 2.0 ** min(self.times - 1, 10))
+
+
+class History(msgspec.Struct, frozen=True):
+    """``idle``: since when a record has been seen without jobs. ``promised``: since when free slices have suited a job.
+    ``stuck``: jobs that did not start although slices suited them, and when that was found.
+    """
+
+    cuts: tuple[Cut, ...] = ()
+    failures: dict[str, Failure] = {}
+    idle: dict[str, float] = {}
+    promised: dict[int, float] = {}
+    stuck: dict[int, float] = {}
+
+    def recent(self, now: float, record: str = "") -> int:
+        """Changes of the last hour, of one record or of all."""
+        return sum(now - c.when < HOUR_S and record in ("", c.record) for c in self.cuts)
+
+    def last(self, record: str) -> float:
+        """When a record was cut last; 0 if never."""
+        return max((c.when for c in self.cuts if c.record == record), default=0.0)
+
+    def looked(self, now: float, idle: Iterable[str], pending: Collection[int]) -> History:
+        """After a look: which records have no jobs, which jobs still pend. What is old goes."""
+        return msgspec.structs.replace(
+            self,
+            cuts=tuple(c for c in self.cuts if now - c.when < 2 * HOUR_S),
+            idle={name: min(self.idle.get(name, now), now) for name in idle},
+            promised={job: t for job, t in self.promised.items() if job in pending},
+            stuck={job: t for job, t in self.stuck.items() if job in pending},
+        )
+
+    def decided(self, now: float, covered: Collection[int], promise_s: float) -> History:
+        """After a decision: jobs that free slices suit, and those that have had them for too long."""
+        promised = {job: self.promised.get(job, now) for job in covered}
+        late = {job: self.stuck.get(job, now) for job, since in promised.items() if now - since > promise_s}
+        return msgspec.structs.replace(self, promised=promised, stuck={**self.stuck, **late})
+
+    def cut(self, now: float, record: str, jobs: tuple[int, ...]) -> History:
+        """A change is begun. Its record has to be idle anew afterwards."""
+        idle = {name: since for name, since in self.idle.items() if name != record}
+        return msgspec.structs.replace(self, cuts=(*self.cuts, Cut(now, record, jobs)), idle=idle)
+
+    def done(self, record: str) -> History:
+        return msgspec.structs.replace(self, failures={k: v for k, v in self.failures.items() if k != record})
+
+    def failed(self, now: float, record: str, why: str) -> History:
+        times = self.failures[record].times + 1 if record in self.failures else 1
+        return msgspec.structs.replace(self, failures={**self.failures, record: Failure(now, times, why)})
+
+
+def read(path: str) -> tuple[History, str]:
+    """The history, and a sentence if there is one that cannot be read: it is begun anew then."""
+    try:
+        with open(path, "rb") as stream:
+            return msgspec.json.decode(stream.read(), type=History), ""
+    except FileNotFoundError:
+        return History(), ""
+    except (OSError, msgspec.DecodeError, RecursionError) as error:
+        return History(), f"{path} cannot be read ({error}): limits are counted from now on"
+
+
+def write(path: str, history: History) -> None:
+    """Whole and on disk when this returns. Raises StorageError."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        with open(temporary, "wb") as stream:
+            stream.write(msgspec.json.encode(history))
+            stream.flush()
+            os.fsync(stream.fileno())
+        os.replace(temporary, path)
+    except OSError as error:
+        with contextlib.suppress(OSError):
+            os.unlink(temporary)
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def failures_text(failures: Mapping[str, Failure]) -> list[str]:
+    """A line per record whose last change failed."""
+    return [f"{name}: {each.why}" for name, each in sorted(failures.items())]

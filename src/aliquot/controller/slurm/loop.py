@@ -1,0 +1,235 @@
+"""One look at the cluster, one decision, and what follows from it; again and again.
+
+Nothing is carried over from round to round but what ``history`` holds: a controller that is killed and started again
+goes on from what Slurm and the nodes say. A change that was cut off on a node is finished there before anything else.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from concurrent.futures import Executor, Future
+from threading import Event
+from time import monotonic
+from typing import Protocol
+
+import msgspec
+
+from aliquot.controller.slurm.cards import cards, names, wish
+from aliquot.controller.slurm.decide import decide, types_text
+from aliquot.controller.slurm.demands import Queue, demands
+from aliquot.controller.slurm.history import History
+from aliquot.controller.slurm.placing import Placing
+from aliquot.controller.slurm.reach import Facts, Hosts, Outcome, UnreachableError
+from aliquot.controller.slurm.settings import Host, Settings
+from aliquot.controller.slurm.telling import Telling
+from aliquot.controller.slurm.values import Decision, Record, Recut, World
+from aliquot.integrations.slurm.port import Slurm
+from aliquot.integrations.slurm.values import Job, SlurmNode
+
+FRESH_S = 300.0
+"""What a node said of itself is asked again after this long, or when its record in Slurm is another."""
+AGAIN_S = 30.0
+"""A node that did not answer is asked again after this long."""
+
+
+class Clock(Protocol):
+    def now(self) -> float:
+        """Seconds of the epoch."""
+        ...
+
+
+class Known(msgspec.Struct, frozen=True):
+    """What a node said, when, and what its record in Slurm was then. ``trouble``: why it said nothing."""
+
+    when: float
+    seen: tuple[object, ...]
+    facts: Facts | None = None
+    trouble: str = ""
+
+
+class Ports(msgspec.Struct, frozen=True):
+    """What the controller works through. ``say`` takes a sentence; ``threads`` run what takes long."""
+
+    slurm: Slurm
+    hosts: Hosts
+    clock: Clock
+    threads: Executor
+    say: Callable[[str], None]
+
+
+class Look(msgspec.Struct, frozen=True):
+    """The cluster as it was found, before anything is decided."""
+
+    world: World
+    queue: Queue
+    nodes: tuple[SlurmNode, ...]
+    now: float
+
+
+class Controller:
+    """``history`` is what is to be kept; whoever runs the controller writes it whenever it changed (``keep``)."""
+
+    def __init__(self, settings: Settings, ports: Ports, history: History, keep: Callable[[History], None]) -> None:
+        self.settings = settings
+        self.history = history
+        self._ports = ports
+        self._keep = keep
+        self._known: dict[str, Known] = {}
+        self._work: dict[str, Future[Outcome]] = {}
+        self._telling = Telling(ports.say)
+        self._placing = Placing(ports.slurm, self._telling)
+
+    @property
+    def working(self) -> bool:
+        """Whether changes are under way."""
+        return bool(self._work)
+
+    # -- looking
+
+    def look(self) -> Look:
+        """Read Slurm and the nodes. Raises SlurmError where Slurm does not answer."""
+        now = self._ports.clock.now()
+        self.collect()
+        nodes = self._ports.slurm.nodes()
+        jobs = self._ports.slurm.jobs()
+        partitions = self._ports.slurm.partitions()
+        by_name = {n.name: n for n in nodes}
+        self._ask(by_name, now)
+        busy = _busy(jobs)
+        records = [self._record(h, by_name.get(h.name), busy.get(h.name, 0), now) for h in self.settings.hosts]
+        queue = demands(jobs, partitions, self.settings.layouts, now)
+        idle = [r.name for r in records if not r.jobs and not r.shut and r.node is not None and r.node.answers]
+        self.history = self.history.looked(now, idle, {j.id for j in jobs if j.pending})
+        world = World(
+            records=tuple(self._aged(r) for r in records),
+            promised=self.history.promised,
+            stuck=self.history.stuck,
+            recent=self.history.recent(now),
+            under_way=len(self._work),
+        )
+        return Look(world, queue, nodes, now)
+
+    def decide(self, look: Look) -> Decision:
+        return decide(look.world, look.queue, self.settings, look.now)
+
+    def _ask(self, nodes: Mapping[str, SlurmNode], now: float) -> None:
+        """Nodes say what they have, side by side, where that is not known."""
+        asked: dict[str, tuple[Future[Facts], tuple[object, ...]]] = {}
+        for host in self.settings.hosts:
+            node = nodes.get(host.name)
+            seen: tuple[object, ...] = (node.slurmd_start, node.gres, node.answers) if node else ()
+            known = self._known.get(host.name)
+            old = known is None or now - known.when > (FRESH_S if known.facts else AGAIN_S)
+            if (old or (known and known.seen != seen)) and host.name not in self._work:
+                asked[host.name] = self._ports.threads.submit(self._ports.hosts.facts, host), seen
+        for name, (answer, seen) in asked.items():
+            try:
+                self._known[name] = Known(now, seen, answer.result())
+                self._telling.tell(f"node {name}", "")
+            except UnreachableError as error:
+                self._known[name] = Known(now, seen, None, error.brief)
+                self._telling.tell(f"node {name}", error.brief)
+
+    def _record(self, host: Host, node: SlurmNode | None, jobs: int, now: float) -> Record:
+        known = self._known.get(host.name)
+        facts = known.facts if known else None
+        failure = self.history.failures.get(host.name)
+        record = Record(host=host, node=node, jobs=jobs, recent=self.history.recent(now, host.name))
+        if failure is not None:
+            record = msgspec.structs.replace(record, failure=failure.why, retry_at=failure.retry_at)
+        if facts is None:
+            return msgspec.structs.replace(record, shut=f"it says nothing: {known.trouble if known else 'not asked'}")
+        return msgspec.structs.replace(
+            record,
+            cards=cards(facts.inventory, facts.gpus, host.rules, self.settings.style),
+            names=names(facts.inventory, self.settings.style),
+            shut="a change of it is under way" if host.name in self._work or facts.unfinished else "",
+        )
+
+    def _aged(self, record: Record) -> Record:
+        """With what the history knows of it."""
+        since = self.history.idle.get(record.name, self._ports.clock.now())
+        return msgspec.structs.replace(record, idle_since=since, last_cut=self.history.last(record.name))
+
+    # -- acting
+
+    def round(self) -> Decision:
+        """Look, decide and act. Raises SlurmError where Slurm does not answer, StorageError where nothing is kept."""
+        look = self.look()
+        if self.settings.placeholders:
+            self._placing.hold(look.world.records, look.nodes, self.settings.layouts)
+        self._finish(look)
+        decision = self.decide(look)
+        self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)
+        for name in decision.resume:
+            self._telling.tried(f"resume {name}", self._ports.slurm.resume, name)
+        for drain in decision.drains:
+            record = next(r for r in look.world.records if r.name == drain.record)
+            if record.node is not None and record.node.reason != drain.reason:
+                self._ports.say(f"{drain.record} takes no new jobs: {drain.reason}")
+                self._telling.tried(f"drain {drain.record}", self._ports.slurm.drain, drain.record, drain.reason)
+        for recut in decision.recuts:
+            self._begin(recut, look.now)
+        self._keep(self.history)
+        for verdict in decision.verdicts:
+            self._telling.tell(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
+        return decision
+
+    def _begin(self, recut: Recut, now: float) -> None:
+        """A change is on disk before it begins, so that a controller that is killed does not forget its limits."""
+        host = self.settings.host(recut.record)
+        facts = self._known[recut.record].facts
+        assert host is not None
+        assert facts is not None
+        self.history = self.history.cut(now, recut.record, recut.jobs)
+        self._keep(self.history)
+        jobs = ", ".join(map(str, recut.jobs))
+        self._ports.say(f"{recut.record} is cut for job {jobs}: {types_text(recut.offered) or 'nothing'}")
+        words = ["--jobs", "refuse", "--revision", f"for job {jobs}"[:80]]
+        for feature in recut.features or ():
+            words += ["--feature", feature]
+        document = wish(recut.cards, facts.inventory)
+        self._work[recut.record] = self._ports.threads.submit(
+            self._ports.hosts.apply, host, document, words, self.settings.apply_s
+        )
+
+    def _finish(self, look: Look) -> None:
+        """Changes that were cut off with an earlier controller, or by somebody's kill, are finished where they were."""
+        for record in look.world.records:
+            known = self._known.get(record.name)
+            waits = look.now < record.retry_at
+            if known and known.facts and known.facts.unfinished and record.name not in self._work and not waits:
+                self._ports.say(f"{record.name}: a change was cut off there; it is finished")
+                finish = self._ports.hosts.finish
+                self._work[record.name] = self._ports.threads.submit(finish, record.host, self.settings.apply_s)
+
+    def collect(self) -> None:
+        """Takes up changes that have ended."""
+        now = self._ports.clock.now()
+        for name in [n for n, work in self._work.items() if work.done()]:
+            outcome = self._work.pop(name).result()
+            self._known.pop(name, None)
+            if outcome.done:
+                self._ports.say(f"{name} is ready")
+                self.history = self.history.done(name)
+            else:
+                self._ports.say(f"{name} could not be changed: {outcome.sentence}")
+                self.history = self.history.failed(now, name, outcome.sentence)
+            self._keep(self.history)
+
+    def wait(self, stop: Event, seconds: float) -> None:
+        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set."""
+        deadline = monotonic() + seconds
+        had = len(self._work)
+        while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and monotonic() < deadline:
+            if sum(not w.done() for w in self._work.values()) < had:
+                return
+
+
+def _busy(jobs: tuple[Job, ...]) -> dict[str, int]:
+    """How many jobs have resources on a node."""
+    counts: dict[str, int] = {}
+    for job in jobs:
+        for name in job.nodes if not job.pending else ():
+            counts[name] = counts.get(name, 0) + 1
+    return counts
