@@ -1,4 +1,5 @@
-"""``make slurm-trixie``: Debian 13 in a folder of the cache, with its Slurm, its docker and what they need.
+"""``make slurm-trixie``: Debian 13 in a folder of the cache, with its Slurm, its docker and what they need; beside it
+the NVML plugin of the Slurm that is installed here, which Debian 12 has in an area of its own (contrib).
 
 Made through the mirror and the proxies that this machine's apt is set up with. It appears whole or not at all, is left
 alone when it is there, and may be deleted at any time: whatever is mounted while it is made is mounted in a namespace
@@ -20,13 +21,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+PLUGIN = "slurm-wlm-nvml-plugin"
 SUITE, AREAS = "trixie", "main,contrib"
 PACKAGES = (
     *("slurmctld", "slurmd", "slurm-client", "slurmrestd", "munge"),
-    *("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", "slurm-wlm-nvml-plugin"),
+    *("slurm-wlm-basic-plugins", "slurm-wlm-jwt-plugin", PLUGIN),
     *("docker.io", "docker-cli", "docker-compose", "containerd", "runc"),
 )
-"""``slurm-wlm-nvml-plugin`` is AutoDetect=nvml. Debian 12's docker knows no CDI, Debian 13's (26) does."""
+"""``PLUGIN`` is AutoDetect=nvml. Debian 12's docker knows no CDI, Debian 13's (26) does."""
 _STAMP = ".aliquot-made-of"
 _INSTALL = """
 set -e
@@ -67,6 +69,37 @@ def prepare(folder: Path) -> Path:
     return root
 
 
+def plugin(folder: Path) -> Path:
+    """Downloads the NVML plugin of the Slurm of this machine, unless it is there: its folder, for ``PluginDir``. Raises
+    Missing.
+    """
+    home = folder / "plugins"
+    with _alone(folder), tempfile.TemporaryDirectory(dir=folder, prefix=".new-") as scratch:
+        if (home / "gpu_nvml.so").exists():
+            return home
+        place = Path(scratch)
+        (place / "sources.list").write_text(f"deb {_mirror()} {_codename()} contrib\n")
+        for each in ("lists/partial", "cache/archives/partial"):
+            (place / each).mkdir(parents=True)
+        own = {"Etc::SourceList": place / "sources.list", "State::Lists": place / "lists", "Cache": place / "cache"}
+        options = [f"--option=Dir::{key}={value}" for key, value in {**own, "Etc::SourceParts": "-"}.items()]
+        _run("apt-get", *options, "update", "-qq")
+        _run("apt-get", *options, "download", "-qq", PLUGIN, cwd=place)
+        _run("dpkg-deb", "-x", *map(str, place.glob("*.deb")), str(place / "root"))
+        found = next(place.glob("root/**/gpu_nvml.so"), None)
+        if found is None:
+            raise Missing(f"{PLUGIN} has no gpu_nvml.so")
+        os.rename(found.parent, home)
+    return home
+
+
+def _codename() -> str:
+    found = re.search(r'^VERSION_CODENAME="?(\w+)', Path("/etc/os-release").read_text(), re.MULTILINE)
+    if not found:
+        raise Missing("/etc/os-release names no release: is this a Debian?")
+    return found[1]
+
+
 def _bootstrap(root: Path) -> None:
     mirror, settings = _mirror(), _settings()
     _private("debootstrap", "--variant=minbase", f"--components={AREAS}", SUITE, str(root), mirror)
@@ -80,8 +113,8 @@ def _private(*words: str) -> None:
     _run("unshare", "--mount", "--propagation", "private", *words)
 
 
-def _run(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, env=_environment(), timeout=1800, check=False)
+def _run(*words: str, cwd: Path | None = None) -> str:
+    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=_environment(), timeout=1800, check=False)
     if done.returncode:
         last = (done.stdout + done.stderr).strip().splitlines()[-8:]
         raise Missing(f"{shlex.join(words[:6])} failed:\n" + "\n".join(last))
@@ -147,6 +180,7 @@ def main() -> int:
 
     try:
         print(f"Debian 13 for the tests: {prepare(trixie().parent)}")
+        print(f"{PLUGIN} for the tests: {plugin(trixie().parent)}")
     except Missing as error:
         print(error, file=sys.stderr)
         return 1

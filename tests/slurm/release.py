@@ -36,6 +36,20 @@ class Release:
         return f"no mount namespaces: {done.stderr.strip()}" if done.returncode else ""
 
     @property
+    def plugins(self) -> str:
+        """Where its NVML plugin lies, as a value of ``PluginDir``; "" where that is its own folder."""
+        own = trixie().parent / "plugins"
+        usual = next(iter(sorted(Path("/usr/lib").glob("*/slurm-wlm"))), "")
+        return "" if self.chrooted else f"{own}:{usual}"
+
+    @property
+    def blind(self) -> str:
+        """Why its slurmd cannot detect GPUs by NVML; "" if it can."""
+        places = [Path(self.root) / "usr/lib", trixie().parent / "plugins"][:: 1 if self.chrooted else -1]
+        found = next(places[0].glob("**/gpu_nvml.so"), None)
+        return "" if found else f"Slurm {self.name} has no NVML plugin here: make slurm-trixie"
+
+    @property
     def path(self) -> str:
         root = self.root.rstrip("/")
         return ":".join(f"{root}{each}" for each in ("/usr/sbin", "/usr/bin", "/sbin", "/bin"))

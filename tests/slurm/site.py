@@ -77,6 +77,21 @@ class Site:
         """The GPUs that ``client`` sees as a job of its own, with their MIG devices."""
         return gpus(self.bed.ok("srun", *options, *self.client))
 
+    def detection(self) -> tuple[dict[str, str], str]:
+        """What AutoDetect=nvml needs to find this node's GPUs: the environment of slurmd, and lines for slurm.conf. The
+        machine gets the kernel's list of capabilities.
+        """
+        link = self.library.with_name("libnvidia-ml.so")
+        if not link.exists():
+            link.symlink_to(self.library.name)  # the name that 22.05 opens
+        place = self.bed.folder / "driver"
+        (place / "nvidia-caps").mkdir(parents=True)
+        (place / "nvidia-caps/mig-minors").write_text(_minors(len(self.read().gpus)))
+        for root in {"", self.bed.release.root.rstrip("/")}:
+            self.bed.ok("mount", "--bind", str(place), f"{root}/proc/driver")
+        plugins = self.bed.release.plugins
+        return {"LD_LIBRARY_PATH": str(self.library.parent)}, f"PluginDir={plugins}" if plugins else ""
+
     def close(self) -> None:
         self.node.close()
         control.stop(self.state)
@@ -85,3 +100,14 @@ class Site:
 def gpus(said: str) -> list[dict[str, Any]]:
     """The GPUs in what ``client`` said."""
     return msgspec.convert(msgspec.json.decode(said)["gpus"], list[dict[str, Any]])
+
+
+def _minors(gpus: int) -> str:
+    """``/proc/driver/nvidia-caps/mig-minors``: every instance that there may be (MIG User Guide)."""
+    rows = ["config 1", "monitor 2"]
+    for gpu in range(gpus):
+        for gi in range(15):
+            minor = 3 + 135 * gpu + 9 * gi
+            rows.append(f"gpu{gpu}/gi{gi}/access {minor}")
+            rows += [f"gpu{gpu}/gi{gi}/ci{ci}/access {minor + 1 + ci}" for ci in range(8)]
+    return "\n".join([*rows, ""])
