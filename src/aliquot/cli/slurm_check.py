@@ -36,24 +36,37 @@ def run(args: Args) -> int:
         compared=sorted(given.machines),
         findings=[slurm_checkview.plain(f) for f in findings],
     )
-    text = slurm_checkview.commands(findings) if args.fix else slurm_checkview.report(findings, given.folder)
+    text = (
+        slurm_checkview.commands(findings, args.typed_node)
+        if args.fix
+        else slurm_checkview.report(findings, given.folder, args.typed_node)
+    )
     output.emit(document, args.output, text)
     return 0 if fine else 30
 
 
 def _given(args: Args) -> Given:
     """Everything that the rules look at. Raises ConfigError, UsageError."""
-    from aliquot.integrations.slurm.check import Given
+    import msgspec
 
+    from aliquot.integrations.slurm.check import Given
+    from aliquot.integrations.slurm.conf import Source
+
+    scripts = tuple(Source(path, output.read_text(path, "script")) for path in args.script or ())
+    if scripts and not args.conf_dir and not args.live:
+        return Given("", scripts=scripts)
     folder = _folder(args)
     slurm, gres, cgroup, helpers = _files(folder)
     name = slurm_sources.node_name(args)
-    given = Given(folder, slurm, gres, cgroup, helpers, _version(args))
+    given = Given(folder, slurm, gres, cgroup, helpers, _version(args), scripts=scripts)
     machines = _machines(args, given, name)
     here = "" if args.inventory else next(iter(machines), name)
-    live = _live(args, given) if args.live else None
-    return Given(
-        folder, slurm, gres, cgroup, helpers, given.version, machines, here, _absent(args, given, machines, here), live
+    return msgspec.structs.replace(
+        given,
+        machines=machines,
+        here=here,
+        absent=_absent(args, given, machines, here),
+        live=_live(args, given) if args.live else None,
     )
 
 

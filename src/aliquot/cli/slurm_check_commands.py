@@ -33,6 +33,14 @@ CHECK = Command(
         Option("--files-only", help="compare with no GPUs at all", kind="flag"),
         Option("--dev-root", help="where /dev is, if elsewhere", metavar="DIR", complete="file"),
         Option("--live", help="ask slurmctld, too: what it has, and whether it has read the files", kind="flag"),
+        Option(
+            "--script",
+            help="also look for wrong steps in a script, a playbook or a page of instructions; repeatable; without "
+            "--conf-dir at nothing else",
+            kind="repeat",
+            metavar="FILE",
+            complete="file",
+        ),
         Option("--slurm-version", help="Slurm's release, if it is not the one here (24.11)", metavar="VERSION"),
         Option("--strict", help="warnings count, too", kind="flag"),
         Option("--fix", help="print nothing but the commands to type", kind="flag"),
@@ -43,6 +51,7 @@ CHECK = Command(
     examples=(
         "aliquot slurm check",
         "aliquot slurm check --live",
+        "aliquot slurm check --script change-mig.sh",
         "aliquot slurm check --conf-dir etc/slurm --inventory n1=n1.json --slurm-version 24.11",
     ),
     exits="0 nothing wrong (warnings are told), 30 findings, 2 files that are not there or cannot be read",

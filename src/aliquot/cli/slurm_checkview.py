@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from aliquot.cli import following
 from aliquot.integrations.slurm import hostlist
 from aliquot.integrations.slurm.check import ERROR, Finding
 
@@ -19,25 +20,25 @@ def plain(finding: Finding) -> dict[str, Any]:
         "nodes": list(finding.nodes),
         "sentence": finding.sentence,
         "fix": finding.fix,
-        "command": finding.command,
+        "next": finding.command,
     }
 
 
-def report(findings: Sequence[Finding], folder: str) -> str:
-    """Each finding on two or three lines, and their number."""
+def report(findings: Sequence[Finding], folder: str, typed: str) -> str:
+    """Each finding with its place, what to do, and what to type; and their number. ``typed``: the --node that was."""
     if not findings:
-        return f"{folder}: nothing is wrong"
-    return "\n".join([*(_shown(f) for f in findings), "", _sum(findings)])
+        return f"{folder}: nothing is wrong" if folder else "nothing is wrong"
+    return "\n".join([*(_shown(f, typed) for f in findings), "", _sum(findings)])
 
 
-def _shown(finding: Finding) -> str:
+def _shown(finding: Finding, typed: str) -> str:
     where = f"{finding.place}: " if finding.place else ""
     nodes = f" [{_short(finding.nodes)}]" if finding.nodes else ""
-    lines = [f"{where}{finding.severity} {finding.rule}{nodes}", f"    {finding.sentence}"]
+    lines = [f"{where}{finding.severity} {finding.rule}{nodes}", f"  {finding.sentence}"]
     if finding.fix:
-        lines.append(f"    fix: {finding.fix}")
+        lines.append(f"  fix      {finding.fix}")
     if finding.command:
-        lines.append(f"    next: {finding.command}")
+        lines.append(f"  next     {following.addressed(finding.command, typed)}")
     return "\n".join(lines)
 
 
@@ -51,9 +52,9 @@ def _sum(findings: Sequence[Finding]) -> str:
     return f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
 
 
-def commands(findings: Sequence[Finding]) -> str:
+def commands(findings: Sequence[Finding], typed: str) -> str:
     """The commands to type, each once, in the order of what they are for."""
-    return "\n".join(dict.fromkeys(f.command for f in findings if f.command))
+    return "\n".join(dict.fromkeys(following.addressed(f.command, typed) for f in findings if f.command))
 
 
 def _counted(number: int, word: str) -> str:

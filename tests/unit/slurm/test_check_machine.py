@@ -180,16 +180,28 @@ def test_autodetect_and_cloud_nodes() -> None:
     ("flags", "version", "expected"),
     [
         ("nvidia_gpu_env", Version(22, 5), []),
-        ("CountOnly,explicit", Version(23, 2), []),
+        ("explicit,nvidia_gpu_env", Version(23, 2), []),
+        ("explicit", Version(23, 2), ["warning FLAGS_WITHOUT_ENV gres.conf:1"]),
+        ("explicit", Version(26, 5), []),
+        ("CountOnly", Version(24, 11), []),
         ("env_uuid", Version(26, 5), []),
         ("env_uuid", Version(24, 11), ["error UNKNOWN_FLAG gres.conf:1"]),
+        ("env_uuid", Version(22, 5), ["warning UNKNOWN_FLAG gres.conf:1"]),
+        ("env_uuid,nvidia_gpu_env", Version(24, 11), ["warning UNKNOWN_FLAG gres.conf:1"]),
         ("nvidia_env", None, ["error UNKNOWN_FLAG gres.conf:1"]),
-        ("no_gpu_env,nvidia_gpu_env", None, ["error UNKNOWN_FLAG gres.conf:1"]),
+        ("no_gpu_env,nvidia_gpu_env", None, ["error FLAGS_EXCLUDE gres.conf:1"]),
     ],
 )
 def test_flags(flags: str, version: Version | None, expected: list[str]) -> None:
     gres = f"Name=gpu File=/dev/nvidia0 Flags={flags}\n"
     assert rules("NodeName=n1 Gres=gpu:1\n", gres, version=version) == expected
+
+
+def test_flags_of_a_node_are_the_same_on_every_line() -> None:
+    lines = [f"NodeName=n1 Name=gpu File=/dev/nvidia{n}" for n in range(3)]
+    gres = f"{lines[0]} Flags=nvidia_gpu_env\n{lines[1]}\n{lines[2]} Flags=no_gpu_env\n"
+    assert rules("NodeName=n1 Gres=gpu:3\n", gres) == ["error FLAGS_DIFFER gres.conf:3"]
+    assert rules("NodeName=n1 Gres=gpu:3\n", gres.replace("no_", "nvidia_")) == []
 
 
 def test_links_of_a_slice() -> None:

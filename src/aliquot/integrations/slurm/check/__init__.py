@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from aliquot.integrations.slurm.check import block, detect, devices, features, live, machine, numbers, settings
+from aliquot.integrations.slurm.check import block, detect, devices, features, live, machine, numbers, script, settings
 from aliquot.integrations.slurm.check.values import ERROR, WARNING, Finding, Given, Live
 
 RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
@@ -30,6 +30,7 @@ RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     features.siblings,
     block.edited,
     live.nodes,
+    script.scripts,
 )
 """Each says all that it finds; none depends on another."""
 

@@ -125,22 +125,37 @@ def _empty(given: Given, pair: Pair, names: tuple[str, ...]) -> Iterator[Finding
 
 
 def flags(given: Given) -> Iterator[Finding]:
-    """Flags that a release does not know do more than nothing: all variables for jobs are gone then."""
+    """Flags that a release does not know can do more than nothing: from 23.02 to 25.11 any ``Flags=`` without one for
+    the environment takes all variables from jobs (``gres.c`` of those).
+    """
     for line in given.gpu_lines:
         pair = line.statement.pair("Flags")
-        for word in pair.value.split(",") if pair else ():
-            low = word.strip().lower()
-            since = _FLAG_SINCE.get(low)
-            if pair and low not in _FLAGS:
-                sentence = f"Flags={word} is no flag: jobs lose CUDA_VISIBLE_DEVICES"
-                yield error("UNKNOWN_FLAG", pair.place, sentence, "nvidia_gpu_env")
-            elif pair and since and given.version and given.version < since:
-                sentence = f"Flags={word} came with {_short(since)}, and this is {given.version}"
-                yield error("UNKNOWN_FLAG", pair.place, f"{sentence}: jobs lose CUDA_VISIBLE_DEVICES", "nvidia_gpu_env")
-        every = {w.strip().lower() for w in pair.value.split(",")} if pair else set()
-        if pair and "no_gpu_env" in every and every & _ENVIRONMENT:
+        if pair is None:
+            continue
+        every = {word.strip().lower() for word in pair.value.split(",")}
+        bare = not every & (_ENVIRONMENT | {"no_gpu_env"}) and _takes_variables(given.version)
+        unknown = [why for word in sorted(every) if (why := _unknown(given.version, word))]
+        for why in unknown:
+            make, then = (error, "jobs lose CUDA_VISIBLE_DEVICES") if bare else (warning, "Slurm ignores it")
+            yield make("UNKNOWN_FLAG", pair.place, f"{why}: {then}", "Flags=nvidia_gpu_env")
+        if bare and not unknown and "countonly" not in every:
+            sentence = f"Flags={pair.value} without one for the environment: jobs lose CUDA_VISIBLE_DEVICES"
+            yield warning("FLAGS_WITHOUT_ENV", pair.place, sentence, f"Flags={pair.value},nvidia_gpu_env")
+        if "no_gpu_env" in every and every & _ENVIRONMENT:
             sentence = f"Flags={pair.value}: no_gpu_env excludes the others, and slurmd does not start"
-            yield error("UNKNOWN_FLAG", pair.place, sentence, "one of them")
+            yield error("FLAGS_EXCLUDE", pair.place, sentence, "one of them")
+
+
+def _unknown(version: Version | None, word: str) -> str:
+    since = _FLAG_SINCE.get(word)
+    if word not in _FLAGS:
+        return f"Flags={word} is no flag"
+    old = since and version and version < since
+    return f"Flags={word} came with {_short(since)}, and this is {version}" if since and old else ""
+
+
+def _takes_variables(version: Version | None) -> bool:
+    return version is None or Version(23, 2) <= version < Version(26, 5)
 
 
 def links(given: Given) -> Iterator[Finding]:

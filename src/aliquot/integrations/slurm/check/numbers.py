@@ -16,8 +16,10 @@ from aliquot.integrations.slurm.check.values import Finding, Given, Group, error
 from aliquot.integrations.slurm.conf.counts import Entry, entries
 from aliquot.integrations.slurm.conf.gres import GresLine, autodetect
 from aliquot.integrations.slurm.conf.values import Pair
+from aliquot.integrations.slurm.values import Version
 
 MOST = 1024
+_CASE_SINCE = Version(23, 11)
 _PROFILE = re.compile(r"(^|_)(\d+c\.)?\d+g\.\d+gb")
 _APPLY = "aliquot slurm apply"
 
@@ -74,6 +76,11 @@ def _records(group: Group) -> Iterator[Finding]:
             first = group.gres[0].place.line
             sentence = f"this line and line {first} differ in having {key}=: slurmd does not start"
             yield error(f"MIXED_{key.upper()}S", odd.place, sentence, f"{key}= on every line, or on none")
+    flags = {g.statement.get("Flags").lower(): g for g in reversed(group.gres) if g.statement.pair("Flags")}
+    if len(flags) > 1:
+        earlier, other = sorted(g.place for g in flags.values())[:2]
+        sentence = f"this line and line {earlier.line} have other Flags=: slurmd does not start"
+        yield error("FLAGS_DIFFER", other, sentence, "the same on every line")
 
 
 def _against(given: Given, group: Group) -> Iterator[Finding]:
@@ -97,7 +104,7 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
         yield from _totals(pair, sum(e.count for e in wanted), sum(have.values()))
     elif pair and wanted:
         yield from _whole_and_cut(pair, wanted, group)
-        yield from _by_type(pair, wanted, have)
+        yield from _by_type(given.version, pair, wanted, have)
     yield from _unused(group, wanted, have)
 
 
@@ -115,15 +122,17 @@ def _totals(pair: Pair, want: int, have: int) -> Iterator[Finding]:
         yield warning("EXTRA_DEVICES", pair.place, sentence, f"Gres=gpu:{have}", _APPLY)
 
 
-def _by_type(pair: Pair, wanted: tuple[Entry, ...], have: Counter[str]) -> Iterator[Finding]:
+def _by_type(version: Version | None, pair: Pair, wanted: tuple[Entry, ...], have: Counter[str]) -> Iterator[Finding]:
     want: Counter[str] = Counter()
     for entry in wanted:
         want[entry.type] += entry.count
     for kind, number in want.items():
         twin = next((t for t in have if t != kind and t.lower() == kind.lower()), None)
         if have[kind] < number and twin is not None:
-            sentence = f"Gres={pair.value} says {kind}, gres.conf says {twin}: from 23.02 on the node will be INVALID"
-            yield error("TYPE_CASE", pair.place, sentence, f"gpu:{twin}:{number}")
+            sentence = f"Gres={pair.value} says {kind}, gres.conf says {twin}"
+            make = warning if version and version < _CASE_SINCE else error
+            sentence += ": from 23.11 on the node will be INVALID"
+            yield make("TYPE_CASE", pair.place, sentence, f"gpu:{twin}:{number}")
         elif have[kind] < number:
             lines = f"{have[kind]} of them" if have[kind] else "no line of that type"
             sentence = f"Gres={pair.value} says {number} {kind}, gres.conf has {lines}"

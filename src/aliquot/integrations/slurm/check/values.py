@@ -9,7 +9,7 @@ import msgspec
 
 from aliquot.integrations.slurm.conf.gres import GresLine, gres_lines
 from aliquot.integrations.slurm.conf.nodes import NodeLine, node_lines
-from aliquot.integrations.slurm.conf.values import Conf, Place
+from aliquot.integrations.slurm.conf.values import Conf, Place, Source
 from aliquot.integrations.slurm.values import SlurmNode, Version
 from aliquot.model.inventory import Inventory
 
@@ -72,6 +72,7 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     here: str = ""
     absent: frozenset[str] = frozenset()
     live: Live | None = None
+    scripts: tuple[Source, ...] = ()
 
     def file(self, name: str) -> Place:
         """A whole file, for findings about what is not in it."""
