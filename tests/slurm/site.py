@@ -57,6 +57,13 @@ class Site:
             self.node.create(gpu, profile)
         return self.read()
 
+    def apply(self, gpu: int, wish: str) -> Inventory:
+        """``aliquot apply --gpu N --mig WISH``."""
+        words = ("apply", "--node", self.name, "--gpu", str(gpu), "--mig", wish)
+        done = self.bed.aliquot(*words, env={"ALIQUOT_STATE_DIR": self.state})
+        assert done.code == 0, done
+        return self.read()
+
     @property
     def probe(self) -> list[str]:
         """What a job runs to say, as JSON, what comes of opening each node: ENXIO is a yes, EPERM a no."""
