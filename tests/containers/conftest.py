@@ -14,9 +14,10 @@ from aliquot.backends.connect import connect
 from aliquot.backends.sim import control
 from aliquot.integrations.cdi import CdiOptions, refresh
 from aliquot.model.inventory import Inventory
+from containers.dockerbed import INSIDE, Bed
+from containers.dockerd import Dockerd
+from containers.dockerd import unusable as docker_unusable
 from containers.podman import Done, Podman, python, unusable
-
-INSIDE = Path(__file__).resolve().parent / "inside.py"
 
 
 class Site:
@@ -88,3 +89,27 @@ def site(engine: Podman, tmp_path: Path) -> Iterator[Site]:
     control.stop(state)
     for path in engine.cdi.iterdir():
         path.unlink()
+
+
+@pytest.fixture(scope="module")
+def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dockerd, Podman]]:
+    reason = docker_unusable() or unusable(tmp_path_factory.mktemp("probe"))
+    if reason:
+        pytest.skip(reason)
+    podman = Podman(tmp_path_factory.mktemp("podman"), events="file")
+    docker = Dockerd(podman.cdi)
+    yield docker, podman
+    docker.close()
+    podman.close()
+
+
+@pytest.fixture
+def bed(engines: tuple[Dockerd, Podman], tmp_path: Path) -> Iterator[Bed]:
+    made = Bed(*engines, tmp_path / "state")
+    yield made
+    made.close()
+
+
+@pytest.fixture(params=["docker", "podman"])
+def runtime(request: pytest.FixtureRequest) -> str:
+    return str(request.param)

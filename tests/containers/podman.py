@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -34,12 +35,14 @@ class Podman:
     Containers see this machine's programs and this Python with nvidia-ml-py, read-only: ``run("python3", ...)``.
     """
 
-    def __init__(self, directory: Path, cdi: Path | None = None) -> None:
+    def __init__(self, directory: Path, cdi: Path | None = None, events: str = "none") -> None:
         self.directory = directory
+        self._events = events
         self.cdi = cdi or directory / "cdi"
         self.cdi.mkdir(parents=True, exist_ok=True)
         self._image = False
-        self._env = {**os.environ, "CONTAINERS_CONF": str(self._settings())}
+        self.environment = {"CONTAINERS_CONF": str(self._settings())}
+        self._env = {**os.environ, **self.environment}
 
     def run(
         self,
@@ -99,7 +102,7 @@ class Podman:
 
     def _settings(self) -> Path:
         path = self.directory / "containers.conf"
-        path.write_text('[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "none"\n')
+        path.write_text(f'[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "{self._events}"\n')
         return path
 
     def _build(self) -> None:
@@ -114,7 +117,29 @@ class Podman:
             raise RuntimeError(f"podman build: {done.err}")
         self._image = True
 
+    def execute_run(self, *words: str, options: Sequence[str], mounts: Mapping[str, str]) -> Done:
+        """Run a container with options of one's own, ``--rm`` and ``--detach`` among them."""
+        return self._podman("run", *self._line(words, (), None, options, mounts))
+
+    def ask(self, *words: str) -> Done:
+        """Any other call."""
+        return self._podman(*words)
+
+    def clean(self) -> None:
+        """Every container is removed."""
+        self._podman("rm", "--all", "--force", "--time", "0")
+
+    def program(self, path: Path) -> None:
+        """Make a program of that path that is this Podman, for whoever calls ``podman``."""
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(self._words())} "$@"\n')
+        path.chmod(0o755)
+
     def _podman(self, *words: str) -> Done:
+        line = [*self._words(), *words]
+        done = subprocess.run(line, capture_output=True, text=True, env=self._env, timeout=_TIMEOUT_S)
+        return Done(done.returncode, done.stdout, done.stderr)
+
+    def _words(self) -> list[str]:
         # Podman 4 reads CDI files from /etc/cdi and /var/run/cdi alone. In a mount namespace of its own it finds ours
         # there, has a /run of its own, and sees nothing of the machine's.
         run = self.directory / "run"
@@ -123,10 +148,8 @@ class Podman:
         bind += "{ [ ! -d /etc/cdi ] || mount -t tmpfs none /etc/cdi; } && "
         # A runroot may have 50 characters.
         store = ["--root", str(self.directory / "root"), "--runroot", "/run/podman"]
-        engine = ["podman", *store, "--cgroup-manager", "cgroupfs", "--runtime", "runc", *words]
-        line = ["unshare", "--mount", "sh", "-c", f'{bind}exec "$@"', str(run), str(self.cdi), *engine]
-        done = subprocess.run(line, capture_output=True, text=True, env=self._env, timeout=_TIMEOUT_S)
-        return Done(done.returncode, done.stdout, done.stderr)
+        engine = [shutil.which("podman") or "podman", *store, "--cgroup-manager", "cgroupfs", "--runtime", "runc"]
+        return ["unshare", "--mount", "sh", "-c", f'{bind}exec "$@"', str(run), str(self.cdi), *engine]
 
 
 def system() -> dict[str, str]:

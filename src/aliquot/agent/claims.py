@@ -100,6 +100,7 @@ class Others:
 
             # A device that is on another GPU than those asked about is present, too: only its own reservation tells.
             everywhere = present | {uuid for each in recorded for uuid in each.devices}
-            kept = settle(recorded, Answers(_PATIENCE_S).of, everywhere, time.time()).kept
+            answers = Answers(_PATIENCE_S)
+            kept = settle(recorded, answers.of, everywhere, time.time(), answers.departed).kept
             self._settled = (time.monotonic(), recorded, kept)
         return kept

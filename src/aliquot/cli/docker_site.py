@@ -45,7 +45,7 @@ class Site:
         answers = Answers()
         present = frozenset(d.uuid for d in self.devices)
         recorded = Reservations(connection.directory).load()
-        self.settled: Settled = settle(recorded, answers.of, present, time.time())
+        self.settled: Settled = settle(recorded, answers.of, present, time.time(), answers.departed)
         self.containers: tuple[Container, ...] = answers.here()
         self.busy: Busy = busy(self.devices, self.containers, self.names)
         for sentence in answers.silent:

@@ -12,6 +12,8 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+import msgspec
+
 from aliquot.integrations.containers.values import LABEL, Asked, Container
 
 _VARIABLE = "NVIDIA_VISIBLE_DEVICES="
@@ -43,6 +45,20 @@ def asked(document: Mapping[str, Any]) -> Asked:
     nodes = [n for n in _nodes(host) if _NODE.fullmatch(n)]
     names = tuple(dict.fromkeys(w for w in words if w not in _NOTHING and w != "all"))
     return Asked(names, "all" in words, tuple(nodes))
+
+
+def removed(line: str) -> str:
+    """The reservation of the container whose removal a line of ``RUNTIME events`` tells (as JSON); "" for others."""
+    try:
+        event = msgspec.json.decode(line)
+    except msgspec.DecodeError:
+        return ""
+    found = _mapping(event)
+    # Docker has "Action" and the labels below "Actor", Podman "Status" and the labels at the top.
+    if found.get("Action", found.get("Status")) not in ("destroy", "remove"):
+        return ""
+    attributes = found.get("Attributes") or _mapping(found.get("Actor")).get("Attributes")
+    return str(_mapping(attributes).get(LABEL, ""))
 
 
 def _requests(host: Mapping[str, Any]) -> Iterator[str]:

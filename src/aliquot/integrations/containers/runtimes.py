@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import msgspec
 
-from aliquot.integrations.containers.asked import container
+from aliquot.integrations.containers.asked import container, removed
 from aliquot.integrations.containers.errors import RuntimeAwayError
 from aliquot.integrations.containers.values import Container, Reservation
 
@@ -82,6 +83,20 @@ class Runtime:
         found = self._documents(self._call("inspect", *ids, partial=True))
         return tuple(c for c in (container(each, self.name) for each in found) if c.id)
 
+    def departed(self, since: float) -> frozenset[str]:
+        """The reservations whose container was removed since then (seconds since 1970), as far as the runtime
+        remembers: Docker keeps some hundred events, Podman none where its event log is off. Never raises.
+        """
+        if self.name == "nerdctl":  # its events cannot be asked for the past
+            return frozenset()
+        words = ["events", "--since", str(int(since)), "--filter", "type=container", "--format", "{{json .}}"]
+        words += ["--stream=false"] if self.name == "podman" else ["--until", f"{time.time():.3f}"]
+        try:
+            lines = self._call(*words).splitlines()
+        except RuntimeAwayError:
+            return frozenset()
+        return frozenset(label for line in lines if (label := removed(line)))
+
     def info(self) -> dict[str, Any]:
         """What ``info`` says, as its JSON. Raises RuntimeAwayError, where the daemon does not answer, too."""
         text = self._call("info", "--format", "{{json .}}")
@@ -147,6 +162,11 @@ class Answers:
     def of(self, reservation: Reservation) -> tuple[Container, ...] | None:
         """The containers of the runtime that a reservation was made for, reached as it was then."""
         return self._ask(Runtime(reservation.runtime, reservation.where, self._patience_s))
+
+    def departed(self, reservation: Reservation) -> bool:
+        """Whether the runtime remembers that the reservation's container was removed."""
+        runtime = Runtime(reservation.runtime, reservation.where, self._patience_s)
+        return reservation.id in runtime.departed(reservation.made)
 
     def here(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
         """All containers of all runtimes that this process reaches."""

@@ -26,15 +26,22 @@ class Settled(msgspec.Struct, frozen=True):
     ended: tuple[Ended, ...]
 
 
-def settle(reservations: Iterable[Reservation], answer: Answer, present: frozenset[str], now: float) -> Settled:
-    """``present`` are the UUIDs of the node's devices, ``now`` the time in seconds since 1970.
+def settle(
+    reservations: Iterable[Reservation],
+    answer: Answer,
+    present: frozenset[str],
+    now: float,
+    departed: Callable[[Reservation], bool] = lambda _: False,
+) -> Settled:
+    """``present`` are the UUIDs of the node's devices, ``now`` the time in seconds since 1970; ``departed`` whether
+    the runtime remembers that a container which we never saw was removed.
 
     A reservation ends when its container, once seen, is gone; or when no container came in time. One of a runtime that
     does not answer holds: nobody can say that its container is gone. One without a time limit ends only by hand.
     """
     kept, ended = [], []
     for each in reservations:
-        now_held, why = _one(each, answer(each), present, now)
+        now_held, why = _one(each, answer(each), present, now, departed)
         if why:
             ended.append(Ended(each, why))
         else:
@@ -43,7 +50,11 @@ def settle(reservations: Iterable[Reservation], answer: Answer, present: frozens
 
 
 def _one(
-    each: Reservation, containers: Sequence[Container] | None, present: frozenset[str], now: float
+    each: Reservation,
+    containers: Sequence[Container] | None,
+    present: frozenset[str],
+    now: float,
+    departed: Callable[[Reservation], bool],
 ) -> tuple[Reservation, str]:
     if containers is None:
         return each, ""
@@ -53,8 +64,9 @@ def _one(
         return msgspec.structs.replace(each, container=chosen.id, name=chosen.name or each.name), ""
     if each.until is None:
         return each, ""
-    if each.container:
-        return each, f"container {each.name or each.container[:12]} is gone"
+    if each.container or departed(each):
+        name = each.name or each.container[:12]
+        return each, f"container {name} is gone" if name else "its container is gone"
     if not present & set(each.devices):
         return each, "the device is gone, and no container came for it"
     if now >= each.until or now < each.made - 60:
