@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 
 
 def run(args: Args) -> int:
-    return {"task-prolog": _task_prolog, "begin": _begin, "end": _end, "sweep": _sweep, "list": _list}[args.verb](args)
+    return {"task-prolog": _task_prolog, "begin": _begin, "end": _end, "refresh": _refresh, "list": _list}[args.verb](
+        args
+    )
 
 
 def _task_prolog(args: Args) -> int:
@@ -67,11 +69,11 @@ def _end(args: Args) -> int:
     return _said(dcgm.end(_job(), _folder(args)), args)
 
 
-def _sweep(args: Args) -> int:
-    from aliquot.integrations.slurm import dcgm, jobs_here
+def _refresh(args: Args) -> int:
+    from aliquot.integrations.slurm import dcgm, jobs_here, numbering
 
-    there = jobs_here.present()
-    return _said(dcgm.sweep(lambda job: job in there, _folder(args)), args)
+    here = jobs_here.present(numbering.place(os.environ))
+    return _said(dcgm.refresh(here, _folder(args)), args)
 
 
 def _list(args: Args) -> int:

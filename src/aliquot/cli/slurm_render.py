@@ -142,9 +142,11 @@ def _checked(records: list[Record], args: Args) -> bool:
         return False
     try:
         wrong = {r.name: _wrong(r, args) for r in records}
-    except NoSlurmError:
+    except NoSlurmError as error:
         if args.check == "always":
             raise
+        if slurm_sources.said(args.slurmd, "-V"):
+            streams.note(f"note     not read by slurmd: {error.brief}")
         return False
     if any(wrong.values()):
         raise BlockedError(

@@ -111,7 +111,8 @@ TASK_PROLOG = Command(
 DCGM = Command(
     "dcgm",
     "which job is on which GPU, for dcgm-exporter's --hpc-job-mapping-dir",
-    text="deploy/slurm/prolog.sh and epilog.sh call begin and end.",
+    text="deploy/slurm/prolog.sh and epilog.sh call begin and end. Slurm tells a Prolog one type of a job that has "
+    "several: a timer that calls refresh adds the others.",
     children=(
         Command(
             "begin",
@@ -128,11 +129,11 @@ DCGM = Command(
             examples=("aliquot slurm dcgm end",),
         ),
         Command(
-            "sweep",
-            "forget jobs that have no process here any more",
+            "refresh",
+            "make it what the jobs' processes say: for jobs with several GRES types, and those whose Epilog never ran",
             "slurm_jobs",
             options=_SCRIPT,
-            examples=("aliquot slurm dcgm sweep",),
+            examples=("aliquot slurm dcgm refresh",),
         ),
         Command(
             "list",

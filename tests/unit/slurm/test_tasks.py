@@ -78,15 +78,9 @@ def test_detected_devices_are_in_an_order_of_slurmds_own() -> None:
     assert taskprolog.uuids({"CUDA_VISIBLE_DEVICES": "0,1"}) == taskprolog.uuids({}) == ()
 
 
-def test_a_node_is_opened_by_trying(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_not_there_says_nothing(tmp_path: Path) -> None:
     assert taskprolog.may_open("/dev/null")
     assert taskprolog.may_open(str(tmp_path / "gone"))
-
-    def denied(*words: object) -> int:
-        raise PermissionError(1, "Operation not permitted")
-
-    monkeypatch.setattr(os, "open", denied)
-    assert not taskprolog.may_open("/dev/null")
 
 
 # Numbers on disk
@@ -121,7 +115,16 @@ def test_files_are_named_as_the_exporter_reads_them(tmp_path: Path) -> None:
     assert dcgm.end("12", folder) == ("0.1", "1")
     assert dcgm.jobs(folder) == {"1": ("13",)}
     assert (tmp_path / "0.1").read_text() == ""  # emptied, not removed: a scrape may be about to read it
-    assert dcgm.sweep(lambda job: False, folder) == ("1",)
+
+
+def test_processes_tell_what_slurm_did_not(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    dcgm.begin("12", KNOWN.devices[3:], folder)
+    written = os.stat(tmp_path / "1").st_mtime
+    assert dcgm.refresh({"13": KNOWN.devices[:2]}, folder, now=written + 5) == ("0.1", "0.2")
+    assert dcgm.jobs(folder) == {"0.1": ("13",), "0.2": ("13",), "1": ("12",)}
+    assert dcgm.refresh({"13": KNOWN.devices[:2]}, folder, now=written + 61) == ("1",)
+    assert dcgm.refresh({}, folder, now=written + 999) == ("0.1", "0.2")
     assert dcgm.jobs(folder) == {}
 
 
@@ -175,7 +178,8 @@ def test_jobs_hold_what_their_processes_were_given(tmp_path: Path) -> None:
     ]
     instances = held(NODE, found).gpus[0].instances
     assert [i.held for i in instances] == [True, False, True]
-    assert jobs_here.present(str(proc)) == {"7", "9", "10"}
+    present = jobs_here.present(run, str(proc))
+    assert present == {"7": KNOWN.devices[:1], "9": KNOWN.devices[2:3], "10": ()}
 
 
 def test_a_job_with_unknown_gres_holds_all(tmp_path: Path) -> None:

@@ -12,12 +12,14 @@ import contextlib
 import fcntl
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator
+import time
+from collections.abc import Iterable, Iterator, Mapping
 
 from aliquot.errors import StorageError
 from aliquot.integrations.slurm.devices import Device
 
 PLACE = "/run/aliquot/dcgm-jobs"
+GRACE_S = 60.0
 _OURS = re.compile(r"[0-9]+(\.[0-9]+)?")
 _LOCK = ".lock"
 
@@ -40,18 +42,36 @@ def begin(job: str, devices: Iterable[Device], folder: str = PLACE) -> tuple[str
 
 def end(job: str, folder: str = PLACE) -> tuple[str, ...]:
     """A job is over, wherever it was; the files that said otherwise. Raises StorageError."""
-    return sweep(lambda other: other != job, folder)
-
-
-def sweep(alive: Callable[[str], bool], folder: str = PLACE) -> tuple[str, ...]:
-    """Forgets every job that is not alive: one whose Epilog never ran. The files that changed."""
     changed = []
     with _locked(folder):
         for each in _names(folder):
-            jobs = _jobs(folder, each)
-            kept = tuple(job for job in jobs if alive(job))
-            if kept != jobs:
-                _write(folder, each, kept)
+            former = _jobs(folder, each)
+            if job in former:
+                _write(folder, each, tuple(other for other in former if other != job))
+                changed.append(each)
+    return tuple(changed)
+
+
+def refresh(here: Mapping[str, Iterable[Device]], folder: str = PLACE, *, now: float | None = None) -> tuple[str, ...]:
+    """Makes the files say which jobs are ``here``, and on what; the files that changed. Slurm tells a Prolog only one
+    type of a job that has several, and no Epilog runs where slurmd died: processes tell the rest. What a Prolog wrote
+    in the last ``GRACE_S`` seconds stays: its job has no process yet. ``now`` is seconds of the epoch. Raises
+    StorageError.
+    """
+    wanted: dict[str, list[str]] = {}
+    for job, devices in here.items():
+        for device in devices:
+            wanted.setdefault(name(device), []).append(job)
+    moment = time.time() if now is None else now
+    changed = []
+    with _locked(folder):
+        for each in sorted({*_names(folder), *wanted}):
+            former = _jobs(folder, each)
+            fresh = moment - _written(folder, each) < GRACE_S
+            kept = [job for job in former if fresh or job in here]
+            new = tuple(dict.fromkeys([*kept, *wanted.get(each, ())]))
+            if new != former:
+                _write(folder, each, new)
                 changed.append(each)
     return tuple(changed)
 
@@ -60,6 +80,13 @@ def jobs(folder: str = PLACE) -> dict[str, tuple[str, ...]]:
     """What is said now, by file; empty ones left out."""
     found = {each: _jobs(folder, each) for each in _names(folder)}
     return {each: listed for each, listed in found.items() if listed}
+
+
+def _written(folder: str, each: str) -> float:
+    try:
+        return os.stat(os.path.join(folder, each)).st_mtime
+    except FileNotFoundError:
+        return 0.0
 
 
 def _names(folder: str) -> list[str]:

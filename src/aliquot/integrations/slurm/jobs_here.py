@@ -12,6 +12,7 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 
 from aliquot.integrations.slurm import numbering, taskprolog
+from aliquot.integrations.slurm.devices import Device
 from aliquot.integrations.slurm.numbering import Numbering
 from aliquot.model.claims import Claim
 from aliquot.model.inventory import Gpu, Holder
@@ -53,9 +54,19 @@ def claims(
     )
 
 
-def present(proc: str = "/proc") -> frozenset[str]:
-    """The ids of the jobs that have a process on this host."""
-    return frozenset(environ[_JOB_ID] for environ in _environments(proc))
+def present(folder: str = numbering.PLACE, proc: str = "/proc") -> dict[str, tuple[Device, ...]]:
+    """The jobs that have a process on this host, and those of their devices that are known."""
+    numbered = {each.node: each for each in numbering.every(folder)}
+    by_uuid = {d.uuid: d for each in numbered.values() for d in each.devices}
+    found: dict[str, dict[Device, None]] = {}
+    for environ in _environments(proc):
+        mine = found.setdefault(environ[_JOB_ID], {})
+        given = taskprolog.uuids(environ)
+        known = numbered.get(environ[_NODE])
+        ordinals = taskprolog.ordinals(environ)
+        devices = [by_uuid[u] for u in given if u in by_uuid] if given else known.at(ordinals) if known else ()
+        mine.update(dict.fromkeys(devices))
+    return {job: tuple(mine) for job, mine in found.items()}
 
 
 def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str] | None:

@@ -7,7 +7,6 @@ and held against what the task can open: with ConstrainDevices a capability of s
 
 from __future__ import annotations
 
-import errno
 import os
 from collections.abc import Callable, Mapping
 
@@ -51,21 +50,19 @@ def uuids(environ: Mapping[str, str]) -> tuple[str, ...]:
 def found(environ: Mapping[str, str], numbering: Numbering, opens: Opens) -> Found:
     """A task's devices by its environment and by what it can open."""
     mine = numbering.at(ordinals(environ))
-    slices = [d for d in numbering.devices if d.instance is not None]
-    open_to_me = [d for d in slices if all(opens(file) for file in d.files[1:])]
-    if len(open_to_me) == len(slices):
+    openable = tuple(d for d in numbering.devices if all(opens(file) for file in d.files))
+    if len(openable) == len(numbering.devices):
         return Found(mine)  # no fence, or all of it is ours: the numbers are all there is
     if not mine and not numbering.detected:
         # Slurm 22.05 sets no variable in tasks of --gpus-per-task with a type: what opens is the step's.
-        return Found(tuple(open_to_me))
-    wanted = [d for d in mine if d.instance is not None]
-    if all(d in open_to_me for d in wanted):
+        return Found(openable)
+    if all(d in openable for d in mine):
         return Found(mine)
-    if len(open_to_me) == len(wanted) and len(wanted) == len(mine):
-        return Found(tuple(open_to_me))
+    if len(openable) == len(mine):
+        return Found(openable)
     return Found(
-        trouble=f"gres.conf of {numbering.node} and the numbers that Aliquot keeps differ: "
-        f"Slurm gave {', '.join(d.uuid for d in wanted)}, and {len(open_to_me)} others can be opened"
+        trouble=f"gres.conf of {numbering.node} and the numbers that Aliquot keeps differ: by Slurm's numbers the task "
+        f"has {', '.join(d.uuid for d in mine)}, and it can open {', '.join(d.uuid for d in openable) or 'none'}"
     )
 
 
@@ -81,10 +78,7 @@ def exports(devices: tuple[Device, ...], numbering: Numbering) -> tuple[str, ...
 
 
 def may_open(file: str) -> bool:
-    """By trying. A capability node does nothing but say who may; the GPU's own node would wake the GPU."""
-    try:
-        os.close(os.open(file, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK))
-    except OSError as error:
-        # The fence of control groups says EPERM. ENXIO: allowed, and no driver behind it (a simulated GPU).
-        return error.errno != errno.EPERM
-    return True
+    """By access(2), which asks the control group's fence, too, and opens nothing: opening its node wakes a GPU. What is
+    not there says nothing.
+    """
+    return os.access(file, os.R_OK) or not os.path.exists(file)

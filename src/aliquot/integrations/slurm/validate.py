@@ -70,7 +70,8 @@ def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd"
 def minimal(node: str, gres: str) -> str:
     """A slurm.conf that says of a node what matters here and nothing else."""
     return (
-        f"ClusterName=aliquot-check\nSlurmctldHost=localhost\nGresTypes=gpu\nProctrackType=proctrack/linuxproc\n"
+        f"ClusterName=aliquot-check\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\n"
+        f"GresTypes=gpu\nProctrackType=proctrack/linuxproc\n"
         f"TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\nSlurmdParameters=config_overrides\n"
         f"NodeName={node} NodeHostname=localhost CPUs=1 {f'Gres={gres}' if gres else ''}\n"
     )
@@ -155,14 +156,24 @@ def _run(slurmd: Sequence[str], node: str, folder: str) -> subprocess.CompletedP
 
 
 def _read(done: subprocess.CompletedProcess[str], folder: str, missing: tuple[str, ...]) -> Parsed:
-    lines = (done.stderr + done.stdout).replace(folder + "/dev", "/dev").replace(folder + "/", "").splitlines()
-    devices = []
-    errors = []
-    for line in lines:
-        found = _LISTED.search(line)
-        if found and found[1] == "gpu":
-            kind = "" if found[2] == "(null)" else found[2]
-            devices.append((kind, int(found[3]), tuple(found[4].split(","))))
-        elif re.search(r"\b(error|fatal):", line) and not any(each in line for each in _HARMLESS):
-            errors.append(re.sub(r"^slurmd\S*: ", "slurmd: ", line.strip()))
-    return Parsed(tuple(devices), tuple(dict.fromkeys(errors)), missing, done.returncode != 0)
+    said = (done.stderr + done.stdout).replace(folder + "/dev", "/dev").replace(folder + "/", "")
+    if done.returncode and "cannot create auth context" in said:
+        raise NoSlurmError(
+            "slurmd -G cannot be asked: it has no auth/none, or the files name a way to authenticate that does not "
+            "work here",
+            details=tuple(said.strip().splitlines()[-3:]),
+            next_step="slurmd -G",
+        )
+    errors = [
+        re.sub(r"^slurmd\S*: ", "slurmd: ", line.strip())
+        for line in said.splitlines()
+        if re.search(r"\b(error|fatal):", line) and not any(each in line for each in _HARMLESS)
+    ]
+    return Parsed(listed(said), tuple(dict.fromkeys(errors)), missing, done.returncode != 0)
+
+
+def listed(said: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:
+    """The GPUs in what ``slurmd -G`` prints: type, count and device files."""
+    found = (_LISTED.search(line) for line in said.splitlines())
+    mine = (match for match in found if match and match[1] == NAME)
+    return tuple(("" if m[2] == "(null)" else m[2], int(m[3]), tuple(m[4].split(","))) for m in mine)
