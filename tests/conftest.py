@@ -23,6 +23,7 @@ ELSEWHERE = (
     "containers need root",
     "chroot needs root",
     "no namespaces and control groups",
+    "no control groups",
     "no systemd is installed",
     "this machine has VFIO",
 )

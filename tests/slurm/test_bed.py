@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import http.client
 import os
+import socket
 import sys
 import time
 from pathlib import Path
@@ -84,12 +87,27 @@ def test_slurmrestd_answers_by_port_and_by_socket_with_a_token_alone(bed: Bed) -
     bed.conf(f"{bed.node('n1')}\n{PARTITION}")
     bed.controller()
     rest = bed.rest()
+    address = ("127.0.0.1", int(rest.url.rpartition(":")[2]))
     for version in ("v0.0.40", "v0.0.42") if bed.release.chrooted else ("v0.0.36", "v0.0.38"):
-        for way in ([rest.url], ["--unix-socket", rest.socket, "http://localhost"]):
-            ask = ["curl", "-s", "-o", "/dev/null", "-w", "%{http_code}", *way[:-1], f"{way[-1]}/slurm/{version}/nodes"]
-            ask += ["-H", "X-SLURM-USER-NAME: root"]
-            assert bed.ok(*ask, "-H", f"X-SLURM-USER-TOKEN: {rest.token}") == "200", bed.log("slurmrestd")
-            assert bed.ok(*ask, "-H", "X-SLURM-USER-TOKEN: wrong") != "200"
+        for door in (socket.create_connection(address), _unix(rest.socket)):
+            with contextlib.closing(door):
+                assert _status(door, version, rest.token) == 200, bed.log("slurmrestd")
+        with contextlib.closing(_unix(rest.socket)) as door:
+            assert _status(door, version, "wrong") >= 400
+
+
+def _unix(path: str) -> socket.socket:
+    door = socket.socket(socket.AF_UNIX)
+    door.connect(path)
+    return door
+
+
+def _status(door: socket.socket, version: str, token: str) -> int:
+    connection = http.client.HTTPConnection("localhost", timeout=30)
+    connection.sock = door
+    headers = {"X-SLURM-USER-NAME": "root", "X-SLURM-USER-TOKEN": token}
+    connection.request("GET", f"/slurm/{version}/nodes", headers=headers)
+    return connection.getresponse().status
 
 
 def test_a_job_reaches_this_python_from_the_root_of_the_release(bed: Bed) -> None:
