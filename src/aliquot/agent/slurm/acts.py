@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from msgspec.structs import replace
@@ -136,7 +135,7 @@ def _tell(record: Record, world: World) -> Record:
     if settings.push:
         world.say("distributing the files")
         shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
-    record = replace(record, started=time.time())
+    record = replace(record, started=waiting.another_second(record, world))
     world.file.write(record)
     if steps.version_of(record.version) >= steps.RELOADS:
         world.say("having Slurm read its files again")
@@ -194,7 +193,7 @@ def _start(record: Record, world: World) -> Record:
     world.daemon.stop()
     if words and not settings.by_commands:
         files.write(files.options_file(settings, words))
-    record = replace(record, started=time.time())
+    record = replace(record, started=waiting.another_second(record, world))
     world.file.write(record)
     world.say(f"starting slurmd of {record.name}")
     world.daemon.start(words)

@@ -36,7 +36,7 @@ def apply(change: Change, world: World) -> Outcome:
             "dynamic" if node.dynamic else "static",
             ",".join(map(str, node.gres)),
             drained=node.draining,
-            reason=node.reason,
+            reason=node.reason if node.draining else "",
         )
     world.file.write(record)
     return _run(record, world)
@@ -136,7 +136,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
         acts.gres_text(record),
         revision=record.change.revision,
         drained=node is None or node.draining,
-        reason=node.reason if node else "",
+        reason=node.reason if node and node.draining else "",
         notes=record.meant.notes,
         steps=record.steps,
         why=record.why,

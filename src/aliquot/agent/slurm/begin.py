@@ -41,7 +41,7 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
         kind=kind,
         version=version,
         began=time.time(),
-        resets=bool(made.resets),
+        restart=bool(made.resets) or node is None or not node.answers,
         meant=now,
         drained=_ours(node, earlier),
         touched=cut_off is not None,
@@ -58,11 +58,14 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
 
 
 def _node(name: str, kind: str, world: World) -> SlurmNode | None:
-    try:
-        node = world.slurm.node(name)
-    except NoNodeError:
+    node = waiting.settling(name, world)
+    if node is None:
         if kind == STATIC:
-            raise
+            raise NoNodeError(
+                f"slurm.conf names {name}, and slurmctld does not know it",
+                details=("was slurmctld told of the change (scontrol reconfigure), and is it the same slurm.conf?",),
+                next_step="scontrol show config | grep SLURM_CONF",
+            )
         return None
     if kind == DYNAMIC and "FUTURE" in node.states:
         return None
@@ -118,6 +121,7 @@ def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, n
         features=line.features if line else None,
         node_conf=_node_conf(change, node) if kind == DYNAMIC else "",
         reason=node.reason if held and node else "",
+        slurmd_start=node.slurmd_start if node else 0,
     )
 
 

@@ -49,11 +49,13 @@ class Before(msgspec.Struct, frozen=True):
     features: tuple[str, ...] | None = None
     node_conf: str = ""
     reason: str = ""
+    slurmd_start: int = 0
 
 
 class Record(msgspec.Struct, frozen=True):
     """``phase`` is the step under way, "" before the first. ``back``: the change failed (``why``) and is being undone.
-    ``drained`` says that we drained the node, so that we resume it; ``touched`` that something may differ from before.
+    ``drained`` says that we drained the node, so that we resume it; ``touched`` that something may differ from before,
+    ``restart`` that slurmd is started anew whatever the release: it does not run, or would keep a GPU from its reset.
     """
 
     run: str
@@ -64,7 +66,7 @@ class Record(msgspec.Struct, frozen=True):
     back: bool = False
     drained: bool = False
     touched: bool = False
-    resets: bool = False
+    restart: bool = False
     why: str = ""
     began: float = 0.0
     started: float = 0.0

@@ -69,12 +69,10 @@ def _dynamic() -> tuple[str, ...]:
 
 
 def _static(record: Record) -> tuple[str, ...]:
-    """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless a GPU must be reset, which no
-    process may have open.
-    """
+    """A release that reads everything again at ``reconfigure`` keeps its slurmd, unless that must be started anew."""
     if version_of(record.version) < RELOADS:
         return (STOP, GPUS, FILES, TELL, START)
-    return (STOP, GPUS, FILES, TELL, START) if record.resets else (GPUS, FILES, TELL)
+    return (STOP, GPUS, FILES, TELL, START) if record.restart else (GPUS, FILES, TELL)
 
 
 def next_step(record: Record, seen: Seen) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable
 
 from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, ours
@@ -18,6 +19,8 @@ SLOW_S = 1.0
 TELL_EVERY_S = 10.0
 REGISTER_S = 60.0
 """How long a slurmd has to register. On a loaded machine it takes some seconds; later than that it does not."""
+
+SETTLE_S = 3.0
 
 
 def look(name: str, world: World) -> Seen:
@@ -108,7 +111,15 @@ def registered(record: Record, world: World) -> SlurmNode:
 
 def _fresh(node: SlurmNode, record: Record) -> bool:
     """Whether a slurmd that has read the new files speaks."""
-    return node.slurmd_start >= int(record.started) and not node.states & {"UNKNOWN", "FUTURE"}
+    new = node.slurmd_start >= int(record.started) and node.slurmd_start != record.before.slurmd_start
+    return new and not node.states & {"UNKNOWN", "FUTURE"}
+
+
+def another_second(record: Record, world: World) -> float:
+    """The time, in seconds of the epoch, when slurmd's next start can be told from its last: Slurm counts seconds."""
+    while int(time.time()) <= record.before.slurmd_start <= time.time() + 1:
+        world.sleep(POLL_S)
+    return time.time()
 
 
 def _explained(node: SlurmNode, record: Record, world: World) -> bool:
@@ -156,6 +167,18 @@ def resumed(record: Record, world: World) -> None:
             if world.now() - begin > 20:
                 raise
             world.sleep(POLL_S * 5)
+
+
+def settling(name: str, world: World) -> SlurmNode | None:
+    """The node, None where Slurm has no such record. One that registered a moment ago counts as not responding until
+    slurmctld has asked it: that is waited for.
+    """
+    begin = world.now()
+    while True:
+        node = look(name, world).node
+        if node is None or "NOT_RESPONDING" not in node.states or world.now() - begin > SETTLE_S:
+            return node
+        world.sleep(POLL_S)
 
 
 def answering(world: World, seconds: float = 30.0) -> None:
