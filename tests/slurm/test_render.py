@@ -231,3 +231,26 @@ def test_the_command_line_has_its_files_read_by_slurmd(bed: Bed) -> None:
     old = bed.aliquot(*words, "--autodetect", "nvml", env=env)
     assert (old.code, "names MIG types" in old.err) == ((20, True) if not bed.release.chrooted else (0, False)), old
     bed.aliquot("sim", "stop", "--all", env=env)
+
+
+def test_plan_and_apply_spare_what_a_job_has(bed: Bed) -> None:
+    """No word of Slurm on the command line, no process on the instance: what a job has is not destroyed all the same."""
+    run = str(bed.folder / "numbers")
+    env = {"ALIQUOT_STATE_DIR": str(bed.folder / "aliquot"), "ALIQUOT_BACKEND": "direct", "ALIQUOT_SIM": "n1"}
+    env["ALIQUOT_SLURM_RUN"] = run
+    assert bed.aliquot("sim", "start", "a100-sxm4-40gb*3", "--name", "n1", env=env).code == 0
+    assert bed.aliquot("apply", "--gpu", "1", "--mig", "3g.20gb@4,1g.5gb@0,1g.5gb@1", env=env).code == 0
+    found = msgspec.json.decode(bed.aliquot("show", "-o", "json", env=env).out, type=Inventory)
+    Node(bed, found)
+    job = bed.submit("echo up; sleep 60", "--gres=gpu:a100_3g.20gb:1").out
+    out = bed.folder / "out" / job
+    until(lambda: out.exists() and out.read_text() == "up\n", "the job never ran")
+    wish = ("--gpu", "1", "--mig", "7g.40gb")
+    planned = bed.aliquot("plan", *wish, env=env)
+    assert (planned.code, f"job slurm:{job}" in planned.err + planned.out) == (20, True), planned
+    assert bed.aliquot("apply", *wish, env=env).code == 20
+    beside = bed.aliquot("apply", "--gpu", "1", "--mig", "3g.20gb@4,2g.10gb@0", env=env)
+    assert beside.code == 0, beside
+    bed.ok("scancel", job)
+    until(lambda: bed.aliquot("apply", *wish, env=env).code == 0, "still held")
+    bed.aliquot("sim", "stop", "--all", env=env)

@@ -4,6 +4,7 @@ applies, and for the agents: what these have must not be destroyed.
 
 from __future__ import annotations
 
+import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from aliquot.backends.held import HeldBackend
 from aliquot.errors import StorageError
 from aliquot.integrations.containers import visible
 from aliquot.integrations.containers.values import Container, Reservation
+from aliquot.integrations.slurm import jobs_here
 from aliquot.model.claims import Claim
 from aliquot.model.inventory import Gpu
 
@@ -23,7 +25,7 @@ _FRESH_S = 2.0
 
 
 def watch(connection: Connection, say: Callable[[str], None] = lambda _: None) -> None:
-    """Make the connection's backend count what containers have as held. ``say`` gets sentences for stderr."""
+    """Make the connection's backend count what containers and jobs have as held. ``say`` gets sentences for stderr."""
     simulated = connection.directory if connection.simulated else ""
     others = Others(connection.directory, simulated, say)
     connection.backend = HeldBackend(connection.backend, others.claims)
@@ -41,12 +43,17 @@ class Others:
         self._told = False
 
     def claims(self, gpus: Sequence[Gpu]) -> tuple[Claim, ...]:
-        """A fresh look at running containers; reservations as they were settled within the last two seconds."""
+        """A fresh look at containers and jobs that run; reservations as they were settled in the last two seconds."""
         found = visible.seen(self._simulated)
         self._describe(found)
         running = tuple(self._of_containers(found, gpus))
         have = {uuid for claim in running for uuid in claim.devices}
-        return (*running, *self._of_reservations(gpus, have))
+        return (*running, *self._of_reservations(gpus, have), *self._of_jobs(gpus))
+
+    def _of_jobs(self, gpus: Sequence[Gpu]) -> tuple[Claim, ...]:
+        """What Slurm's jobs have, as their processes tell."""
+        folder = os.environ.get("ALIQUOT_SLURM_RUN", "")
+        return jobs_here.claims(gpus, folder, simulated=bool(self._simulated))
 
     def _of_containers(self, found: Sequence[visible.Seen], gpus: Sequence[Gpu]) -> Iterator[Claim]:
         for each in found:

@@ -196,3 +196,15 @@ def test_only_the_gpus_that_were_asked_about(tmp_path: Path) -> None:
     process(tmp_path / "proc", 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
     assert jobs_here.claims(NODE.gpus[1:], str(tmp_path / "run"), str(tmp_path / "proc")) == ()
     assert jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "none")) == ()
+
+
+def test_a_simulated_node_has_the_jobs_of_its_own_world_alone(tmp_path: Path) -> None:
+    run, proc = str(tmp_path / "run"), tmp_path / "proc"
+    numbering.write(KNOWN, run)
+    for pid, ordinal, world in ((10, "0", os.readlink("/proc/self/ns/mnt")), (11, "1", "mnt:[1]")):
+        process(proc, pid, SLURM_JOB_ID=str(pid), SLURM_JOB_GPUS=ordinal, SLURMD_NODENAME="n1")
+        (proc / str(pid) / "ns").mkdir()
+        (proc / str(pid) / "ns/mnt").symlink_to(world)
+    assert len(jobs_here.claims(NODE.gpus, run, str(proc))) == 2
+    found = jobs_here.claims(NODE.gpus, run, str(proc), simulated=True)
+    assert [c.holder.id for c in found] == ["slurm:10"]

@@ -10,12 +10,14 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
-from aliquot.integrations.slurm import numbering, taskprolog
-from aliquot.integrations.slurm.devices import Device
-from aliquot.integrations.slurm.numbering import Numbering
 from aliquot.model.claims import Claim
 from aliquot.model.inventory import Gpu, Holder
+
+if TYPE_CHECKING:  # every plan asks for jobs; where there are none, the rest is not even imported
+    from aliquot.integrations.slurm.devices import Device
+    from aliquot.integrations.slurm.numbering import Numbering
 
 JOB = "job"
 """The kind of the holders made here; their id is ``slurm:7``, never the bare number: whoever ends a holder takes that
@@ -23,24 +25,23 @@ for a process.
 """
 
 _JOB_ID, _NODE, _USER, _NAME = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
-_WANTED = (_JOB_ID, _NODE, _USER, _NAME, taskprolog.STEP_GPUS, taskprolog.JOB_GPUS, taskprolog.CUDA)
+_WANTED = (_JOB_ID, _NODE, _USER, _NAME, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 _LARGEST = 1 << 20
 
 
-def claims(
-    gpus: Sequence[Gpu], folder: str = numbering.PLACE, proc: str = "/proc", *, simulated: bool = False
-) -> tuple[Claim, ...]:
+def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simulated: bool = False) -> tuple[Claim, ...]:
     """A claim for each Slurm job here that has any of these GPUs. One that has GRES which nobody can tell any more (the
     numbering is gone) claims them all: better refused than destroyed under a job. Not so on a simulated node, whose
-    machine may have other ones.
+    machine may have other ones: there only jobs of this mount namespace count, by what is known. ``folder`` is where
+    numberings lie, if not where a machine's do.
     """
     known: dict[str, Numbering | None] = {}
     devices: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    for environ in _environments(proc):
+    for environ in _environments(proc, os.readlink("/proc/self/ns/mnt") if simulated else ""):
         node = environ[_NODE]
         if node not in known:
-            known[node] = numbering.read(node, folder)
+            known[node] = _numbering(node, folder)
         found = _devices(environ, known[node], gpus)
         if found is None:
             found = set() if simulated else {gpu.uuid for gpu in gpus}
@@ -54,9 +55,17 @@ def claims(
     )
 
 
-def present(folder: str = numbering.PLACE, proc: str = "/proc") -> dict[str, tuple[Device, ...]]:
+def _numbering(node: str, folder: str) -> Numbering | None:
+    from aliquot.integrations.slurm import numbering
+
+    return numbering.read(node, folder or numbering.PLACE)
+
+
+def present(folder: str = "", proc: str = "/proc") -> dict[str, tuple[Device, ...]]:
     """The jobs that have a process on this host, and those of their devices that are known."""
-    numbered = {each.node: each for each in numbering.every(folder)}
+    from aliquot.integrations.slurm import numbering, taskprolog
+
+    numbered = {each.node: each for each in numbering.every(folder or numbering.PLACE)}
     by_uuid = {d.uuid: d for each in numbered.values() for d in each.devices}
     found: dict[str, dict[Device, None]] = {}
     for environ in _environments(proc):
@@ -71,6 +80,8 @@ def present(folder: str = numbering.PLACE, proc: str = "/proc") -> dict[str, tup
 
 def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Sequence[Gpu]) -> set[str] | None:
     """The UUIDs among these GPUs' that a process has; None where it has some that nobody can tell."""
+    from aliquot.integrations.slurm import taskprolog
+
     ours = {gpu.uuid for gpu in gpus} | {c.uuid for gpu in gpus for i in gpu.instances for c in i.compute_instances}
     given = taskprolog.uuids(environ)
     if given:
@@ -82,8 +93,10 @@ def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Seque
     return ours.intersection(d.uuid for d in found) if len(found) == len(ordinals) else None
 
 
-def _environments(proc: str) -> Iterator[Mapping[str, str]]:
-    """Of every process that belongs to a job, what stands in its environment about GPUs. Equal ones once."""
+def _environments(proc: str, world: str = "") -> Iterator[Mapping[str, str]]:
+    """Of every process that belongs to a job, what stands in its environment about GPUs. Equal ones once. ``world`` is
+    a mount namespace to which they must belong.
+    """
     seen: set[tuple[tuple[str, str], ...]] = set()
     try:
         pids = [entry for entry in os.listdir(proc) if entry.isdigit()]
@@ -92,11 +105,19 @@ def _environments(proc: str) -> Iterator[Mapping[str, str]]:
     for pid in pids:
         words = _environment(os.path.join(proc, pid, "environ"))
         # A shell of salloc has a job, too, on whatever host: slurmd's own children alone know the name of their node.
-        if words.get(_JOB_ID, "").isdigit() and words.get(_NODE):
-            key = tuple(sorted(words.items()))
-            if key not in seen:
-                seen.add(key)
-                yield words
+        if not words.get(_JOB_ID, "").isdigit() or not words.get(_NODE):
+            continue
+        key = tuple(sorted(words.items()))
+        if key not in seen and (not world or _namespace(os.path.join(proc, pid)) == world):
+            seen.add(key)
+            yield words
+
+
+def _namespace(process: str) -> str:
+    try:
+        return os.readlink(os.path.join(process, "ns/mnt"))
+    except OSError:
+        return ""
 
 
 def _environment(path: str) -> dict[str, str]:
