@@ -43,7 +43,7 @@ def test_check_knows_which_versions_podman_reads(bed: Bed) -> None:
     assert ("SPEC_TOO_NEW" in rules) == (done.code != 0), done.err
 
 
-def test_check_finds_cdi_switched_off(bed: Bed, engines: tuple[Dockerd, Podman]) -> None:
+def test_check_finds_cdi_switched_off(bed: Bed) -> None:
     bed.cut(0, "3g.20gb*2")
     without = Dockerd(bed.cdi, features={"cdi": False})
     try:

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from aliquot.backends.sim import control
-from containers.conftest import INSIDE
+from containers.dockerbed import INSIDE
 
 GPU, CAPS = 120, 122
 

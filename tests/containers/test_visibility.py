@@ -6,7 +6,8 @@ from typing import Any
 
 import msgspec
 
-from containers.conftest import INSIDE, Site
+from containers.conftest import Site
+from containers.dockerbed import INSIDE
 from containers.podman import python
 
 KIND = "nvidia.com/gpu"
