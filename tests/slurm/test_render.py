@@ -234,7 +234,7 @@ def test_the_command_line_has_its_files_read_by_slurmd(bed: Bed) -> None:
 
 
 def test_plan_and_apply_spare_what_a_job_has(bed: Bed) -> None:
-    """No word of Slurm on the command line, no process on the instance: what a job has is not destroyed all the same."""
+    """No word of Slurm typed, no process on the instance: what a job has is not destroyed all the same."""
     run = str(bed.folder / "numbers")
     env = {"ALIQUOT_STATE_DIR": str(bed.folder / "aliquot"), "ALIQUOT_BACKEND": "direct", "ALIQUOT_SIM": "n1"}
     env["ALIQUOT_SLURM_RUN"] = run

@@ -24,6 +24,7 @@ _HEADS = {"gres": "gres.conf", "slurm": "slurm.conf", "cgroup": "cgroup.conf", "
 
 
 def run(args: Args) -> int:
+    slurm_sources.check_words(args)
     records = _files(args) if args.inventories else [_this(args)]
     for record in records:
         for sentence in record.offered.notes:

@@ -17,13 +17,34 @@ _BOUND_S = 10.0
 
 def node_name(args: Args) -> str:
     """The node's name in Slurm: as typed, else the host's short name. Raises UsageError for what can be no name."""
-    import re
     import socket
 
     name = str(args.node_name or socket.gethostname().partition(".")[0])
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
+    if not _is_name(name):
         raise UsageError(f"--node-name: {name!r} is no name of a Slurm node", next_step="aliquot slurm render --help")
     return name
+
+
+def _is_name(text: str) -> bool:
+    import re
+
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text) is not None
+
+
+def check_words(args: Args) -> None:
+    """Raises UsageError for a value that would be something else in a line of slurm.conf or gres.conf."""
+    import re
+
+    given = [("--feature", word) for word in args.feature or ()]
+    given += [
+        (option, word) for option, word in (("--task-prolog", args.task_prolog), ("--dev-root", args.dev_root)) if word
+    ]
+    for option, word in given:
+        if not re.fullmatch(r"[A-Za-z0-9_.=+:/@%-]+", word):
+            raise UsageError(
+                f"{option}: {word!r} cannot stand in Slurm's files as one word",
+                next_step="aliquot slurm render --help",
+            )
 
 
 def said(slurmd: str, word: str) -> str:
@@ -70,6 +91,7 @@ def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
             continue
         found.append((name or read.node, read))
     names = [name for name, _ in found]
+    faults += [f"{name!r} is no name of a Slurm node" for name in names if not _is_name(name)]
     faults += [
         f"{name}: {names.count(name)} files are about this node"
         for name in dict.fromkeys(names)
