@@ -1,0 +1,134 @@
+"""Slurm nodes over simulated GPUs, for tests of ``aliquot slurm apply``: one simulated node is one host."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+
+from .bed import Bed, Ran, until
+
+DYNAMIC_CONF = "MaxNodeCount=20\nNodeSet=gpus Feature=mig"
+PARTITION = "PartitionName=all Nodes=gpus,n2 Default=YES"
+WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
+
+
+class Host:
+    """A host: a simulated node of two A100 of the same name as its Slurm node, and how its slurmd is run."""
+
+    def __init__(self, bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2") -> None:
+        self.bed = bed
+        self.name = name
+        self.state = bed.folder / "aliquot"
+        self.env = {
+            "ALIQUOT_STATE_DIR": str(self.state),
+            "ALIQUOT_SLURM_RUN": str(bed.folder / "numbers"),
+            "ALIQUOT_SIM": name,
+            "ALIQUOT_BACKEND": "direct",
+        }
+        self.prefix = ""
+        """What stands before slurmd where it is started: variables of its environment."""
+        self.ok("sim", "start", template, "--name", name)
+
+    def run(self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 60, stdin: str = "") -> Ran:
+        """Our command line on this host."""
+        return self.bed.aliquot(*words, env=self.env | dict(env or {}), timeout=timeout, stdin=stdin)
+
+    def ok(self, *words: str) -> str:
+        done = self.run(*words)
+        assert done.code == 0, (words, done)
+        return done.out
+
+    @property
+    def how(self) -> list[str]:
+        """The options of ``slurm apply`` that say how this host is run."""
+        bed, name = self.bed, self.name
+        pid = f"{bed.folder}/run/{name}.pid"
+        stop = (
+            f"[ -e {pid} ] || exit 0; read p < {pid}; kill $p 2>/dev/null; "
+            f"for n in $(seq 500); do [ -e {pid} ] || exit 0; sleep 0.02; done; exit 1"
+        )
+        start = (
+            'if [ -n "$ALIQUOT_SLURMD_CONF" ]; then set -- -Z --conf "$ALIQUOT_SLURMD_CONF"; fi; '
+            f'{self.prefix}slurmd -N {name} -L {bed.logs}/{name}.log "$@"'
+        )
+        words = ["--node-name", name, "--slurmd-start", start, "--slurmd-stop", stop, "--dev-root", "/"]
+        return [*words, "--slurmctld-restart", f"{bed.etc}/restart-slurmctld"]
+
+    def apply(self, *words: str, timeout: float = 90, stdin: str = "") -> Ran:
+        """``slurm apply -o json``."""
+        return self.run("slurm", "apply", *self.how, "-o", "json", *words, timeout=timeout, stdin=stdin)
+
+    def applied(self, *words: str) -> dict[str, Any]:
+        """``apply``, which must succeed: its outcome."""
+        done = self.apply(*words)
+        assert done.code == 0, (words, done, self.log()[-3000:])
+        return msgspec.json.decode(done.out, type=dict[str, Any])
+
+    def log(self) -> str:
+        try:
+            return self.bed.log(self.name)
+        except OSError:
+            return ""
+
+    def counts(self) -> dict[str, int]:
+        """What the GPUs hold: instances by profile."""
+        shown = msgspec.json.decode(self.ok("show", "-o", "json"), type=dict[str, Any])
+        found: dict[str, int] = {}
+        for gpu in shown["gpus"]:
+            for each in gpu.get("instances", []):
+                found[each["profile"]] = found.get(each["profile"], 0) + 1
+        return found
+
+    def gres(self) -> str:
+        """What Slurm says the node has."""
+        return self.bed.field(self.name, "Gres")
+
+
+def dynamic(bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2") -> Host:
+    """A cluster with slurmctld, a node n2 without GPUs, and one host, whose slurmd does not run yet."""
+    bed.conf(f"{DYNAMIC_CONF}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\n{PARTITION}")
+    _controller(bed)
+    bed.slurmd("n2")
+    return Host(bed, name, template)
+
+
+def static(bed: Bed, name: str = "n1", *, nodes: str = "") -> Host:
+    """The same with a line in slurm.conf: the node is registered, with two whole GPUs."""
+    line = nodes or bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:a100:2")
+    bed.conf(f"{line}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\nPartitionName=all Nodes=ALL Default=YES")
+    _controller(bed)
+    bed.slurmd("n2")
+    host = Host(bed, name)
+    host.applied()
+    until(lambda: idle(bed, name), lambda: bed.state(name))
+    return host
+
+
+def _controller(bed: Bed) -> None:
+    restart(bed)
+    bed.ok("sh", "-c", "slurmctld >/dev/null 2>&1")
+    until(lambda: "UP" in bed.run("scontrol", "ping").out, "slurmctld does not answer")
+
+
+def restart(bed: Bed) -> None:
+    """A script that restarts slurmctld, as an administrator would."""
+    pid = f"{bed.folder}/run/slurmctld.pid"
+    script = bed.etc / "restart-slurmctld"
+    script.write_text(
+        f"#!/bin/sh\nread p < {pid}\nkill $p\nwhile [ -e {pid} ]; do sleep 0.02; done\nexec slurmctld >/dev/null 2>&1\n"
+    )
+    script.chmod(0o755)
+
+
+def idle(bed: Bed, name: str) -> bool:
+    return bed.state(name).startswith("IDLE") and "DRAIN" not in bed.state(name)
+
+
+def running(bed: Bed, job: str) -> None:
+    until(lambda: bed.job(job, "JobState") == "RUNNING", lambda: f"job {job}: {bed.job(job, 'JobState')}")
+
+
+def ended(bed: Bed, job: str) -> None:
+    until(lambda: bed.job(job, "JobState") == "COMPLETED", lambda: f"job {job}: {bed.job(job, 'JobState')}")
