@@ -15,6 +15,7 @@ import msgspec
 from aliquot.agent import driver
 from aliquot.agent import log as logs
 from aliquot.agent.act import Actor
+from aliquot.agent.claims import watch
 from aliquot.agent.corner import Corner
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
@@ -92,7 +93,9 @@ class Agent:
             self.driver = driver.find(self.options.host_root, self.options.driver_root)
             if self.driver.here is not None:
                 os.environ["ALIQUOT_DRIVER_ROOT"] = self.driver.here
-        return connect(self.options.node, say=log.warning)
+        connection = connect(self.options.node, say=log.warning)
+        watch(connection, log.warning)
+        return connection
 
     def _wake(self) -> None:
         if self.loop is not None:

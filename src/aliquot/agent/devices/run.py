@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.agent import driver
 from aliquot.agent import log as logs
+from aliquot.agent.claims import watch
 from aliquot.agent.devices import launchers, tell
 from aliquot.agent.devices.allocation import Allocations
 from aliquot.agent.devices.corner import Corner
@@ -95,7 +96,9 @@ class DevicesAgent:
             found = driver.find(self.options.host_root, self.options.driver_root)
             if found.here is not None:
                 os.environ["ALIQUOT_DRIVER_ROOT"] = found.here
-        return connect(self.options.node, programs, everything=True, say=log.warning)
+        connection = connect(self.options.node, programs, everything=True, say=log.warning)
+        watch(connection, log.warning)
+        return connection
 
     async def _boot(self) -> str:
         from aliquot.backends.journal import boot_id

@@ -6,7 +6,7 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import msgspec
 
@@ -61,7 +61,7 @@ class Reservations:
             finally:
                 os.close(folder)
         except OSError as error:
-            if os.path.exists(temporary):
+            with suppress(OSError):
                 os.unlink(temporary)
             raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
 
