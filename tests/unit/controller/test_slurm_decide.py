@@ -263,3 +263,32 @@ def test_a_feature_that_names_a_layout_is_asked_for_and_set() -> None:
     (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
     assert recut.offered == {"3g.20gb": 4}
     assert recut.features == ("mig", "mig_2x3g")
+
+
+def test_slices_are_promised_once() -> None:
+    cluster = toy("3g.20gb*2", "7g.40gb")
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("3g.20gb", count=2, priority=20)
+    cluster.submit("3g.20gb", priority=10)
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert [(r.record, r.jobs) for r in decision.recuts] == [("n1", (2,))]
+
+
+def test_a_cut_for_one_job_serves_those_behind_it_where_there_is_room() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("3g.20gb", priority=20).reason = "Resources"
+    cluster.submit("1g.5gb", count=2, priority=10).reason = "Priority"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    (recut,) = cluster.decide().recuts
+    assert recut.jobs == (1,)
+    assert recut.offered == {"3g.20gb": 1, "1g.5gb": 4}
+
+
+def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
+    cluster = Toy({"n0": ToyNode([(), ()]), "n1": ToyNode([(), ()])})
+    for _ in range(2):
+        cluster.submit("7g.40gb").reason = "Resources"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    (recut,) = cluster.decide().recuts
+    assert recut.jobs == (1, 2)
