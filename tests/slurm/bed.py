@@ -131,7 +131,7 @@ SlurmdTimeout=30
 InactiveLimit=0
 KillWait=5
 MinJobAge=300
-SchedulerParameters=sched_interval=5,bf_interval=5
+SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=0
 GresTypes=gpu
 JobAcctGatherType=jobacct_gather/none
 {more}

@@ -43,8 +43,23 @@ if [ "$ROOT" != / ]; then
   mount --bind /etc/hosts "$ROOT/etc/hosts"
 fi
 mount --rbind "$DEV" /dev
-exec sleep infinity
+echo ready
+cat >/dev/null || true
+set +e
+mine=$(readlink /proc/$$/ns/mnt)
+for round in 1 2 3; do
+  for each in /proc/[0-9]*; do
+    pid=${each#/proc/}
+    [ "$pid" = $$ ] || [ "$(readlink "$each/ns/mnt" 2>/dev/null)" != "$mine" ] || kill -KILL "$pid"
+  done
+done
+[ -d /sys/fs/cgroup/devices/"$NAME" ] || umount -l /sys/fs/cgroup
+for round in 1 2 3 4 5 6 7 8 9; do
+  set -- /sys/fs/cgroup/*/"$NAME"
+  [ ! -d "$1" ] || { find "$@" -depth -type d -exec rmdir {} +; sleep 0.2; }
+done
 """
+"""It waits for the end of its test run; where that died without ``close``, it ends what it holds."""
 
 
 class Ran(NamedTuple):
@@ -76,10 +91,12 @@ class Machine:
         self.cgroups = Cgroups(folder.name, release.root, lambda script: self.ok("sh", "-ec", script))
 
     def _enter(self) -> subprocess.Popen[bytes]:
-        env = {**os.environ, "DEV": str(self.folder / "dev"), "ROOT": self.release.root}
+        env = {**os.environ, "DEV": str(self.folder / "dev"), "ROOT": self.release.root, "NAME": self.folder.name}
+        words = ["unshare", "--mount", "sh", "-c", _MACHINE]
         with open(self.logs / "machine.log", "wb") as log:
-            machine = subprocess.Popen(["unshare", "--mount", "sh", "-c", _MACHINE], env=env, stderr=log)
-        until(lambda: _sleeping(machine), f"the machine did not start: {self.log('machine')}")
+            machine = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+        assert machine.stdout
+        assert machine.stdout.readline() == b"ready\n", f"the machine did not start: {self.log('machine')}"
         return machine
 
     def _programs(self) -> None:
@@ -193,7 +210,7 @@ class Machine:
             self.cgroups.remove()
         finally:
             self._machine.kill()
-            self._machine.wait()
+            self._machine.communicate()
 
 
 class Ports:
@@ -224,10 +241,3 @@ def _free(port: int) -> bool:
         except OSError:
             return False
     return True
-
-
-def _sleeping(machine: subprocess.Popen[bytes]) -> bool:
-    try:
-        return Path(f"/proc/{machine.pid}/comm").read_text().strip() == "sleep"
-    except OSError:
-        return False

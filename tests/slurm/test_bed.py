@@ -5,8 +5,11 @@ from __future__ import annotations
 import contextlib
 import http.client
 import os
+import shutil
 import socket
+import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 
@@ -14,6 +17,7 @@ import pytest
 
 from .bed import Bed, until
 from .cgroups import missing
+from .release import Release
 
 NODE = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:1"
 PARTITION = "PartitionName=all Nodes=ALL Default=YES"
@@ -80,7 +84,35 @@ def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
     assert time.monotonic() - asked < 5
     assert not _trees(bed)
     assert str(bed.folder) not in Path("/proc/mounts").read_text()
-    assert not [pid for pid in os.listdir("/proc") if pid.isdigit() and str(bed.folder) in _words(pid)]
+    assert not _with(bed.folder)
+
+
+def test_a_killed_test_run_leaves_nothing_either(release: Release) -> None:
+    """Whoever runs the bed is killed in the middle: its machine ends itself, its daemons and its jobs."""
+    if missing():
+        pytest.skip(missing())
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    script = """
+import sys, time
+from pathlib import Path
+from slurm.bed import Bed
+from slurm.release import Release
+bed = Bed(Release(sys.argv[1], sys.argv[2]), Path(sys.argv[3]))
+bed.conf(f"{bed.node('n1')}\\nPartitionName=all Nodes=ALL Default=YES", constrain=True)
+bed.controller()
+bed.slurmd("n1")
+print(bed.submit("sleep 60").out, flush=True)
+time.sleep(60)
+"""
+    words = [sys.executable, "-c", script, release.name, release.root, str(folder)]
+    env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as run:
+        assert run.stdout
+        assert run.stdout.readline() == b"1\n"
+        run.kill()
+    until(lambda: not _with(folder), lambda: f"these stay: {_with(folder)}")
+    until(lambda: not list(Path("/sys/fs/cgroup").glob(f"*/{folder.name}")), "control groups stay")
+    shutil.rmtree(folder)
 
 
 def test_slurmrestd_answers_by_port_and_by_socket_with_a_token_alone(bed: Bed) -> None:
@@ -122,8 +154,12 @@ def _trees(bed: Bed) -> list[Path]:
     return list(Path("/sys/fs/cgroup").glob(f"*/{bed.folder.name}/slurm*"))
 
 
-def _words(pid: str) -> str:
-    try:
-        return Path(f"/proc/{pid}/cmdline").read_text()
-    except OSError:
-        return ""
+def _with(folder: Path) -> list[str]:
+    """Processes whose command line or environment names a bed."""
+    found = []
+    for pid in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if pid.isdigit() and int(pid) != os.getpid():
+                told = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{pid}/environ").read_bytes()
+                found += [pid] if str(folder).encode() in told else []
+    return found
