@@ -6,7 +6,6 @@ from collections.abc import Iterator
 
 from aliquot.integrations.slurm.check.devices import opened
 from aliquot.integrations.slurm.check.values import Finding, Given, error, warning
-from aliquot.integrations.slurm.conf.gres import autodetect
 from aliquot.integrations.slurm.conf.values import Pair
 from aliquot.integrations.slurm.values import Version
 
@@ -78,7 +77,7 @@ def nodes(given: Given) -> Iterator[Finding]:
         return
     seen: set[tuple[str, Pair]] = set()
     for group in given.groups:
-        pair = autodetect(given.gres, group.names[0])
+        pair = given.autodetect(group.names[0])
         if pair is None or kind(pair.value) in ("", "off"):
             continue
         cut = any(gres.slice for line in group.gres for gres in opened(line))

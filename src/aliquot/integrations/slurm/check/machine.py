@@ -13,7 +13,7 @@ from aliquot.integrations.slurm.check.devices import Opened, opened
 from aliquot.integrations.slurm.check.minors import Capability
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import entries
-from aliquot.integrations.slurm.conf.gres import GresLine, autodetect
+from aliquot.integrations.slurm.conf.gres import GresLine
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 
 _PROFILE = re.compile(r"(?:^|_)((?:\d+c\.)?\d+g\.\d+gb[^_]*)$")
@@ -105,7 +105,7 @@ def _types(found: Inventory, group: Group) -> Iterator[Finding]:
 def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[Finding]:
     """What the machine has and the files do not say; with detection: what it will find."""
     pair = group.line.pair("Gres") if group.line else None
-    detect = autodetect(given.gres, name) if given.gres else None
+    detect = given.autodetect(name)
     place = group.gres[0].place if group.gres else (pair.place if pair else given.file("gres.conf"))
     names = _detected(found)
     if detect and kind(detect.value) not in ("", "off"):

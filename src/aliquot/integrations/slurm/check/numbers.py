@@ -14,7 +14,7 @@ import msgspec
 from aliquot.integrations.slurm.check.devices import opened
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import Entry, entries
-from aliquot.integrations.slurm.conf.gres import GresLine, autodetect
+from aliquot.integrations.slurm.conf.gres import GresLine
 from aliquot.integrations.slurm.conf.values import Pair
 from aliquot.integrations.slurm.values import Version
 
@@ -93,7 +93,7 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
             sentence = f"Gres={pair.value}, and there is no gres.conf: the node will be INVALID and drained"
             yield error("NO_GRES_CONF", pair.place, sentence, "", _APPLY)
         return
-    detect = autodetect(given.gres, group.names[0])
+    detect = given.autodetect(group.names[0])
     mixed = len({bool(e.type) for e in wanted}) > 1
     if mixed or any(e.fault for e in wanted) or (detect and detect.value.lower() != "off"):
         return

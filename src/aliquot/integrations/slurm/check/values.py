@@ -7,9 +7,9 @@ from functools import cached_property
 
 import msgspec
 
-from aliquot.integrations.slurm.conf.gres import GresLine, gres_lines
+from aliquot.integrations.slurm.conf.gres import GresLine, detections, gres_lines
 from aliquot.integrations.slurm.conf.nodes import NodeLine, node_lines
-from aliquot.integrations.slurm.conf.values import Conf, Place, Source
+from aliquot.integrations.slurm.conf.values import Conf, Pair, Place, Source
 from aliquot.integrations.slurm.values import SlurmNode, Version
 from aliquot.model.inventory import Inventory
 
@@ -86,6 +86,18 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     def gpu_lines(self) -> tuple[GresLine, ...]:
         """The lines of gres.conf about GPUs."""
         return tuple(line for line in gres_lines(self.gres) if line.gpu) if self.gres else ()
+
+    def autodetect(self, node: str) -> Pair | None:
+        """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
+        return self._detections.get(node) or self._detection
+
+    @cached_property
+    def _detections(self) -> dict[str, Pair]:
+        return detections(self.gres) if self.gres else {}
+
+    @cached_property
+    def _detection(self) -> Pair | None:
+        return self.gres.last("AutoDetect") if self.gres else None
 
     @cached_property
     def line_of(self) -> dict[str, NodeLine]:

@@ -64,11 +64,13 @@ def gres_lines(conf: Conf) -> tuple[GresLine, ...]:
     return tuple(found)
 
 
-def autodetect(conf: Conf, node: str) -> Pair | None:
-    """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
-    own = [
-        pair
-        for statement in conf.headed("NodeName")
-        if node in listed(statement.head.value) and (pair := statement.pair("AutoDetect"))
-    ]
-    return own[0] if own else conf.last("AutoDetect")
+def detections(conf: Conf) -> dict[str, Pair]:
+    """The ``AutoDetect`` that nodes have of their own. For all others that of the whole file holds, if there is one:
+    ``conf.last("AutoDetect")``.
+    """
+    found: dict[str, Pair] = {}
+    for statement in conf.headed("NodeName"):
+        if pair := statement.pair("AutoDetect"):
+            for name in listed(statement.head.value):
+                found.setdefault(name, pair)
+    return found
