@@ -6,15 +6,17 @@ from __future__ import annotations
 
 import os
 import shutil
+import sys
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from aliquot.integrations.slurm import dcgm, gres, jobs_here, nodeline, numbering, validate
+from aliquot.integrations.slurm import dcgm, gres, nodeline, numbering, validate
 from aliquot.integrations.slurm.devices import Choice, Device, Offering, offering
 from aliquot.integrations.slurm.gres import Form
 from aliquot.integrations.slurm.numbering import Numbering
+from aliquot.model.claims import Claim
 from aliquot.model.inventory import Inventory
 from slurmworld import sliced
 
@@ -161,37 +163,55 @@ def test_metrics_belong_to_the_job_while_it_runs(bed: Bed) -> None:
     node = Node(bed, MIXED)
     job = bed.submit("sleep 60", "--gres=gpu:a100_1g.5gb:1,gpu:a100:1").out
     device = next(d for d in node.offered.devices if d.type == "a100_1g.5gb")
-    until(lambda: bool(dcgm.jobs(node.jobs)), lambda: f"{bed.log('n1')[-1500:]}")
-    assert set(dcgm.jobs(node.jobs)) < {f"1.{device.instance}", "0"}  # Slurm tells the Prolog one of the two types
+
+    def files() -> set[str]:
+        """Those that name this job: other beds' jobs are in the same /proc."""
+        return {name for name, jobs in dcgm.jobs(node.jobs).items() if job in jobs}
+
+    until(lambda: bool(files()), lambda: bed.log("n1")[-1500:])
+    assert files() < {f"1.{device.instance}", "0"}  # Slurm tells the Prolog one of the two types
     env = {"ALIQUOT_SLURM_RUN": node.run}
 
     def both() -> bool:
         assert bed.aliquot("slurm", "dcgm", "refresh", "--dir", node.jobs, env=env).code == 0
-        return dcgm.jobs(node.jobs) == {f"1.{device.instance}": (job,), "0": (job,)}
+        return files() == {f"1.{device.instance}", "0"}
 
     until(both, lambda: f"{dcgm.jobs(node.jobs)}")
     bed.ok("scancel", job)
-    until(lambda: dcgm.jobs(node.jobs) == {}, lambda: f"{dcgm.jobs(node.jobs)}")
+    until(lambda: not files(), lambda: f"{dcgm.jobs(node.jobs)}")
     assert "drain" not in bed.state("n1").lower()
+
+
+LOOK = """
+import sys, msgspec
+from aliquot.integrations.slurm import jobs_here
+from aliquot.model.inventory import Inventory
+found = msgspec.json.decode(open(sys.argv[1], 'rb').read(), type=Inventory)
+print(msgspec.json.encode(jobs_here.claims(found.gpus, sys.argv[2], simulated=True)).decode())
+"""
+
+
+def claims(node: Node) -> list[Claim]:
+    """What jobs of this bed have: looked for inside of it, since other beds' jobs are in the same /proc."""
+    file = node.bed.folder / "inventory.json"
+    file.write_bytes(msgspec.json.encode(MIXED))
+    return msgspec.json.decode(node.bed.ok(sys.executable, "-c", LOOK, str(file), node.run), type=list[Claim])
 
 
 def test_a_running_job_is_a_holder_here(bed: Bed) -> None:
     node = Node(bed, MIXED)
-    assert jobs_here.claims(MIXED.gpus, node.run) == ()
+    assert claims(node) == []
     job = bed.submit("echo up; sleep 60", "--gres=gpu:a100_3g.20gb:1").out
     device = next(d for d in node.offered.devices if d.type == "a100_3g.20gb")
     out = bed.folder / "out" / job
     until(lambda: out.exists() and out.read_text() == "up\n", "the job never ran")
-
-    def held() -> bool:
-        return [c.devices for c in jobs_here.claims(MIXED.gpus, node.run)] == [(device.uuid,)]
-
-    until(held, lambda: f"{jobs_here.claims(MIXED.gpus, node.run)}")
-    assert str(jobs_here.claims(MIXED.gpus, node.run)[0].holder).startswith(f"job slurm:{job}")
+    expected = [(f"slurm:{job}", (device.uuid,))]
+    assert [(c.holder.id, c.devices) for c in claims(node)] == expected
     os.unlink(numbering.path("n1", node.run))
-    assert held()  # the batch script was told its UUID: that says which, though Slurm's ordinals say nothing now
+    # The batch script was told its UUID: that says which, though Slurm's ordinals say nothing now.
+    assert [(c.holder.id, c.devices) for c in claims(node)] == expected
     bed.ok("scancel", job)
-    until(lambda: jobs_here.claims(MIXED.gpus, node.run) == (), "the job never went")
+    until(lambda: claims(node) == [], "the job never went")
 
 
 def test_the_fence_and_the_numbers_agree(bed: Bed) -> None:
