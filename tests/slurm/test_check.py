@@ -5,6 +5,7 @@ nothing wrong with, they take as it is meant.
 from __future__ import annotations
 
 import json
+import time
 from typing import NamedTuple
 
 import msgspec
@@ -92,11 +93,13 @@ FINE = {
 
 
 def told(bed: Bed, *words: str) -> list[tuple[str, str, list[str]]]:
-    """Severity, rule and nodes of each finding, but for those about the bed's own lack of fences."""
+    """Severity, rule and nodes of each finding, but for what a bed is: without fences, and many nodes on one host."""
     done = bed.aliquot("slurm", "check", "--conf-dir", str(bed.etc), "--files-only", "-o", "json", *words)
     assert done.code in (0, 30), done
     found = json.loads(done.out)["findings"]
-    return [(f["severity"], f["rule"], f["nodes"]) for f in found if f["rule"] != "OPEN_DEVICES"]
+    return [
+        (f["severity"], f["rule"], f["nodes"]) for f in found if f["rule"] not in ("OPEN_DEVICES", "SHARED_BY_NODES")
+    ]
 
 
 @pytest.fixture
@@ -266,3 +269,69 @@ def test_what_render_writes_is_right_to_check_and_to_slurm(bed: Bed) -> None:
         assert set(check()) == {"error NO_SUCH_INSTANCE", "warning NOT_OFFERED"}
     finally:
         aliquot("sim", "stop", "n1")
+
+
+HELPERS = {
+    "a name outside the alphabet": ("Feature=1g.5gb Helper=/bin/true\n", "FEATURE_NAME"),
+    "a key that is none": ("Feature=a Helper=/bin/true Node=n1\n", "UNREADABLE"),
+    "lines of nodes before 23.02": ("NodeName=n1 Feature=a Helper=/bin/true\n", "HELPERS_FORM"),
+    "several features before 23.02": ("Feature=a,b Helper=/bin/true\n", "HELPERS_FORM"),
+}
+
+
+def test_helpers_conf_that_check_calls_an_error_slurmctld_refuses(devices: Bed) -> None:
+    old = devices.release.name == "22.05"
+    plugin = "NodeFeaturesPlugins=node_features/helpers"
+    for n, (name, (text, rule)) in enumerate(HELPERS.items()):
+        devices.conf(f"{devices.node('n1')}\n{PARTITION}", more=plugin)
+        (devices.etc / "helpers.conf").write_text(text + "ExecTime=60\n")
+        found = [(s, r) for s, r, _ in told(devices, "--slurm-version", devices.release.name)]
+        right = rule == "HELPERS_FORM" and not old
+        assert (("error", rule) in found) != right, (name, found)
+        done = devices.run("sh", "-c", f"timeout 3 slurmctld -D >{devices.logs}/{n}.log 2>&1")
+        assert (done.code != 124) != right, (name, devices.log(str(n))[-600:])
+
+
+def test_a_changeable_feature_that_is_static_too_makes_the_node_invalid(devices: Bed) -> None:
+    old = devices.release.name == "22.05"
+    line = "Feature=mig_a Helper=/bin/true\n" * old + "NodeName=n1 Feature=mig_a,mig_b Helper=/bin/false\n" * (not old)
+    node = devices.node("n1", "RealMemory=1000 Feature=mig_a")
+    devices.conf(f"{node}\n{PARTITION}", more="NodeFeaturesPlugins=node_features/helpers")
+    helper = devices.folder / "helper"
+    helper.write_text("#!/bin/sh\n[ $# = 0 ] && echo mig_b\nexit 0\n")
+    helper.chmod(0o755)
+    text = line.replace("/bin/true", str(helper)).replace("/bin/false", str(helper))
+    (devices.etc / "helpers.conf").write_text(text + "ExecTime=60\n")
+    severity = "warning" if old else "error"
+    assert told(devices, "--slurm-version", devices.release.name) == [(severity, "FEATURE_STATIC", [])]
+    devices.controller()
+    devices.start("n1", "slurmd", "-D", "-N", "n1")
+    until(lambda: ("IDLE" if old else "INVALID_REG") in devices.state("n1"), lambda: devices.state("n1"))
+
+
+def test_files_are_read_anew_as_the_release_does_it(devices: Bed) -> None:
+    """What check says to type makes its findings go away; a slurmctld that is away is told soon."""
+    devices.conf(f"{devices.node('n1', 'RealMemory=1000 Gres=gpu:1g.5gb:1')}\n{PARTITION}", gres=f"{CUT[0]}\n")
+    devices.controller()
+    devices.slurmd("n1")
+    slurm = devices.etc / "slurm.conf"
+    time.sleep(1.1)  # file times and slurmd's start are compared in seconds
+    slurm.write_text(slurm.read_text().replace("1g.5gb:1", "1g.5gb:2"))
+    (devices.etc / "gres.conf").write_text("\n".join(CUT[:2]) + "\n")
+    stale = [("error", "STALE_CONTROLLER", ["n1"]), ("warning", "STALE_SLURMD", ["n1"])]
+    assert told(devices, "--live", "--slurm-version", devices.release.name) == stale
+    if devices.release.name == "22.05":
+        devices.stop("n1")
+        devices.stop("slurmctld")
+        devices.controller()
+        devices.slurmd("n1")
+    else:
+        devices.ok("scontrol", "reconfigure")
+    until(lambda: told(devices, "--live") == [], lambda: str(told(devices, "--live")))
+    assert devices.field("n1", "Gres") == "gpu:1g.5gb:2"
+    devices.stop("slurmctld")
+    begin = time.monotonic()
+    done = devices.aliquot("slurm", "check", "--conf-dir", str(devices.etc), "--files-only", "--live")
+    assert done.code == 20
+    assert time.monotonic() - begin < 15
+    assert "Traceback" not in done.err

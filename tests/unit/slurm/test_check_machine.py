@@ -120,6 +120,16 @@ def test_records_of_one_host_share_its_gpus() -> None:
     assert rules(nodes, gres, machines={"h-gpu0": inventory(f"{A100}*2")}) == []
 
 
+def test_records_of_one_host_do_not_have_the_same_gpu() -> None:
+    nodes = "NodeName=h-gpu[0-1] NodeHostname=h,h Gres=gpu:a100:1 Port=[7001-7002]\n"
+    gres = "NodeName=h-gpu[0-1] Name=gpu Type=a100 File=/dev/nvidia0\n"
+    (found,) = findings(nodes, gres)
+    assert (found.rule, found.severity) == ("SHARED_BY_NODES", "warning")
+    assert found.sentence == "/dev/nvidia0 is h-gpu0's and h-gpu1's, which are both on h: jobs would share it"
+    assert rules(nodes.replace("Gres", "State=CLOUD Gres"), gres) == []
+    assert rules(nodes.replace("h,h", "h,g"), gres) == []
+
+
 def test_wrong_minors_of_the_machine_itself() -> None:
     gpu = CUT.gpus[0]
     wrong = msgspec.structs.replace(gpu.instances[0], capability_minor=999)

@@ -19,6 +19,7 @@ RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     numbers.compared,
     devices.lines,
     devices.twice,
+    devices.shared,
     devices.missing,
     detect.words,
     detect.nodes,

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import msgspec
 
 from aliquot.integrations.slurm.check import minors
 from aliquot.integrations.slurm.check.minors import Capability
-from aliquot.integrations.slurm.check.values import Finding, Given, Group, error
+from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.gres import GresLine
+from aliquot.integrations.slurm.conf.hosts import listed
 from aliquot.integrations.slurm.conf.values import Place
 
 _RENDER = "aliquot slurm render"
@@ -135,6 +136,34 @@ def _twice(group: Group) -> Iterator[Finding]:
         if cut:
             sentence = f"/dev/nvidia{gpu} is offered whole, and in slices at {_line(cut.place, gres.place)}"
             yield error("COUNTED_TWICE", gres.place, sentence, "leave out the line of the whole GPU", _RENDER)
+
+
+def shared(given: Given) -> Iterator[Finding]:
+    """Records of one host have each their own devices: one slurmd per GPU. CLOUD ones take turns instead."""
+    hosts: dict[str, dict[str, None]] = {}
+    for line in given.node_lines:
+        if line.get("State").upper() != "CLOUD" and line.pair("NodeHostname"):
+            for name, host in zip(line.names, listed(line.get("NodeHostname")), strict=False):
+                hosts.setdefault(host, {})[name] = None
+    for host, names in hosts.items():
+        if len(names) > 1:
+            yield from _shared(given, host, names)
+
+
+def _shared(given: Given, host: str, names: Collection[str]) -> Iterator[Finding]:
+    owners: dict[object, str] = {}
+    told: set[tuple[str, str]] = set()
+    for line in given.gpu_lines:
+        for name in (n for n in line.nodes or () if n in names):
+            for gres in opened(line):
+                inner = [c for c in gres.capabilities if c.ci is not None]
+                for what in inner or gres.gpus:
+                    owner = owners.setdefault(what, name)
+                    if owner != name and (owner, name) not in told:
+                        told.add((owner, name))
+                        shown = str(what) if inner else f"/dev/nvidia{what}"
+                        sentence = f"{shown} is {owner}'s and {name}'s, which are both on {host}: jobs would share it"
+                        yield warning("SHARED_BY_NODES", line.place, sentence, "each record its own GPUs", _RENDER)
 
 
 def _same(gres: Opened, first: Opened, what: str) -> Finding:
