@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.integrations.slurm.check import block, machine
+from aliquot.integrations.slurm.check import block
 from aliquot.integrations.slurm.check.minors import Capability, capability
 from aliquot.integrations.slurm.devices import offering
 from aliquot.integrations.slurm.gres import Form, lines
@@ -135,7 +135,7 @@ def test_wrong_minors_of_the_machine_itself() -> None:
     wrong = msgspec.structs.replace(gpu.instances[0], capability_minor=999)
     gpus = (msgspec.structs.replace(gpu, instances=(wrong, *gpu.instances[1:])), CUT.gpus[1])
     strange = msgspec.structs.replace(CUT, gpus=gpus)
-    (found,) = machine.numbered(given(NODE, SLICES, machines={"n1": strange}))
+    (found,) = findings(NODE, SLICES + WHOLE, machines={"n1": strange})
     assert found.rule == "WRONG_MINOR"
     assert "has minor 999 on n1, and by the formula 12" in found.sentence
 
