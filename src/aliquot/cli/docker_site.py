@@ -67,12 +67,15 @@ class Order:
         self.form = form_of(args.form, self.runtime.name, max(counts))
 
     def directories(self) -> tuple[str, ...]:
-        """Where the runtime looks for CDI files. Raises BlockedError for one that does not."""
+        """Where the runtime looks for CDI files. Raises RuntimeAwayError for a runtime that nothing can be reserved
+        for, BlockedError for one that takes no CDI names.
+        """
         from aliquot.integrations.cdi.write import DIRECTORIES
 
+        reached = self._reached()
         if self.args.spec_dir:
             return tuple(self.args.spec_dir)
-        if self.form != "cdi" or self.runtime.name != "docker" or not self._reached():
+        if self.form != "cdi" or self.runtime.name != "docker" or not reached:
             return DIRECTORIES
         found = self.runtime.info().get("CDISpecDirs")
         if not found:
@@ -86,15 +89,23 @@ class Order:
         return tuple(map(str, found))
 
     def _reached(self) -> bool:
-        """Whether the daemon has to be there: whoever only picks may do so for later."""
+        """Whether there is a runtime to ask: whoever only picks may do so for later."""
         from aliquot.integrations.containers.errors import RuntimeAwayError
 
+        name, reached = self.runtime.name, self.runtime.worth_asking
         if self.runtime.elsewhere:
             raise RuntimeAwayError(
-                f"{self.runtime.name} speaks to {self.runtime.elsewhere}: its containers run on another machine",
+                f"{name} speaks to {self.runtime.elsewhere}: its containers run on another machine",
                 next_step="unset DOCKER_HOST CONTAINER_HOST",
             )
-        return not self.args.no_reserve or self.runtime.worth_asking
+        if not reached and not self.args.no_reserve:
+            what = "does not run" if self.runtime.installed else "is not installed"
+            raise RuntimeAwayError(
+                f"{name} {what}: nobody could tell when its container is gone",
+                details=("--no-reserve only picks a device",),
+                next_step="aliquot docker check",
+            )
+        return reached
 
     def cdi(self, site: Site, device: Device) -> str:
         """The device's full CDI name. Raises BlockedError where no file has one that is right."""

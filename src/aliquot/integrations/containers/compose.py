@@ -34,6 +34,8 @@ def asked(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
     Raises UsageError.
     """
     found: dict[str, str] = {}
+    if not words:
+        raise UsageError("which services? Give SERVICE=DEVICE", next_step=_HELP)
     for word in words:
         name, equals, what = word.partition("=")
         if not equals:

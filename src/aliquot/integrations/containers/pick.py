@@ -25,9 +25,11 @@ _TIMES = re.compile(r"(.+)\*(\d{1,3})")
 
 def wants(words: Sequence[str]) -> tuple[str, ...]:
     """What was typed, one word per device: ``1g.5gb*2`` is two. Raises UsageError for a word that names nothing on any
-    machine.
+    machine, and where there is none.
     """
     found: list[str] = []
+    if not words:
+        raise UsageError("what should the container have? Give a DEVICE", next_step="aliquot docker run-args --help")
     for word in (piece.strip() for text in words for piece in text.split(",")):
         times = _TIMES.fullmatch(word)
         one, count = (times.group(1), int(times.group(2))) if times else (word, 1)
