@@ -152,6 +152,7 @@ def test_wrong_minors_of_the_machine_itself() -> None:
             Version(22, 5, 8),
             ["error AUTODETECT_NO_MIG gres.conf:1", "error AUTODETECT_OLD gres.conf:1"],
         ),
+        ("AutoDetect=nvml\n", Version(22, 5, 8), ["warning AUTODETECT_OLD gres.conf:1"]),
         ("AutoDetect=nvml\n", Version(21, 8), ["warning AUTODETECT_OLD gres.conf:1"]),
         ("AutoDetect=nvml\n", Version(20, 11), ["error AUTODETECT_OLD gres.conf:1"]),
         ("AutoDetect=full\n", Version(25, 11), ["error AUTODETECT_OLD gres.conf:1"]),
@@ -172,6 +173,9 @@ def test_autodetect_finds_types_by_a_part_of_their_name() -> None:
     assert told("NodeName=n1 Gres=gpu:3g.20gb:1,gpu:1g.5gb:1,gpu:a100:1\n", "AutoDetect=nvml\n") == []
     nodes = "NodeName=n1 Gres=gpu:3g.20gb:2,gpu:h100:1\n"
     assert told(nodes, "AutoDetect=nvml\n") == ["error AUTODETECT_TYPE slurm.conf:5"] * 2
+    assert told("NodeName=n1 Gres=gpu:3\n", "AutoDetect=nvml\n") == []
+    (found,) = findings("NodeName=n1 Gres=gpu:a100:2\n", "AutoDetect=nvml\n", machines={"n1": CUT})
+    assert found.sentence == "Gres=gpu:a100:2: AutoDetect=nvml takes the slice nvidia_a100_3g.20gb for a100"
 
 
 def test_autodetect_and_mig_mode_without_instances() -> None:

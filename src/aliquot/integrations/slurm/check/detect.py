@@ -105,6 +105,9 @@ def _mig(given: Given, pair: Pair, cut: bool) -> Iterator[Finding]:
     elif kind(pair.value) == "nvml" and given.version and given.version < _MINORS_RIGHT:
         sentence = f"AutoDetect=nvml of {given.version} takes nvidia-smi's index for the device minor"
         yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: jobs may get another GPU", "", _render("none"))
+    elif kind(pair.value) == "nvml" and given.version and given.version < _NAMES_RIGHT:
+        sentence = f"AutoDetect=nvml of {given.version} names slices by their memory, rounded, without c and +"
+        yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: types may not fit", "", _render("none"))
 
 
 def _cloud(pair: Pair, cloud: bool) -> Iterator[Finding]:

@@ -11,9 +11,11 @@ from aliquot.integrations.slurm import types
 from aliquot.integrations.slurm.check.detect import kind
 from aliquot.integrations.slurm.check.devices import Opened, opened
 from aliquot.integrations.slurm.check.minors import Capability
+from aliquot.integrations.slurm.check.numbers import MOST
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import entries
 from aliquot.integrations.slurm.conf.gres import GresLine
+from aliquot.integrations.slurm.conf.values import Pair
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 
 _PROFILE = re.compile(r"(?:^|_)((?:\d+c\.)?\d+g\.\d+gb[^_]*)$")
@@ -107,16 +109,9 @@ def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[
     pair = group.line.pair("Gres") if group.line else None
     detect = given.autodetect(name)
     place = group.gres[0].place if group.gres else (pair.place if pair else given.file("gres.conf"))
-    names = _detected(found)
     if detect and kind(detect.value) not in ("", "off"):
-        for entry in entries(pair.value) if pair and kind(detect.value) == "nvml" else ():
-            hits = [n for n in names if entry.type.lower() in n]
-            for hit in hits[: entry.count]:
-                names.remove(hit)
-            if pair and not entry.fault and len(hits) < entry.count:
-                sentence = f"Gres={entry.text}: AutoDetect=nvml finds {len(hits)} whose name has {entry.type or 'it'!r}"
-                fix = f"it finds {', '.join(dict.fromkeys(_detected(found))) or 'nothing'}"
-                yield error("AUTODETECT_TYPE", pair.place, f"{sentence}: the node will be INVALID", fix, _APPLY)
+        if pair and kind(detect.value) == "nvml":
+            yield from _detection(found, pair)
         return
     every = [gres for line in _of_host(given, name) for gres in opened(line)]
     given_out = {c for gres in every for c in gres.capabilities if c.ci is not None}
@@ -165,10 +160,28 @@ def numbered(given: Given) -> Iterator[Finding]:
                     yield error("WRONG_MINOR", given.file("gres.conf"), sentence, "", "aliquot show")
 
 
-def _detected(found: Inventory) -> list[str]:
-    """What slurmd's NVML plugin would call the devices."""
-    names = [types.detected_type(gpu, instance, compute) for gpu, instance, compute in _slices(found).values()]
-    return names + [types.detected_type(gpu, None, None) for gpu in found.gpus if not _unusable(gpu)]
+def _detection(found: Inventory, pair: Pair) -> Iterator[Finding]:
+    """What slurmd comes to: it takes what NVML finds in order of the longest name, and gives each the longest type left
+    that is a part of it (gres_gpu.c); a type that is left over makes the node INVALID.
+    """
+    entered = entries(pair.value)
+    if any(entry.fault for entry in entered):
+        return
+    left = sorted((e.type for e in entered for _ in range(min(e.count, MOST))), key=lambda t: (-len(t), t))
+    names = [(types.detected_type(*each), True) for each in _slices(found).values()]
+    names += [(types.detected_type(gpu, None, None), False) for gpu in found.gpus if not _unusable(gpu)]
+    fix = f"it finds {', '.join(dict.fromkeys(name for name, _ in names)) or 'nothing'}"
+    for name, cut in sorted(names, key=lambda n: (-len(n[0]), n[0])):
+        match = next((t for t in left if t.lower() in name), None)
+        if match is None:
+            continue
+        left.remove(match)
+        if match and cut and not _PROFILE.search(match.lower()):
+            sentence = f"Gres={pair.value}: AutoDetect=nvml takes the slice {name} for {match}"
+            yield error("AUTODETECT_TYPE", pair.place, sentence, fix, _APPLY)
+    for kind_left in dict.fromkeys(left):
+        sentence = f"Gres={pair.value}: AutoDetect=nvml finds {left.count(kind_left)} too few of {kind_left or 'them'}"
+        yield error("AUTODETECT_TYPE", pair.place, f"{sentence}: the node will be INVALID", fix, _APPLY)
 
 
 def _products(found: Inventory) -> str:
