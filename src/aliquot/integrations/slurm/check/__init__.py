@@ -27,7 +27,7 @@ RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     detect.links,
     machine.numbered,
     machine.compared,
-    features.helpers,
+    features.changeable,
     features.siblings,
     block.edited,
     live.nodes,

@@ -18,8 +18,8 @@ SHORTEST_S = 60
 """An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
 
 
-def helpers(given: Given) -> Iterator[Finding]:
-    """helpers.conf: its form for the release, its names, its times."""
+def changeable(given: Given) -> Iterator[Finding]:
+    """Features of helpers.conf: their form for the release, their names, their times."""
     if given.helpers is None:
         return
     for statement in given.helpers.headed("Feature", "NodeName"):
@@ -67,8 +67,8 @@ def _times(given: Given, conf: Conf) -> Iterator[Finding]:
 
 def _plugin(given: Given, conf: Conf) -> Iterator[Finding]:
     """helpers.conf works only where slurm.conf names the plugin; its features must not be static ones, too."""
-    changeable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
-    if given.slurm is None or not changeable:
+    movable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
+    if given.slurm is None or not movable:
         return
     plugin = given.slurm.last("NodeFeaturesPlugins")
     if plugin is None or "helpers" not in plugin.value.lower():
@@ -78,7 +78,7 @@ def _plugin(given: Given, conf: Conf) -> Iterator[Finding]:
     make = warning if given.version and given.version < _NODES_SINCE else error
     for line in given.node_lines:
         pair = line.pair("Feature", "Features")
-        both = sorted(changeable & set(line.features))
+        both = sorted(movable & set(line.features))
         if pair and both:
             sentence = f"{', '.join(both)} can be changed by a helper and must not stand in Feature=, too"
             yield make("FEATURE_STATIC", pair.place, f"{sentence}: the node will be INVALID", "static ones only there")
