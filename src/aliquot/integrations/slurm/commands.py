@@ -14,17 +14,19 @@ from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
 
 DYNAMIC = Version(22, 5)
 """``scontrol create`` and ``delete`` exist since then."""
-_ONE_NODE = re.compile(r"[A-Za-z0-9_.\-]+")
+_ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
 class Commands:
-    """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF."""
+    """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF; without
+    ``json`` everything is read from text, as it is where the programs speak no JSON.
+    """
 
     through = "scontrol"
 
-    def __init__(self, conf: str = "", bound_s: float = BOUND_S) -> None:
+    def __init__(self, conf: str = "", bound_s: float = BOUND_S, *, json: bool = True) -> None:
         self._programs = Programs(conf, bound_s)
-        self._speaks_json = {"scontrol": True, "squeue": True}
+        self._speaks_json = {"scontrol": json, "squeue": json}
 
     def version(self) -> Version:
         said = self.settings().get("SLURM_VERSION", "")
@@ -58,7 +60,7 @@ class Commands:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
 
     def drain(self, name: str, reason: str) -> None:
-        self._update(f"drain {name}", name, "state=drain", f"reason={one_line(reason)}")
+        self._update(f"drain {name}", name, "state=drain", f"reason={a_reason(reason)}")
 
     def resume(self, name: str) -> None:
         try:
@@ -67,7 +69,7 @@ class Commands:
             complaints.unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
-        self._update(f"set {name} down", name, "state=down", f"reason={one_line(reason)}")
+        self._update(f"set {name} down", name, "state=down", f"reason={a_reason(reason)}")
 
     def requeue(self, job: int) -> None:
         doing = f"requeue job {job}"
@@ -159,3 +161,11 @@ def check_name(name: str, doing: str) -> None:
 def one_line(words: str) -> str:
     """Free text as Slurm prints it: a line break would look like the next field."""
     return " ".join(words.split())
+
+
+def a_reason(words: str) -> str:
+    """Raises RefusedError for none: slurmrestd takes it, and nobody knows then why the node is drained."""
+    said = one_line(words)
+    if not said:
+        raise RefusedError("a node is not taken out of service without a reason")
+    return said

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from aliquot.integrations.slurm import complaints, grestext, tokens
-from aliquot.integrations.slurm.commands import Commands, check_name, one_line
+from aliquot.integrations.slurm.commands import Commands, a_reason, check_name, one_line
 from aliquot.integrations.slurm.documents.read import NEWEST, OLDEST, Document
 from aliquot.integrations.slurm.errors import NoSlurmError, OldSlurmError, RefusedError
 from aliquot.integrations.slurm.states import has_ended
@@ -74,7 +74,7 @@ class Rest:
         return self._get("read Slurm's partitions", "/partitions").partitions()
 
     def drain(self, name: str, reason: str) -> None:
-        words = one_line(reason)
+        words = a_reason(reason)
         self._update(f"drain {name}", name, {"state": ["DRAIN"], "reason": words}, lambda c: c.drain(name, words))
 
     def resume(self, name: str) -> None:
@@ -85,7 +85,7 @@ class Rest:
             complaints.unless_in_service(self.node(name), refused)
 
     def down(self, name: str, reason: str) -> None:
-        words = one_line(reason)
+        words = a_reason(reason)
         self._update(f"set {name} down", name, {"state": ["DOWN"], "reason": words}, lambda c: c.down(name, words))
 
     def requeue(self, job: int) -> None:

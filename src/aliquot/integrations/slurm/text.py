@@ -105,7 +105,7 @@ def _given(record: list[str]) -> tuple[tuple[str, Gres], ...]:
             has = dict(_pairs(line.strip(), ()))
             entries = grestext.listed(has.get("GRES", ""))
             found += [(name, each) for name in hostlist.expand(has["Nodes"]) for each in entries]
-    return tuple(found)
+    return tuple(sorted(found, key=lambda pair: pair[0]))
 
 
 def _node(f: Fields) -> SlurmNode:
@@ -144,7 +144,7 @@ def _job(f: Fields, given: tuple[tuple[str, Gres], ...]) -> Job:
         name=f.get("JobName", ""),
         reason=reason_word(_plain(f.get("Reason", ""))),
         partitions=_words(f.get("Partition", "")),
-        nodes=hostlist.expand(_plain(f.get("NodeList", ""))),
+        nodes=tuple(sorted(hostlist.expand(_plain(f.get("NodeList", ""))))),
         wanted=tuple((how, each) for key, how in _ASKED.items() for each in grestext.wanted_gpus(f.get(key))),
         given=given,
         features=_plain(f.get("Features", "")),

@@ -36,7 +36,8 @@ class Version(msgspec.Struct, frozen=True, order=True):
 class SlurmNode(msgspec.Struct, frozen=True):
     """A node record. ``states`` are the base state and its flags in capitals (IDLE, DRAIN, DYNAMIC_NORM, CLOUD, FUTURE,
     INVALID_REG, NOT_RESPONDING, POWERED_DOWN, COMPLETING ...), with text's ``*``, ``~`` and ``INVAL`` spelled out.
-    Memory is MiB. ``slurmd_start`` is in seconds of the epoch, 0 where none ever registered.
+    Memory is MiB. ``port`` is 0 where text leaves it out: it is the cluster's SlurmdPort. ``slurmd_start`` is in
+    seconds of the epoch, 0 where none ever registered.
     """
 
     name: str
@@ -89,7 +90,8 @@ class SlurmNode(msgspec.Struct, frozen=True):
 class Job(msgspec.Struct, frozen=True):
     """A job that is pending or has resources. ``wanted`` are the gpu GRES by how they were asked for: ``node``,
     ``job``, ``task``, ``socket``. ``features`` is the constraint as typed (``mig_2x3g&ib``). ``given`` are the GRES
-    that it has, by node. Memory is MiB per node, 0 where not said. Times are seconds of the epoch.
+    that it has, by node; ``nodes`` and ``given`` are in the order of names. Memory is MiB per node, 0 where not said.
+    Times are seconds of the epoch.
     """
 
     id: int

@@ -13,6 +13,9 @@ _ASKED = {"tres_per_node": "node", "tres_per_job": "job", "tres_per_task": "task
 
 
 def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
+    cpus, allocated = number(raw.get("cpus")), number(raw.get("alloc_cpus"))
+    if "ALLOCATED" in states and allocated < (number(raw.get("effective_cpus")) or cpus):
+        states = states - {"ALLOCATED"} | {"MIXED"}  # scontrol works that out, slurmrestd does not
     return SlurmNode(
         name=text(raw.get("name")),
         states=states,
@@ -27,8 +30,8 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
         gres=grestext.listed(text(raw.get("gres"))),
         gres_used=grestext.listed(text(raw.get("gres_used"))),
         partitions=words(raw.get("partitions")),
-        cpus=number(raw.get("cpus")),
-        cpus_allocated=number(raw.get("alloc_cpus")),
+        cpus=cpus,
+        cpus_allocated=allocated,
         sockets=number(raw.get("sockets")),
         cores=number(raw.get("cores")),
         threads=number(raw.get("threads")),
@@ -49,7 +52,7 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
         name=text(raw.get("name")),
         reason="" if reason == "None" else reason,
         partitions=words(raw.get("partition")),
-        nodes=names,
+        nodes=tuple(sorted(names)),
         wanted=tuple((how, each) for key, how in _ASKED.items() for each in grestext.wanted_gpus(text(raw.get(key)))),
         given=_given(names, raw.get("gres_detail")),
         features=text(raw.get("features")),
@@ -71,4 +74,5 @@ def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
 def _given(names: tuple[str, ...], details: object) -> tuple[tuple[str, Gres], ...]:
     """The details are one text per node, in the order of the nodes."""
     each_has = details if isinstance(details, list) else []
-    return tuple((name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.listed(text(has)))
+    found = [(name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.listed(text(has))]
+    return tuple(sorted(found, key=lambda pair: pair[0]))
