@@ -65,7 +65,7 @@ def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str,
     record: list[str] = []
     for line in [*text.splitlines(), opening]:
         if line.startswith(opening):
-            if record:
+            if record and record[0].startswith(opening):
                 yield _fields(record), _given(record)
             record = []
         record.append(line)

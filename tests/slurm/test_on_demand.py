@@ -1,0 +1,107 @@
+"""Layouts on demand on a real slurmctld: jobs for absent slices are served, with nobody's hand between."""
+
+from __future__ import annotations
+
+import signal
+
+from .bed import Bed, until
+from .demanded import Cluster, Witness
+
+
+def test_jobs_for_one_layout_and_then_another_run_with_no_hand_between(bed: Bed) -> None:
+    """The issue's own: 1g.5gb, then 3g.20gb; counts true at each moment; no running job touched."""
+    cluster = Cluster(bed, "n1", "n2")
+    beside = cluster.submit("a100_7g.40gb:1", "sleep 600", "--nodelist=n2")
+    cluster.starts(beside)
+    cluster.controller()
+    with Witness(cluster.hosts["n1"]) as witness:
+        small = cluster.submit("a100_1g.5gb:1", "sleep 4; echo $CUDA_VISIBLE_DEVICES")
+        cluster.starts(small)
+        big = cluster.submit("a100_3g.20gb:2", "echo $CUDA_VISIBLE_DEVICES")
+        cluster.ran(small)
+        cluster.ran(big)
+    assert witness.looks > 10
+    assert not witness.lies
+    assert any("a100_1g.5gb" in shown for shown in witness.shown), witness.shown
+    assert "a100_3g.20gb" in witness.shown[-1], witness.shown
+    assert bed.job(small, "Restarts") == bed.job(big, "Restarts") == "0"
+    assert bed.job(small, "ExitCode") == "0:0"
+    assert bed.job(small, "EndTime") <= bed.job(big, "StartTime"), "the second had to wait for the first one's end"
+    assert bed.job(beside, "JobState") == "RUNNING"
+    assert bed.job(beside, "Restarts") == "0"
+    assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2"), "a node with a job is left as it is"
+
+
+def test_no_record_that_stands_for_layouts_is_ever_shown(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    assert bed.submit("true", "--gres=gpu:a100_1g.5gb:1").code != 0
+    cluster.controller()
+    cluster.ran(cluster.submit("a100_1g.5gb:1", "true"))
+    assert "aliquot" not in bed.ok("sinfo", "-N", "-h")
+    assert "not available" in bed.submit("true", "--gres=gpu:a100_3g.20gb:5").err, "more than any node can ever have"
+    bed.stop("controller")
+    assert "deleted aliquot-layouts-" in cluster.once("--withdraw").out
+    assert bed.submit("true", "--gres=gpu:a100_3g.20gb:1").code != 0, "what no node has is refused again"
+
+
+def test_two_jobs_that_want_different_layouts_at_once_both_run_by_priority(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1", more="PriorityType=priority/basic")
+    cluster.once("--once")
+    low = cluster.submit("a100_1g.5gb:14", "sleep 2", "--priority=10")
+    high = cluster.submit("a100_3g.20gb:4", "sleep 2", "--priority=1000")
+    cluster.controller()
+    cluster.ran(low)
+    cluster.ran(high)
+    assert bed.job(high, "EndTime") <= bed.job(low, "StartTime")
+    assert cluster.log().count(" is cut for job ") == 2, "once for each: no flapping"
+
+
+def test_a_controller_that_is_killed_in_the_middle_is_followed_by_another(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    cluster.controller()
+    job = cluster.submit("a100_1g.5gb:7", "true")
+    until(lambda: "is cut for job" in cluster.log(), cluster.log)
+    bed.stop("controller", signal.SIGKILL)
+    cluster.controller()
+    cluster.ran(job)
+    assert bed.job(job, "Restarts") == "0"
+    until(lambda: "DRAIN" not in bed.state("n1"), lambda: cluster.told(job))
+
+
+def test_a_change_that_was_killed_on_its_node_is_finished_by_the_controller(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    host = cluster.hosts["n1"]
+    cut_off = host.apply("--gpu", "0-1", "--mig", "3g.20gb*2", "--slurmd-start", "kill -9 $PPID")
+    assert cut_off.code != 0
+    assert bed.state("n1") == "" or "DRAIN" in bed.state("n1")
+    cluster.controller()
+    until(lambda: "a change was cut off there" in cluster.log(), cluster.log)
+
+
+def test_placeholders_come_back_after_slurmctld_was_started_anew(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    cluster.controller()
+    waiting = cluster.submit("a100_3g.20gb:4", "true", "--begin=now+1hour")
+    bed.stop("slurmctld")
+    until(lambda: "Slurm: " in cluster.log(), cluster.log)
+    bed.controller()
+    cluster.ran(cluster.submit("a100_1g.5gb:14", "true"))
+    bed.ok("scontrol", "update", f"jobid={waiting}", "starttime=now")
+    cluster.ran(waiting)
+
+
+def test_what_stands_in_the_way_is_told_and_nothing_is_done(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1", "n2")
+    bed.ok("scontrol", "update", "nodename=n2", "state=drain", "reason=fan")
+    busy = cluster.submit("a100_7g.40gb:1", "sleep 600")
+    cluster.starts(busy)
+    cluster.controller()
+    job = cluster.submit("a100_1g.5gb:1", "true")
+    until(lambda: f"job {job}: waits" in cluster.log(), cluster.log)
+    told = cluster.demand()
+    (verdict,) = [j for j in told["jobs"] if j["job"] == int(job)]
+    assert verdict["need"] == {"a100_1g.5gb": 1}
+    assert verdict["why"] == ["n1: 1 job has resources on it", "n2: it was drained by somebody else (fan)"]
+    assert not told["changes"]
+    assert bed.job(busy, "JobState") == "RUNNING"
+    assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2")
