@@ -109,7 +109,7 @@ def test_files_that_slurmctld_has_not_read() -> None:
     assert live(NODE, old) == [("STALE_CONTROLLER", "scontrol reconfigure")]
     assert live(NODE, old, version=OLD) == [("STALE_CONTROLLER", "systemctl restart slurmctld")]
     dynamic = node("n1", "IDLE", "DYNAMIC_NORM", gres=(Gres("gpu", "a100", 1),))
-    assert live(NODE, dynamic) == []
+    assert [rule for rule, _ in live(NODE, dynamic)] == ["REGISTERED"]
 
 
 def test_a_slurmd_that_is_older_than_its_files() -> None:
@@ -118,3 +118,11 @@ def test_a_slurmd_that_is_older_than_its_files() -> None:
     assert live(NODE, late, changed=10, version=OLD) == [("STALE_SLURMD", "aliquot slurm apply --node-name n1")]
     away = node("n1", "DOWN", gres=TWO, slurmd_start=5)
     assert live(NODE, away, changed=10) == []
+
+
+def test_a_dynamic_node_that_registered_with_something_else() -> None:
+    right = node("n1", "IDLE", "DYNAMIC_NORM", gres=TWO)
+    nodes = "MaxNodeCount=9\n"
+    assert live(nodes, right) == []
+    wrong = node("n1", "IDLE", "DYNAMIC_NORM", gres=(Gres("gpu", "a100", 1),))
+    assert live(nodes, wrong) == [("REGISTERED", "aliquot slurm apply --node-name n1")]

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.integrations.slurm.check.detect import kind
 from aliquot.integrations.slurm.check.values import Finding, Given, error, warning
 from aliquot.integrations.slurm.conf.counts import entries
 from aliquot.integrations.slurm.values import SlurmNode, Version
 
 _RECONFIGURES = Version(23, 11)
-_CHECKED = ("INVALID_REG", "INVAL")
 
 
 def nodes(given: Given) -> Iterator[Finding]:
@@ -23,7 +23,7 @@ def nodes(given: Given) -> Iterator[Finding]:
     about |= {name for line in given.gpu_lines for name in line.nodes or ()}
     for node in given.live.nodes:
         if node.name in about or any(g.name == "gpu" for g in node.gres):
-            for finding in (*_state(node), *_registered(given, node), *_older(given, node)):
+            for finding in (*_state(node), *_registered(given, node), *_dynamic(given, node), *_older(given, node)):
                 yield msgspec.structs.replace(finding, nodes=(node.name,))
 
 
@@ -57,6 +57,26 @@ def _registered(given: Given, node: SlurmNode) -> Iterator[Finding]:
     shown = ",".join(str(g) for g in node.gres if g.name == "gpu") or "no GPU"
     sentence = f"slurm.conf says {pair.value}, and slurmctld has {shown}: it has not read the file since"
     yield error("STALE_CONTROLLER", pair.place, sentence, "slurmd alone is not enough", _again(given, node))
+
+
+def _dynamic(given: Given, node: SlurmNode) -> Iterator[Finding]:
+    """A node that registered itself: its record is what slurmd was started with, gres.conf what it hands out."""
+    lines = [line for line in given.gpu_lines if line.serves(node.name)]
+    detect = given.autodetect(node.name)
+    if not node.dynamic or not lines or (detect and kind(detect.value) != "off"):
+        return
+    want: Counter[str] = Counter()
+    for line in lines:
+        want[line.type] += len(line.devices)
+    have: Counter[str] = Counter()
+    for gres in node.gres:
+        have[gres.type] += gres.count if gres.name == "gpu" else 0
+    if +want != +have:
+        words = ", ".join(f"{number} {name or 'untyped'}" for name, number in want.items())
+        shown = ",".join(str(g) for g in node.gres if g.name == "gpu") or "no GPU"
+        sentence = f"gres.conf hands out {words}, and the node registered with {shown}"
+        fix = "stop slurmd, delete the node, start slurmd with what gres.conf says"
+        yield error("REGISTERED", lines[0].place, sentence, fix, f"aliquot slurm apply --node-name {node.name}")
 
 
 def _again(given: Given, node: SlurmNode) -> str:
