@@ -114,7 +114,9 @@ def _private(*words: str) -> None:
 
 
 def _run(*words: str, cwd: Path | None = None) -> str:
-    done = subprocess.run(words, cwd=cwd, capture_output=True, text=True, env=_environment(), timeout=1800, check=False)
+    done = subprocess.run(
+        words, cwd=cwd, capture_output=True, text=True, env=_environment(), timeout=1800, check=False, close_fds=False
+    )
     if done.returncode:
         last = (done.stdout + done.stderr).strip().splitlines()[-8:]
         raise Missing(f"{shlex.join(words[:6])} failed:\n" + "\n".join(last))
@@ -170,6 +172,7 @@ def _alone(folder: Path) -> Iterator[None]:
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / ".lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
+        os.set_inheritable(lock.fileno(), True)  # a download that outlives its killed run keeps the next one waiting
         yield
 
 
