@@ -55,8 +55,8 @@ class Wire:
         connection = self._connection()
         try:
             connection.request(method, target, self._data(body), self._headers(body))
-            response = connection.getresponse()
-            data = self._read(response, begun + self._bound_s)
+            with connection.getresponse() as response:
+                data = self._read(response, begun + self._bound_s)
         except (OSError, http.client.HTTPException) as failure:
             raise AwayError(
                 f"cannot {doing}: slurmrestd at {self.place} does not answer",
