@@ -86,6 +86,7 @@ def test_every_fault_of_every_file_is_told_at_once(run: Run, cut: Sim, tmp_path:
         ("nothere.json",),
         ("a.json", "--gpu", "0"),
         ("a.json", "--number"),
+        ("a.json", "--make-devices"),
         ("bad,name=a.json",),
         ("a.json", "--feature", "a b"),
         ("a.json", "--feature", "a,b"),
@@ -106,6 +107,18 @@ def test_choices_are_those_of_the_code() -> None:
 
 
 # What Slurm's scripts call
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
+def test_device_nodes_that_a_boot_took_are_made_once(run: Run, cut: Sim, tmp_path: Path) -> None:
+    words = (*RENDERED, "--gpu", "0", "--make-devices", "--dev-root", str(tmp_path), "--part", "gres")
+    first = run(*words)
+    named = {path for line in first.out.split() if line.startswith("MultipleFiles=") for path in line[14:].split(",")}
+    assert len(named) == 9, "the GPU, and two capabilities for each of four instances"
+    assert {Path(path).is_char_device() for path in named} == {True}
+    assert not {f"{tmp_path}/dev/nvidia-caps/nvidia-cap{minor}" for minor in (1, 2)} & named
+    assert first.err.count("made /dev/") == 10
+    assert "made" not in run(*words).err
 
 
 @pytest.fixture

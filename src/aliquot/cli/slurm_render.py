@@ -30,6 +30,8 @@ def run(args: Args) -> int:
         for sentence in record.offered.notes:
             streams.note(f"note     {record.name}: {sentence}")
     parts = _parts(records, args)
+    if args.make_devices:
+        _make_devices(args)
     checked = _checked(records, args)
     if args.number:
         _number(records[0], args)
@@ -66,7 +68,8 @@ def _files(args: Args) -> list[Record]:
     """The nodes of inventory files."""
     from aliquot.integrations.slurm.devices import Choice
 
-    for option, value in (("--gpu", args.gpu), ("--node", args.node), ("--number", args.number)):
+    own = (("--gpu", args.gpu), ("--node", args.node), ("--number", args.number), ("--make-devices", args.make_devices))
+    for option, value in own:
         if value:
             raise UsageError(
                 f"{option} is about one machine, and inventory files say which nodes there are",
@@ -176,6 +179,16 @@ def _wrong(record: Record, args: Args) -> tuple[str, ...]:
     if not wrong and validate.out_of_order(record.offered, parsed):
         return ("slurmd numbers the devices in another order: a task would be told somebody else's UUID",)
     return wrong
+
+
+def _make_devices(args: Args) -> None:
+    """As ``slurm apply`` does: nothing else makes the nodes of instances that a boot has brought back."""
+    from aliquot.agent.slurm import devices
+
+    found = node.inventory(args)
+    chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu else found.gpus
+    for path in devices.make(chosen, args.dev_root or "/", simulated=args.node is not None):
+        streams.note(f"made {path}")
 
 
 def _number(record: Record, args: Args) -> None:

@@ -85,10 +85,16 @@ RENDER = Command(
             help="also keep Slurm's numbers of the devices below /run/aliquot/slurm, for task-prolog and dcgm",
             kind="flag",
         ),
+        Option(
+            "--make-devices",
+            help="first make the device nodes that the lines name and that are missing, as after a boot: slurmd does "
+            "not start without them",
+            kind="flag",
+        ),
         *EVERYWHERE,
     ),
     text="Each GPU is counted once: by its MIG devices where MIG mode is on, else whole; not at all where a virtual "
-    "machine has it. Nothing is written but with --number: 'aliquot slurm apply' changes files.",
+    "machine has it. Nothing is written but with --number and --make-devices: 'aliquot slurm apply' changes files.",
     examples=(
         "aliquot slurm render",
         "aliquot slurm render --part gres --autodetect off",
