@@ -43,6 +43,7 @@ if [ "$ROOT" != / ]; then
   mount --bind /etc/hosts "$ROOT/etc/hosts"
 fi
 mount --rbind "$DEV" /dev
+trap '' HUP INT TERM
 echo ready
 cat >/dev/null || true
 set +e
@@ -85,8 +86,10 @@ class Machine:
         folder.chmod(0o755)
         self.host = socket.gethostname().partition(".")[0]
         self.daemons: dict[str, subprocess.Popen[bytes]] = {}
+        self._closed = False
         self._programs()
         self._machine = self._enter()
+        self._namespace = os.readlink(f"/proc/{self._machine.pid}/ns/mnt")
         self._outside()
         self.cgroups = Cgroups(folder.name, release.root, lambda script: self.ok("sh", "-ec", script))
 
@@ -94,7 +97,9 @@ class Machine:
         env = {**os.environ, "DEV": str(self.folder / "dev"), "ROOT": self.release.root, "NAME": self.folder.name}
         words = ["unshare", "--mount", "sh", "-c", _MACHINE]
         with open(self.logs / "machine.log", "wb") as log:
-            machine = subprocess.Popen(words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log)
+            machine = subprocess.Popen(
+                words, env=env, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, start_new_session=True
+            )
         assert machine.stdout
         assert machine.stdout.readline() == b"ready\n", f"the machine did not start: {self.log('machine')}"
         return machine
@@ -184,17 +189,18 @@ class Machine:
 
     def inhabitants(self) -> list[int]:
         """Whatever runs in the machine's namespace: steps, jobs, daemons that re-executed themselves."""
-        mine, found = os.readlink(f"/proc/{self._machine.pid}/ns/mnt"), []
-        for entry in os.listdir("/proc"):
+        found = []
+        for pid in (int(each) for each in os.listdir("/proc") if each.isdigit()):
             with contextlib.suppress(OSError):
-                if entry.isdigit() and int(entry) != self._machine.pid and os.readlink(f"/proc/{entry}/ns/mnt") == mine:
-                    found.append(int(entry))
+                if os.readlink(f"/proc/{pid}/ns/mnt") == self._namespace and pid != self._machine.pid:
+                    found.append(pid)
         return found
 
     def close(self) -> None:
         """Ends all at once, jobs too: a slurmd that is asked waits for slurmctld's word on each."""
-        if self._machine.poll() is not None:
+        if self._closed:
             return
+        self._closed = True
 
         def empty() -> bool:
             rest = self.inhabitants()

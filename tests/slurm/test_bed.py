@@ -6,6 +6,7 @@ import contextlib
 import http.client
 import os
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -87,8 +88,11 @@ def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
     assert not _with(bed.folder)
 
 
-def test_a_killed_test_run_leaves_nothing_either(release: Release) -> None:
-    """Whoever runs the bed is killed in the middle: its machine ends itself, its daemons and its jobs."""
+@pytest.mark.parametrize("sign", [signal.SIGKILL, signal.SIGTERM])
+def test_a_killed_test_run_leaves_nothing_either(release: Release, sign: signal.Signals) -> None:
+    """Whoever runs the bed is ended in the middle, with all of its process group, as ``timeout`` does: the machine ends
+    itself, its daemons and its jobs.
+    """
     if missing():
         pytest.skip(missing())
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
@@ -106,10 +110,10 @@ time.sleep(60)
 """
     words = [sys.executable, "-c", script, release.name, release.root, str(folder)]
     env = os.environ | {"PYTHONPATH": str(Path(__file__).resolve().parent.parent)}
-    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env) as run:
+    with subprocess.Popen(words, stdout=subprocess.PIPE, env=env, start_new_session=True) as run:
         assert run.stdout
         assert run.stdout.readline() == b"1\n"
-        run.kill()
+        os.killpg(run.pid, sign)
     until(lambda: not _with(folder), lambda: f"these stay: {_with(folder)}")
     until(lambda: not list(Path("/sys/fs/cgroup").glob(f"*/{folder.name}")), "control groups stay")
     shutil.rmtree(folder)
