@@ -7,7 +7,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from aliquot.agent.slurm import devices, files, nodeconf, steps, waiting
-from aliquot.agent.slurm.change import BY_HAND, DYNAMIC
+from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held
 from aliquot.agent.slurm.daemon import shell
 from aliquot.agent.slurm.meant import agrees, meant
 from aliquot.agent.slurm.record import Record
@@ -37,6 +37,8 @@ def _drain(record: Record, world: World) -> Record:
 
 def _wait(record: Record, world: World) -> Record:
     waiting.wait_for_jobs(record, world)
+    if not record.touched and not record.back:
+        waiting.let_go(record, world)
     return record
 
 
@@ -217,11 +219,13 @@ def _verify(record: Record, world: World) -> Record:
 
 
 def _resume(record: Record, world: World) -> Record:
-    if record.drained:
+    node = world.slurm.node(record.name)
+    if record.drained and held(node):
+        world.say(f"{record.name} stays drained: {node.reason}")
+    elif record.drained:
         waiting.resumed(record, world)
         world.say(f"{record.name} takes jobs again")
     elif record.before.reason:
-        node = world.slurm.node(record.name)
         if not node.draining or node.reason != record.before.reason:
             world.slurm.drain(record.name, record.before.reason)
         world.say(f"{record.name} stays drained, as it was: {record.before.reason}")

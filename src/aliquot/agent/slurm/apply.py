@@ -7,6 +7,8 @@ failure undoes what was done and leaves the node drained, with the reason. A fai
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from msgspec.structs import replace
 
 from aliquot.agent.slurm import acts, begin, steps, waiting
@@ -112,6 +114,9 @@ def _to_stay(record: Record, error: AliquotError) -> bool:
 def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
     """The change stands still, on record: the error says so, and what goes on from there."""
     world.file.write(record)
+    if record.back and record.drained and record.touched:
+        with suppress(AliquotError):
+            world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
         *error.details,
         f"the change of {record.name} stands at step '{record.phase}', on record; the node takes no jobs",

@@ -8,8 +8,9 @@ import time
 from msgspec.structs import replace
 
 from aliquot.agent.slurm import acts, files, nodeconf, steps, waiting
-from aliquot.agent.slurm.change import DYNAMIC, REFUSE, STATIC, Change, checked, ours
+from aliquot.agent.slurm.change import DYNAMIC, REFUSE, STATIC, Change, checked, held, ours
 from aliquot.agent.slurm.meant import agrees, meant
+from aliquot.agent.slurm.planned import feasible, freed
 from aliquot.agent.slurm.record import OPEN, Before, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import BlockedError, UsageError
@@ -19,7 +20,6 @@ from aliquot.integrations.slurm.values import SlurmNode
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 from aliquot.planner.former import former
-from aliquot.planner.planning import plan
 
 
 def begin(change: Change, world: World, earlier: Record | None) -> Record | None:
@@ -32,7 +32,9 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     version = str(world.slurm.version())
     node = _node(settings.name, kind, world)
     inventory = world.gpus.backend.read()
-    made = _plan(change, inventory)
+    jobs = world.slurm.jobs(settings.name) if node is not None else ()
+    # What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then.
+    made = feasible(change, freed(inventory) if jobs else inventory)
     now = meant(inventory, settings, version)
     cut_off = earlier if earlier and earlier.status == OPEN and earlier.touched else None
     record = Record(
@@ -45,15 +47,13 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
         meant=now,
         drained=_ours(node, earlier),
         touched=cut_off is not None,
-        before=cut_off.before if cut_off else _before(change, inventory, found, kind, node),
+        before=_kept(cut_off, node) if cut_off else _before(change, inventory, found, kind, node),
     )
     _refuse(record, made, node)
     if cut_off is None and not made.changes and _settled(record, node):
         return None
-    if change.jobs == REFUSE and node is not None:
-        jobs = world.slurm.jobs(settings.name)
-        if jobs:
-            raise waiting.busy(settings.name, jobs, "jobs are on it")
+    if change.jobs == REFUSE and jobs:
+        raise waiting.busy(settings.name, jobs, "jobs are on it")
     return replace(record, phase=steps.route(record)[0])
 
 
@@ -78,33 +78,6 @@ def _node(name: str, kind: str, world: World) -> SlurmNode | None:
     return node
 
 
-def _plan(change: Change, inventory: Inventory) -> Plan:
-    """The plan for the GPUs. Raises BlockedError for one that is blocked, or waits for a reboot, UsageError for GPUs
-    that the Slurm node does not offer.
-    """
-    settings = change.settings
-    strange = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
-    if strange:
-        raise UsageError(
-            f"{settings.name} does not offer GPU {strange[0]}: another Slurm node has it",
-            details=tuple(f"it does not offer GPU {pci} either" for pci in strange[1:]),
-            next_step="leave that GPU out of the wish, or name it with --offers",
-        )
-    made = plan(inventory, change.desired, change.policy)
-    if made.blocked:
-        first, *rest = made.blockers
-        error = BlockedError(first.message, details=tuple(b.message for b in rest), next_step=first.next_step)
-        error.code = first.rule
-        raise error
-    if made.reboots:
-        raise BlockedError(
-            f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot",
-            details=("set the mode first (aliquot apply --mode-only), and let Slurm reboot the node",),
-            next_step=f"scontrol reboot ASAP nextstate=RESUME reason='aliquot: MIG mode' {settings.name}",
-        )
-    return made
-
-
 def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, node: SlurmNode | None) -> Before:
     settings = change.settings
     pcis = settings.gpus or tuple(w.pci for w in change.desired.gpus)
@@ -112,7 +85,6 @@ def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, n
     text = conf.text_of(path) if os.path.exists(path) else ""
     mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
     line = conf.node_line(found, settings.name)
-    held = node is not None and node.draining and not ours(node.reason)
     return Before(
         desired=former(inventory, pcis) if change.desired.gpus else change.desired,
         lines=mine.lines if mine else (),
@@ -120,9 +92,15 @@ def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, n
         gres_text=(line.get("Gres") if line else ",".join(map(str, node.gres)) if node else ""),
         features=line.features if line else None,
         node_conf=_node_conf(change, node) if kind == DYNAMIC else "",
-        reason=node.reason if held and node else "",
+        reason="" if node is None or _ours(node, None) else node.reason or "drained before, and nobody said why",
         slurmd_start=node.slurmd_start if node else 0,
     )
+
+
+def _kept(cut_off: Record, node: SlurmNode | None) -> Before:
+    """What was before a change that was cut off, and who has drained the node since."""
+    reason = node.reason if node and held(node) else cut_off.before.reason
+    return replace(cut_off.before, reason=reason, slurmd_start=node.slurmd_start if node else 0)
 
 
 def _node_conf(change: Change, node: SlurmNode | None) -> str:
@@ -145,9 +123,12 @@ def _node_conf(change: Change, node: SlurmNode | None) -> str:
 
 def _ours(node: SlurmNode | None, earlier: Record | None) -> bool:
     """Whether the node is to take jobs afterwards: unless somebody else had drained it, or set it down, before."""
-    if node is None:
-        return earlier.drained if earlier and earlier.status == OPEN else True
-    return not node.draining or ours(node.reason)
+    if node is not None and held(node):
+        return False
+    if earlier is not None and earlier.status == OPEN:
+        return earlier.drained or not earlier.before.reason
+    # Drained without a word: not by us, who always say why.
+    return node is None or not node.draining or bool(node.reason)
 
 
 def _refuse(record: Record, made: Plan, node: SlurmNode | None) -> None:

@@ -7,6 +7,7 @@ import re
 import msgspec
 
 from aliquot.errors import UsageError
+from aliquot.integrations.slurm.values import SlurmNode
 from aliquot.model.desired import Desired
 from aliquot.model.plan import Policy
 
@@ -18,6 +19,7 @@ MARK = "aliquot: "
 BY_HAND = "by-hand"
 """The choice of ``controller_restart`` that leaves it to a person, who is told when."""
 
+_SLURMS = ("gres/gpu", "Not responding")
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
 
@@ -88,3 +90,11 @@ def checked(settings: Settings) -> Settings:
 def ours(reason: str) -> bool:
     """Whether a node's reason is one that we gave."""
     return reason.startswith(MARK)
+
+
+def held(node: SlurmNode) -> bool:
+    """Whether somebody else keeps the node from its jobs, so that we must not let it have any. What Slurm itself holds
+    against a node that registered with other GRES, or not at all, ends with a good registration.
+    """
+    stopped = node.draining or "DOWN" in node.states
+    return stopped and bool(node.reason) and not ours(node.reason) and not node.reason.startswith(_SLURMS)

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, ours
 from aliquot.agent.slurm.meant import agrees
+from aliquot.agent.slurm.planned import feasible
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.steps import Seen
 from aliquot.agent.slurm.world import World
@@ -21,6 +22,8 @@ REGISTER_S = 60.0
 """How long a slurmd has to register. On a loaded machine it takes some seconds; later than that it does not."""
 
 SETTLE_S = 3.0
+LET_GO_S = 5.0
+HELD = "HELD"
 
 
 def look(name: str, world: World) -> Seen:
@@ -60,6 +63,19 @@ def wait_for_jobs(record: Record, world: World) -> None:
             shown, last = lines, waited
         world.sleep(POLL_S if waited < 5 else SLOW_S)
         seen = look(name, world)
+
+
+def let_go(record: Record, world: World) -> None:
+    """Until the processes of jobs that have ended are off the GPUs: moments. Raises BlockedError for what stays."""
+    begin = world.now()
+    while True:
+        try:
+            feasible(record.change, world.gpus.backend.read())
+            return
+        except BlockedError as error:
+            if error.code != HELD or world.now() - begin > LET_GO_S or record.change.policy.held != "refuse":
+                raise
+        world.sleep(POLL_S)
 
 
 def busy(name: str, jobs: tuple[Job, ...], why: str) -> BusyError:
