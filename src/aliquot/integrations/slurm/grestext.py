@@ -12,6 +12,7 @@ from aliquot.errors import ConfigError
 from aliquot.integrations.slurm.values import Gres
 
 _COUNT = re.compile(r"(\d+)([kmgtp]?)", re.IGNORECASE)
+_INDEX = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _WORD = re.compile(r"[A-Za-z0-9_.+\-]+")
 
@@ -53,9 +54,9 @@ def indices(text: str) -> tuple[int, ...]:
     """``0-1,3`` as ordinals."""
     found: list[int] = []
     for part in text.split(","):
-        low, _, high = part.partition("-")
-        if low.isdigit() and (high or low).isdigit():
-            found += range(int(low), int(high or low) + 1)
+        match = _INDEX.fullmatch(part)
+        if match:
+            found += range(int(match[1]), int(match[2] or match[1]) + 1)
     return tuple(found)
 
 

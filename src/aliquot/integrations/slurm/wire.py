@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import socket
+import threading
 import time
+from collections.abc import Iterator
 from typing import NamedTuple
 from urllib.parse import quote, urlencode, urlsplit
 
@@ -54,9 +57,11 @@ class Wire:
         begun = time.monotonic()
         connection = self._connection()
         try:
-            connection.request(method, target, self._data(body), self._headers(body))
-            with connection.getresponse() as response:
-                data = self._read(response, begun + self._bound_s)
+            connection.connect()
+            with _cut_after(begun + self._bound_s - time.monotonic(), connection.sock):
+                connection.request(method, target, self._data(body), self._headers(body))
+                with connection.getresponse() as response:
+                    data = self._read(response)
         except (OSError, http.client.HTTPException) as failure:
             raise AwayError(
                 f"cannot {doing}: slurmrestd at {self.place} does not answer",
@@ -90,17 +95,34 @@ class Wire:
     def _data(body: object) -> bytes | None:
         return None if body is None else msgspec.json.encode(body)
 
-    def _read(self, response: http.client.HTTPResponse, deadline: float) -> bytes:
-        """The socket's bound is per read: one that drips would never end."""
+    @staticmethod
+    def _read(response: http.client.HTTPResponse) -> bytes:
         pieces, size = [], 0
         while piece := response.read1(_PIECE):
             size += len(piece)
-            if size > MOST_BYTES or time.monotonic() > deadline:
-                raise OSError(f"the answer was not over after {size} bytes and {self._bound_s:g} s")
+            if size > MOST_BYTES:
+                raise OSError(f"the answer was not over after {size} bytes")
             pieces.append(piece)
         if response.length:
             raise http.client.IncompleteRead(b"", response.length)
         return b"".join(pieces)
+
+
+@contextlib.contextmanager
+def _cut_after(seconds: float, connected: socket.socket) -> Iterator[None]:
+    """The library's bound is for each read: a server that drips would never end."""
+
+    def cut() -> None:
+        with contextlib.suppress(OSError):
+            connected.shutdown(socket.SHUT_RDWR)
+
+    timer = threading.Timer(max(seconds, 0.0), cut)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 class _UnixConnection(http.client.HTTPConnection):
