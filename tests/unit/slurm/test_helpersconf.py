@@ -21,10 +21,10 @@ OLD, MIDDLE, NEW = Version(22, 5, 8), Version(23, 11), Version(24, 11, 5)
 
 def test_each_release_has_its_form() -> None:
     tail = (f"MutuallyExclusive={NAMES}", "BootTime=300", "ExecTime=120")
-    old = helpersconf.helpers_conf("n1", LAYOUTS, PROGRAM, OLD)
+    old = helpersconf.lines("n1", LAYOUTS, PROGRAM, OLD)
     assert old == (*(f"Feature={name} Helper=/h" for name in NAMES.split(",")), *tail)
-    assert helpersconf.helpers_conf("n1", LAYOUTS, PROGRAM, MIDDLE) == (f"NodeName=n1 Feature={NAMES} Helper=/h", *tail)
-    new = helpersconf.helpers_conf("n1", LAYOUTS, PROGRAM, NEW)
+    assert helpersconf.lines("n1", LAYOUTS, PROGRAM, MIDDLE) == (f"NodeName=n1 Feature={NAMES} Helper=/h", *tail)
+    new = helpersconf.lines("n1", LAYOUTS, PROGRAM, NEW)
     assert new == (f"NodeName=n1 Feature={NAMES} Helper=/h Flags=rebootless", *tail)
 
 
@@ -40,14 +40,14 @@ def test_a_change_may_last_as_long_as_its_program_and_a_minute() -> None:
 
 def test_users_are_named_only_where_they_are_few() -> None:
     few = helpersconf.Program("/h", users=("alice", "bob"))
-    assert "AllowUserBoot=alice,bob" in helpersconf.helpers_conf("n1", LAYOUTS, few, NEW)
+    assert "AllowUserBoot=alice,bob" in helpersconf.lines("n1", LAYOUTS, few, NEW)
 
 
 def test_a_release_without_the_plugin_and_a_line_too_long_are_refused() -> None:
     with pytest.raises(OldSlurmError, match=r"21\.08"):
-        helpersconf.helpers_conf("n1", LAYOUTS, PROGRAM, Version(20, 11))
+        helpersconf.lines("n1", LAYOUTS, PROGRAM, Version(20, 11))
     with pytest.raises(FamilyError, match="1024"):
-        helpersconf.helpers_conf("n1", maximal(A100) * 2, PROGRAM, NEW)
+        helpersconf.lines("n1", maximal(A100) * 2, PROGRAM, NEW)
 
 
 def test_cloud_records_of_a_host() -> None:
@@ -60,6 +60,15 @@ def test_cloud_records_of_a_host() -> None:
         "NodeName=host1-7x1g-5gb NodeHostname=host1 NodeAddr=10.0.0.1 Port=27012 CPUs=2 RealMemory=1000 "
         "Gres=gpu:a100_1g.5gb:14 Feature=mig,mig_7x1g.5gb State=CLOUD",
     ]
+
+
+def test_a_record_at_rest_has_its_devices_under_names_that_nothing_has() -> None:
+    gpus = Node("a100-sxm4-40gb").read()[0].gpus
+    lines = cloud.resting("n1-x", cloud.gres(gpus, typed(A100, "4g.20gb,1g.5gb:3")))
+    assert lines == (
+        "NodeName=n1-x Name=gpu Type=a100_4g.20gb File=/dev/aliquot-absent0",
+        "NodeName=n1-x Name=gpu Type=a100_1g.5gb File=/dev/aliquot-absent[1-3]",
+    )
 
 
 @pytest.mark.parametrize("name", catalog.family_names())

@@ -6,7 +6,8 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.integrations.slurm.siblings import Act, breaches, groups, next_act
+from aliquot.integrations.slurm.conf import parse
+from aliquot.integrations.slurm.siblings import Act, breaches, groups, hosts_of, next_act
 from aliquot.integrations.slurm.values import SlurmNode
 
 UP = frozenset({"IDLE", "CLOUD"})
@@ -29,11 +30,21 @@ def verb(*nodes: SlurmNode, wanted: str = "a", busy: tuple[str, ...] = ()) -> tu
     return act.verb, act.record
 
 
-def test_groups_are_cloud_records_of_one_host_or_what_is_said() -> None:
-    nodes = (node("a"), node("b"), node("c", host="n2"), node("x", frozenset({"IDLE"})), node("y", frozenset({"IDLE"})))
-    assert {host: [n.name for n in each] for host, each in groups(nodes).items()} == {"n1": ["a", "b"]}
-    said = groups(nodes, {"x": "h", "y": "h", "a": "h2"})
-    assert {host: [n.name for n in each] for host, each in said.items()} == {"h": ["x", "y"]}
+def test_groups_are_the_records_of_one_host() -> None:
+    nodes = (node("a"), node("b"), node("c", host="n2"), node("x"))
+    found = groups(nodes, {"a": "h", "b": "h", "c": "h2"})
+    assert {host: [n.name for n in each] for host, each in found.items()} == {"h": ["a", "b"]}
+
+
+def test_slurm_conf_says_the_host_of_each_record() -> None:
+    text = (
+        "NodeName=DEFAULT NodeHostname=h1 State=CLOUD\n"
+        "NodeName=a Port=1\n"
+        "NodeName=b Port=2\n"
+        "NodeName=c-[1-2] NodeHostname=h[1-2]\n"
+        "NodeName=s NodeHostname=h1 State=UNKNOWN\n"
+    )
+    assert hosts_of(parse("slurm.conf", lambda _: text)) == {"a": "h1", "b": "h1", "c-1": "h1", "c-2": "h2"}
 
 
 def test_a_breach_is_more_than_one_open_record() -> None:
@@ -72,6 +83,13 @@ def test_what_we_set_down_is_tried_again_what_could_not_start_is_not() -> None:
     assert verb(node("a", down, "aliquot: cannot start: no driver"), closed("b")) == ("blocked", "a")
     assert verb(node("a", UP), node("b", down - {"POWERED_DOWN"}, OURS)) == ("drain", "b")
     assert verb(node("a", down, OURS), node("b", UP), wanted="b") == ("drain", "a")
+
+
+def test_a_record_whose_start_was_given_up_is_powered_down_before_it_is_tried_again() -> None:
+    stuck = frozenset({"DOWN", "CLOUD", "POWERING_UP"})
+    assert verb(closed("a", stuck), closed("b")) == ("power-down", "a")
+    assert verb(closed("a", stuck - {"POWERING_UP"} | {"POWERING_DOWN"}), closed("b")) == ("wait", "a")
+    assert verb(node("a", frozenset({"DOWN", "CLOUD", "POWERING_DOWN"}), OURS), closed("b")) == ("wait", "a")
 
 
 class Model:

@@ -21,6 +21,8 @@ from aliquot.model.inventory import Gpu
 
 SHOWN = Version(23, 11)
 """From here on powered-down CLOUD nodes are shown to everybody."""
+ABSENT = "/dev/aliquot-absent"
+"""How device files are called in lines of a record whose layout is not there."""
 _NOT_IN_NAMES = re.compile(r"[^A-Za-z0-9]+")
 _HOST = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}", re.ASCII)
 
@@ -101,6 +103,22 @@ def node_line(sibling: Sibling, shape: Shape) -> str:
     return " ".join(filter(None, words))
 
 
+def resting(record: str, offered: Sequence[Gres]) -> tuple[str, ...]:
+    """The record's lines in gres.conf while its layout is not there: as many devices of each type as it will have, by
+    names that no device has. slurmctld reads them when it starts, and looks at no file; a record without lines, or
+    with ``Count=`` alone, has no devices for it, and is set INVALID as soon as slurmd says otherwise and a job waits.
+    A slurmd that read them would not start. Tried on 22.05 and 24.11: tests/slurm/test_cloud.py.
+    """
+    lines = []
+    first = 0
+    for each in offered:
+        last = first + each.count - 1
+        files = f"{ABSENT}{first}" if first == last else f"{ABSENT}[{first}-{last}]"
+        lines.append(f"NodeName={record} Name={each.name} Type={each.type} File={files}")
+        first = last + 1
+    return tuple(lines)
+
+
 def keys(version: Version, programs: Mapping[str, str], idle_s: int) -> tuple[str, ...]:
     """What slurm.conf needs once. ``programs`` are the paths of ``resume`` and ``suspend``; a record that had no job
     for ``idle_s`` seconds is powered down.
@@ -119,4 +137,4 @@ def keys(version: Version, programs: Mapping[str, str], idle_s: int) -> tuple[st
     return (*found, "PrivateData=cloud") if version < SHOWN else tuple(found)
 
 
-__all__ = ["SHOWN", "Shape", "Sibling", "gres", "keys", "node_line", "record", "siblings"]
+__all__ = ["ABSENT", "SHOWN", "Shape", "Sibling", "gres", "keys", "node_line", "record", "resting", "siblings"]

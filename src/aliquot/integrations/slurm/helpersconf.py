@@ -35,7 +35,7 @@ class Program(msgspec.Struct, frozen=True):
     """What ``RebootProgram`` is, where this release runs one."""
 
 
-def helpers_conf(node: str, layouts: Sequence[Layout], program: Program, version: Version) -> tuple[str, ...]:
+def lines(node: str, layouts: Sequence[Layout], program: Program, version: Version) -> tuple[str, ...]:
     """The lines of helpers.conf. ``node`` may be a host list. Raises OldSlurmError before 21.08, FamilyError where a
     line would be longer than Slurm reads.
     """
@@ -43,23 +43,22 @@ def helpers_conf(node: str, layouts: Sequence[Layout], program: Program, version
         raise OldSlurmError(
             f"node_features/helpers came with Slurm 21.08, and this is {version}", next_step="slurmd -V"
         )
-    names = [each.feature for each in layouts]
+    names = ",".join(each.feature for each in layouts)
     if version < ONE_LINE:
-        lines = [f"Feature={name} Helper={program.path}" for name in names]
+        found = [f"Feature={each.feature} Helper={program.path}" for each in layouts]
     else:
         flags = " Flags=rebootless" if version >= REBOOTLESS else ""
-        lines = [f"NodeName={node} Feature={','.join(names)} Helper={program.path}{flags}"]
-    lines.append(f"MutuallyExclusive={','.join(names)}")
-    lines += [f"BootTime={program.boot_s}", f"ExecTime={program.exec_s}"]
-    lines += [f"AllowUserBoot={','.join(program.users)}"] if program.users else []
-    long = [line for line in lines if len(line) > LINE]
-    if long:
+        found = [f"NodeName={node} Feature={names} Helper={program.path}{flags}"]
+    found += [f"MutuallyExclusive={names}", f"BootTime={program.boot_s}", f"ExecTime={program.exec_s}"]
+    found += [f"AllowUserBoot={','.join(program.users)}"] if program.users else []
+    longest = max(map(len, found))
+    if longest > LINE:
         raise FamilyError(
-            f"a line of helpers.conf would have {len(long[0])} characters, and Slurm reads {LINE}",
+            f"a line of helpers.conf would have {longest} characters, and Slurm reads {LINE}",
             details=("give fewer layouts",),
             next_step="aliquot slurm families",
         )
-    return tuple(lines)
+    return tuple(found)
 
 
 def keys(program: Program, version: Version) -> tuple[str, ...]:
@@ -74,4 +73,4 @@ def gres(devices: int, gpus: int) -> str:
     return f"gpu:{devices * gpus}"
 
 
-__all__ = ["HELPERS", "LINE", "ONE_LINE", "REBOOTLESS", "Program", "gres", "helpers_conf", "keys"]
+__all__ = ["HELPERS", "LINE", "ONE_LINE", "REBOOTLESS", "Program", "gres", "keys", "lines"]

@@ -15,6 +15,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
+from aliquot.integrations.slurm.conf import Conf, node_lines
+from aliquot.integrations.slurm.conf.hosts import listed
 from aliquot.integrations.slurm.values import SlurmNode
 
 OURS = "aliquot: "
@@ -51,16 +53,28 @@ def off(node: SlurmNode) -> bool:
     return bool(node.states & _DOWN) and not node.states & (_UNDER_WAY | {"POWERING_UP", "POWER_UP"})
 
 
-def groups(nodes: Iterable[SlurmNode], hosts: Mapping[str, str] | None = None) -> dict[str, tuple[SlurmNode, ...]]:
-    """The siblings of each host that has more than one record. ``hosts`` says the host of each record; without it two
-    CLOUD records are siblings where their NodeHostname is one and the same.
+def groups(nodes: Iterable[SlurmNode], hosts: Mapping[str, str]) -> dict[str, tuple[SlurmNode, ...]]:
+    """The siblings of each host that has more than one record. ``hosts`` is the host of each record, as slurm.conf or
+    a file of siblings says it: what slurmctld shows as NodeHostName is a powered-down record's own name (22.05).
     """
     found: dict[str, list[SlurmNode]] = {}
     for node in nodes:
-        host = hosts.get(node.name, "") if hosts is not None else node.hostname if "CLOUD" in node.states else ""
+        host = hosts.get(node.name, "")
         if host:
             found.setdefault(host, []).append(node)
     return {host: tuple(each) for host, each in sorted(found.items()) if len(each) > 1}
+
+
+def hosts_of(found: Conf) -> dict[str, str]:
+    """The host of each CLOUD record in a slurm.conf: its NodeHostname. Of a list of hosts each record has its own."""
+    hosts: dict[str, str] = {}
+    for line in node_lines(found):
+        names = listed(line.get("NodeHostname"))
+        if line.get("State").upper() == "CLOUD" and names:
+            hosts |= dict(
+                zip(line.names, names if len(names) == len(line.names) else names * len(line.names), strict=False)
+            )
+    return hosts
 
 
 def breaches(siblings: Mapping[str, Sequence[SlurmNode]]) -> dict[str, tuple[str, ...]]:
@@ -90,6 +104,8 @@ def next_act(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) 
         # Another is up still. Where the wanted one is not, it must not start beside it: it is closed again.
         if stop is not None:
             return Act("drain", wanted, f"{OURS}{stop.why}") if off(keeper) else stop
+        if keeper.states & _UNDER_WAY:
+            return Act("wait", wanted, f"{wanted} powers down")
         return Act("open" if "DOWN" in keeper.states else "done", wanted)
     # Every other one goes before the one with the best right to the GPUs: two are never open for longer than needed.
     last = next((n for n in opened if n is not keeper), keeper)
@@ -104,8 +120,13 @@ def _forgiven(node: SlurmNode) -> bool:
 
 def _closed(siblings: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> Act:
     """No record is open: the wanted one may be, once no other stands for the GPUs."""
-    stops = [act for n in siblings if n.name != wanted and (act := _stop(n, busy))]
+    stops = [act for n in siblings if (n.name != wanted or _stuck(n)) and (act := _stop(n, busy))]
     return next((act for act in stops if act.verb != "wait"), stops[0] if stops else Act("open", wanted))
+
+
+def _stuck(node: SlurmNode) -> bool:
+    """On the way up for a job that was taken from it since: Slurm would wait for its slurmd, and ask nobody for it."""
+    return bool(node.states & {"POWERING_UP", "POWER_UP"} | node.states & _UNDER_WAY)
 
 
 def keep(opened: Sequence[SlurmNode], wanted: str, busy: Collection[str]) -> SlurmNode | None:
@@ -128,4 +149,4 @@ def _stop(node: SlurmNode, busy: Collection[str]) -> Act | None:
     return Act("power-down", node.name, f"{node.name} has no jobs and gives way")
 
 
-__all__ = ["FAILED", "OURS", "Act", "breaches", "groups", "is_open", "keep", "next_act", "off", "ours"]
+__all__ = ["FAILED", "OURS", "Act", "breaches", "groups", "hosts_of", "is_open", "keep", "next_act", "off", "ours"]
