@@ -9,8 +9,11 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.integrations.slurm.port import Slurm
+
 from .bed import Bed
 from .release import RELEASES, Release
+from .ways import WAYS, Cluster
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r.name)
@@ -31,3 +34,25 @@ def bed(release: Release) -> Iterator[Bed]:
     finally:
         made.close()
         shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(scope="module", params=RELEASES, ids=lambda r: r.name)
+def cluster(request: pytest.FixtureRequest) -> Iterator[Cluster]:
+    """One for a whole file, with a bit of everything in it: ``ways.Cluster``."""
+    release: Release = request.param
+    if release.missing:
+        pytest.skip(release.missing)
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    bed = Bed(release, folder)
+    try:
+        yield Cluster(bed)
+    finally:
+        bed.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@pytest.fixture(params=WAYS)
+def slurm(cluster: Cluster, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Slurm:
+    """Each of our ways to ask it."""
+    monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
+    return cluster.ask(request.param)

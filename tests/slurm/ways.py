@@ -13,6 +13,7 @@ from .bed import Bed, until
 
 PROGRAMS = ("scontrol", "squeue", "sinfo")
 WAYS = ("json", "text", "rest", "socket")
+REASON = "aliquot: re-cut a=b State=IDLE 'q' [x@y]"
 _SHAPE = "CPUs=16 RealMemory=8000"
 _NODES = """
 MaxNodeCount=20
