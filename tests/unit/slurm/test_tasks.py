@@ -155,8 +155,24 @@ def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:
 
 
 def process(proc: Path, pid: int, **environ: str) -> None:
+    """One that Slurm's step daemon of the job in its environment has started; without a job, one of nobody's."""
+    job = environ.get("SLURM_JOB_ID", "")
+    below = stepd(proc, 1000 + int(job), f"[{job}.0]") if job else 1
+    plain(proc, pid, below, **environ)
+
+
+def plain(proc: Path, pid: int, parent: int, owner: int = 1000, /, **environ: str) -> None:
     (proc / str(pid)).mkdir(parents=True)
     (proc / str(pid) / "environ").write_bytes(b"".join(f"{k}={v}\0".encode() for k, v in environ.items()))
+    (proc / str(pid) / "status").write_text(f"Name:\tx\nPPid:\t{parent}\nUid:\t{owner}\t0\t0\t0\n")
+
+
+def stepd(proc: Path, pid: int, title: str, owner: int = 0, program: str = "/usr/sbin/slurmstepd") -> int:
+    if not (proc / str(pid)).exists():
+        plain(proc, pid, 1, owner)
+        (proc / str(pid) / "cmdline").write_bytes(f"slurmstepd: {title}".encode() + b"\0" * 40)
+        (proc / str(pid) / "exe").symlink_to(program)
+    return pid
 
 
 def test_jobs_hold_what_their_processes_were_given(tmp_path: Path) -> None:
@@ -208,3 +224,57 @@ def test_a_simulated_node_has_the_jobs_of_its_own_world_alone(tmp_path: Path) ->
     assert len(jobs_here.claims(NODE.gpus, run, str(proc))) == 2
     found = jobs_here.claims(NODE.gpus, run, str(proc), simulated=True)
     assert [c.holder.id for c in found] == ["slurm:10"]
+
+
+# What users can write into an environment
+
+AT = {"SLURM_JOB_ID": "7", "SLURMD_NODENAME": "n1", "SLURM_JOB_USER": "ada"}
+
+
+def look(tmp_path: Path) -> list[tuple[str, tuple[str, ...]]]:
+    numbering.write(KNOWN, str(tmp_path / "run"))
+    found = jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"))
+    return [(str(c.holder), c.devices) for c in found]
+
+
+def test_a_process_below_no_step_holds_nothing(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    plain(proc, 10, 1, **AT, SLURM_JOB_GPUS="0,1,2,3")
+    plain(proc, 11, stepd(proc, 20, "[7.0]", owner=1234), **AT, SLURM_JOB_GPUS="0,1,2,3")  # its own "slurmstepd"
+    plain(proc, 12, stepd(proc, 21, "[7.0]", program="/home/eve/sudo"), **AT, SLURM_JOB_GPUS="0")
+    plain(proc, 13, stepd(proc, 22, "no step"), **AT, SLURM_JOB_GPUS="0")
+    plain(proc, 14, 15, **AT, SLURM_JOB_GPUS="0")
+    plain(proc, 15, 14, **AT, SLURM_JOB_GPUS="0")
+    assert look(tmp_path) == []
+    assert jobs_here.present(str(tmp_path / "run"), str(proc)) == {}
+
+
+def test_a_process_speaks_for_no_other_job(tmp_path: Path) -> None:
+    proc = tmp_path / "proc"
+    below = stepd(proc, 20, "[9.batch]", program="/usr/sbin/slurmstepd (deleted)")
+    plain(proc, 21, below)
+    plain(proc, 22, 21, **AT, SLURM_JOB_GPUS="0")
+    plain(proc, 23, stepd(proc, 24, "[30+2.0]"), **AT, SLURM_JOB_GPUS="1")
+    assert [who for who, _ in look(tmp_path)] == ["job slurm:9 (ada)", "job slurm:32 (ada)"]
+    assert sorted(jobs_here.present(str(tmp_path / "run"), str(proc)), key=int) == ["9", "32"]
+
+
+def test_a_node_name_leads_nowhere_else(tmp_path: Path) -> None:
+    """A file of the user's own would say which devices; a pipe would have us wait for ever."""
+    numbering.write(KNOWN, str(tmp_path / "mine"))
+    os.mkfifo(tmp_path / "pipe.json")
+    for n, name in enumerate(("../mine/n1", f"{tmp_path}/mine/n1", f"{tmp_path}/pipe", ".")):
+        process(tmp_path / "proc", 10 + n, **{**AT, "SLURMD_NODENAME": name, "SLURM_JOB_ID": str(40 + n)})
+        assert numbering.read(name, str(tmp_path / "run")) is None
+    assert look(tmp_path) == []
+
+
+@pytest.mark.parametrize("gpus", ["0-99999999999", "0-999999," * 1000, "9" * 5000, "\u00b2", "0-\u00b2", "5-1", "-"])
+def test_numbers_without_end_or_sense_are_none(tmp_path: Path, gpus: str) -> None:
+    process(tmp_path / "proc", 10, **AT, SLURM_STEP_GPUS=gpus)
+    assert look(tmp_path) == []
+
+
+def test_a_name_gives_a_terminal_no_orders(tmp_path: Path) -> None:
+    process(tmp_path / "proc", 10, **{**AT, "SLURM_JOB_USER": "\x1b[2Jroot\n" + "x" * 500}, SLURM_JOB_GPUS="0")
+    assert [who for who, _ in look(tmp_path)] == [f"job slurm:7 ([2Jroot{'x' * 55})"]

@@ -9,6 +9,7 @@ as sockets (SlurmdParameters).
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable, Mapping
 
 import msgspec
@@ -16,6 +17,8 @@ import msgspec
 PROCESSORS = "sys/devices/system/cpu"
 AUTO, NEAR, NONE = "auto", "near", "none"
 CHOICES = (AUTO, NEAR, NONE)
+MOST = 65536
+_PART = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
 
 
 class Processor(msgspec.Struct, frozen=True):
@@ -77,12 +80,17 @@ def _whole_sockets(near: set[int], processors: Mapping[int, Processor]) -> bool:
 
 
 def members(text: str) -> tuple[int, ...]:
-    """A kernel's list, ``0-3,8``, number by number; () for what is none."""
+    """A kernel's list, ``0-3,8``, number by number; () for what is none, or has more than ``MOST`` in it: Slurm's lists
+    look alike, and come from the environment of users' processes.
+    """
     found: list[int] = []
     for part in text.split(","):
-        low, dash, high = part.strip().partition("-")
-        if low.isdigit() and (high.isdigit() or not dash):
-            found += range(int(low), int(high if dash else low) + 1)
+        match = _PART.fullmatch(part.strip())
+        if match:
+            low, high = int(match[1]), int(match[2] or match[1])
+            if len(found) + high - low >= MOST:
+                return ()
+            found += range(low, high + 1)
     return tuple(found)
 
 

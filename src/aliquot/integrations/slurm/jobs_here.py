@@ -1,9 +1,10 @@
 """Who of Slurm has which GPU of this host, found in /proc: what must not be destroyed although no process is on it.
 
-A job's processes carry SLURM_JOB_ID in the environment that Slurm started them with, and there, too, stands what they
-have: MIG UUIDs where Slurm or our TaskProlog gave them, else ordinals of the node's GRES (SLURM_STEP_GPUS, or
-SLURM_JOB_GPUS in batch scripts), which the numbering on disk makes devices. An allocation without any process here is
-not seen: ``aliquot slurm apply`` asks slurmctld.
+A job's processes are those below a slurmstepd (``stepds``), and in the environment that Slurm started them with stands
+what they have: MIG UUIDs where Slurm or our TaskProlog gave them, else ordinals of the node's GRES (SLURM_STEP_GPUS, or
+SLURM_JOB_GPUS in batch scripts), which the numbering on disk makes devices. A user may write something else there: that
+holds too much in the name of a job of hers, or too little of her own. An allocation without any process here is not
+seen: ``aliquot slurm apply`` asks slurmctld.
 """
 
 from __future__ import annotations
@@ -18,15 +19,18 @@ from aliquot.model.inventory import Gpu, Holder
 if TYPE_CHECKING:  # every plan asks for jobs; where there are none, the rest is not even imported
     from aliquot.integrations.slurm.devices import Device
     from aliquot.integrations.slurm.numbering import Numbering
+    from aliquot.integrations.slurm.stepds import Steps
 
 JOB = "job"
 """The kind of the holders made here; their id is ``slurm:7``, never the bare number: whoever ends a holder takes that
 for a process.
 """
 
-_JOB_ID, _NODE, _USER, _NAME = "SLURM_JOB_ID", "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
-_WANTED = (_JOB_ID, _NODE, _USER, _NAME, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
+_NODE, _USER, _NAME = "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
+_WANTED = (_NODE, _USER, _NAME, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
 _LARGEST = 1 << 20
+_LONGEST = 64
+"""Of a name: it is shown to administrators, and a user has chosen it."""
 
 
 def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simulated: bool = False) -> tuple[Claim, ...]:
@@ -38,16 +42,15 @@ def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simula
     known: dict[str, Numbering | None] = {}
     devices: dict[str, set[str]] = {}
     names: dict[str, str] = {}
-    for environ in _environments(proc, os.readlink("/proc/self/ns/mnt") if simulated else ""):
+    for job, environ in _environments(proc, os.readlink("/proc/self/ns/mnt") if simulated else ""):
         node = environ[_NODE]
         if node not in known:
             known[node] = _numbering(node, folder)
         found = _devices(environ, known[node], gpus)
         if found is None:
             found = set() if simulated else {gpu.uuid for gpu in gpus}
-        job = environ[_JOB_ID]
         devices.setdefault(job, set()).update(found)
-        names[job] = names.get(job) or environ.get(_USER) or environ.get(_NAME, "")
+        names[job] = names.get(job) or _shown(environ.get(_USER) or environ.get(_NAME, ""))
     return tuple(
         Claim(Holder(JOB, f"slurm:{job}", names[job]), tuple(sorted(found)))
         for job, found in sorted(devices.items(), key=lambda item: int(item[0]))
@@ -61,6 +64,11 @@ def _numbering(node: str, folder: str) -> Numbering | None:
     return numbering.read(node, folder or numbering.PLACE)
 
 
+def _shown(name: str) -> str:
+    """A name without what a terminal would take for orders."""
+    return "".join(c for c in name[:_LONGEST] if c.isprintable())
+
+
 def present(folder: str = "", proc: str = "/proc") -> dict[str, tuple[Device, ...]]:
     """The jobs that have a process on this host, and those of their devices that are known."""
     from aliquot.integrations.slurm import numbering, taskprolog
@@ -68,8 +76,8 @@ def present(folder: str = "", proc: str = "/proc") -> dict[str, tuple[Device, ..
     numbered = {each.node: each for each in numbering.every(folder or numbering.PLACE)}
     by_uuid = {d.uuid: d for each in numbered.values() for d in each.devices}
     found: dict[str, dict[Device, None]] = {}
-    for environ in _environments(proc):
-        mine = found.setdefault(environ[_JOB_ID], {})
+    for job, environ in _environments(proc):
+        mine = found.setdefault(job, {})
         given = taskprolog.uuids(environ)
         known = numbered.get(environ[_NODE])
         ordinals = taskprolog.ordinals(environ)
@@ -93,11 +101,12 @@ def _devices(environ: Mapping[str, str], numbered: Numbering | None, gpus: Seque
     return ours.intersection(d.uuid for d in found) if len(found) == len(ordinals) else None
 
 
-def _environments(proc: str, world: str = "") -> Iterator[Mapping[str, str]]:
-    """Of every process that belongs to a job, what stands in its environment about GPUs. Equal ones once. ``world`` is
-    a mount namespace to which they must belong.
+def _environments(proc: str, world: str = "") -> Iterator[tuple[str, Mapping[str, str]]]:
+    """Of every process that belongs to a job, the job, and what stands in its environment about GPUs. Equal ones once.
+    ``world`` is a mount namespace to which they must belong.
     """
-    seen: set[tuple[tuple[str, str], ...]] = set()
+    seen: set[tuple[str, tuple[tuple[str, str], ...]]] = set()
+    steps: Steps | None = None
     try:
         pids = [entry for entry in os.listdir(proc) if entry.isdigit()]
     except OSError:
@@ -105,12 +114,19 @@ def _environments(proc: str, world: str = "") -> Iterator[Mapping[str, str]]:
     for pid in pids:
         words = _environment(os.path.join(proc, pid, "environ"))
         # A shell of salloc has a job, too, on whatever host: slurmd's own children alone know the name of their node.
-        if not words.get(_JOB_ID, "").isdigit() or not words.get(_NODE):
+        if not words.get(_NODE):
             continue
-        key = tuple(sorted(words.items()))
+        if steps is None:
+            from aliquot.integrations.slurm.stepds import Steps
+
+            steps = Steps(proc)
+        job = steps.job_of(int(pid))
+        if job is None:
+            continue
+        key = (job, tuple(sorted(words.items())))
         if key not in seen and (not world or _namespace(os.path.join(proc, pid)) == world):
             seen.add(key)
-            yield words
+            yield job, words
 
 
 def _namespace(process: str) -> str:

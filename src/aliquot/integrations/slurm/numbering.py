@@ -51,7 +51,11 @@ def path(node: str, folder: str = PLACE) -> str:
 
 
 def read(node: str, folder: str = PLACE) -> Numbering | None:
-    """A node's numbering; None where there is none, or none that can be read."""
+    """A node's numbering; None where there is none, or none that can be read. A name that leads elsewhere is none:
+    users' processes say such names, and whoever asks may be root.
+    """
+    if os.sep in node or node.startswith("."):
+        return None
     try:
         with open(path(node, folder), "rb") as file:
             return msgspec.json.decode(file.read(), type=Numbering)
