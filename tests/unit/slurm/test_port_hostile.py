@@ -47,10 +47,20 @@ def test_a_program_that_hangs_is_ended_with_its_children(scontrol: Path, tmp_pat
     begun = time.monotonic()
     with pytest.raises(AwayError) as late:
         Commands(bound_s=1.0).nodes()
-    assert time.monotonic() - begun < 4
+    assert time.monotonic() - begun < 10
     assert "no answer in 1 s" in late.value.details
-    child = int((tmp_path / "child").read_text())
-    assert not Path(f"/proc/{child}").exists() or "Z" in Path(f"/proc/{child}/stat").read_text().split()[2]
+    state = Path(f"/proc/{int((tmp_path / 'child').read_text())}/stat")
+    until = time.monotonic() + 5
+    while _alive(state):  # it was told to end; when it does is the kernel's
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _alive(state: Path) -> bool:
+    try:
+        return state.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
 
 
 def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None:
@@ -58,7 +68,7 @@ def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None
     begun = time.monotonic()
     with pytest.raises(AwayError):
         Commands(bound_s=30.0).drain("n1", "aliquot: x")
-    assert time.monotonic() - begun < 3
+    assert time.monotonic() - begun < 10
 
 
 def test_a_backup_that_is_up_is_waited_for(scontrol: Path) -> None:

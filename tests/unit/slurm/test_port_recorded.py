@@ -130,6 +130,22 @@ def test_a_document_of_other_types_is_empty_and_no_crash() -> None:
             document.complaints()
 
 
+@pytest.mark.parametrize("release", RELEASES)
+def test_free_text_does_not_pose_as_a_field(release: str) -> None:
+    said = _text(release, "nodes.txt")
+    posing = said.replace("Comment=a Reason=b", "Comment=a\n   State=DOWN ThreadsPerCore=9\n   Gres=gpu:9")
+    assert posing != said
+    assert [(n.states, n.gres) for n in text.nodes(posing)] == [(n.states, n.gres) for n in text.nodes(said)]
+
+
+@pytest.mark.parametrize("shape", [38, 42, 46])
+def test_memory_is_per_node(shape: int) -> None:
+    raw = {"job_id": 1, "cpus": 5, "node_count": 2, "memory_per_cpu": 100}
+    document = {"meta": {"plugin": {"type": f"v0.0.{shape}"}}, "jobs": [raw, raw | {"memory_per_cpu": None}]}
+    one, none = Document(msgspec.json.encode(document), "read it").jobs()
+    assert (one.memory_mib, none.memory_mib) == (300, 0)  # five CPUs on two nodes are three on one of them
+
+
 def test_text_that_is_none_of_slurms() -> None:
     for read in (text.nodes, text.jobs, text.partitions):
         with pytest.raises(RefusedError):
