@@ -254,6 +254,11 @@ def _placements(card: Card, table: Board, profiles: set[int]) -> Iterator[Placem
     yield from _grown(table, fixed, table.mask(fixed), Counter(p for p, _ in fixed), singles)
 
 
+def states(table: Board) -> Iterator[Placement]:
+    """Every placed layout that an empty GPU of a table may be given, one after the other."""
+    yield from _grown(table, (), 0, Counter(), sorted((p, s) for p, starts in table.starts.items() for s in starts))
+
+
 def _grown(
     table: Board, placed: tuple[Placed, ...], mask: int, counts: Counter[int], singles: Sequence[Placed]
 ) -> Iterator[Placement]:

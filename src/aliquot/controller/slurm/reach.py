@@ -1,16 +1,21 @@
-"""The nodes themselves: ``aliquot slurm node`` and ``aliquot slurm apply`` there, by the words that lead there."""
+"""The nodes themselves: ``aliquot slurm node`` and ``aliquot slurm apply`` there, by the words that lead there.
+
+What they answer is not trusted: it is bounded (``far``), judged before anything is computed from it (``believing``),
+and shown without what a terminal would take for orders.
+"""
 
 from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 import msgspec
 
+from aliquot.controller.slurm import far
+from aliquot.controller.slurm.believing import DoubtError, believable
 from aliquot.controller.slurm.settings import Host
 from aliquot.errors import BlockedError
 from aliquot.model.inventory import Inventory
@@ -18,6 +23,10 @@ from aliquot.model.inventory import Inventory
 LOOK_S = 60.0
 _SHELLS = ("ssh", "rsh", "pdsh")
 """Programs that put their words together for a shell on the other side."""
+_BEFORE = ("sudo", "doas", "env", "timeout", "nice", "ionice", "setpriv", "runuser", "sshpass")
+"""Programs that run another, perhaps one of those."""
+_LONGEST = 400
+"""Characters of a sentence: it is logged, and kept."""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -70,10 +79,9 @@ class Programs:
         if code:
             raise UnreachableError(f"{host.name}: {sentence(code, '', err)}")
         try:
-            said = msgspec.json.decode(out)
-            return facts_of(said)
-        except (msgspec.DecodeError, msgspec.ValidationError, KeyError, TypeError, AttributeError) as error:
-            raise UnreachableError(f"{host.name}: its answer makes no sense: {error}") from error
+            return facts_of(msgspec.json.decode(out))
+        except _NONSENSE as error:
+            raise UnreachableError(f"{host.name}: its answer makes no sense: {shown(str(error))}") from error
 
     def apply(self, host: Host, wish: Mapping[str, object], words: Sequence[str], bound_s: float) -> Outcome:
         text = msgspec.json.encode(wish).decode()
@@ -91,40 +99,43 @@ class Programs:
 
     def _run(self, host: Host, words: list[str], text: str, bound_s: float) -> tuple[int, str, str]:
         own = ["slurm", *words, "--node-name", host.name, *host.options, "-o", "json"]
-        # A change must outlive Ctrl-C here: it is in a session of its own.
+        there = {k: v for k, v in os.environ.items() if k != "SLURMD_NODENAME"}
         try:
-            done = subprocess.run(
-                command(host.reach, own),
-                input=text,
-                capture_output=True,
-                text=True,
-                errors="replace",
-                timeout=bound_s,
-                start_new_session=True,
-                env={k: v for k, v in os.environ.items() if k != "SLURMD_NODENAME"},
-            )
-        except subprocess.TimeoutExpired as error:
+            return far.run(command(host.reach, own), text, bound_s, there)
+        except TimeoutError as error:
             raise UnreachableError(f"{host.name}: no answer in {bound_s:.0f} s") from error
         except OSError as error:
             raise UnreachableError(f"{host.name}: {shlex.join(host.reach)}: {error.strerror or error}") from error
-        return done.returncode, done.stdout, done.stderr
 
 
 def command(reach: Sequence[str], own: Sequence[str]) -> list[str]:
     """The command line for a verb of ours, here or there."""
     if not reach:
         return [sys.executable, "-m", "aliquot", *own]
-    name = os.path.basename(reach[0])
-    return [*reach, *([shlex.join(["aliquot", *own])] if name in _SHELLS else ["aliquot", *own])]
+    return [*reach, *([shlex.join(["aliquot", *own])] if _joins(reach) else ["aliquot", *own])]
+
+
+def _joins(reach: Sequence[str]) -> bool:
+    """Whether a shell on the other side reads what comes behind these words: ``ssh n1``, ``sudo -u slurm ssh n1``."""
+    programs = [os.path.basename(word) for word in reach]
+    return programs[0] in _SHELLS or (programs[0] in _BEFORE and any(p in _SHELLS for p in programs))
+
+
+_NONSENSE = (msgspec.MsgspecError, DoubtError, KeyError, TypeError, AttributeError, ValueError, RecursionError)
 
 
 def facts_of(said: Any) -> Facts:
-    """The answer of ``aliquot slurm node -o json``."""
+    """The answer of ``aliquot slurm node -o json``. Raises one of ``_NONSENSE`` for what is none."""
     return Facts(
-        inventory=msgspec.convert(said["inventory"], Inventory),
-        gpus=tuple(said["settings"]["gpus"]),
+        inventory=believable(said["inventory"]),
+        gpus=msgspec.convert(said["settings"]["gpus"], tuple[str, ...]),
         unfinished=bool(said["open"]),
     )
+
+
+def shown(text: str) -> str:
+    """A node's words in one line that a log may have."""
+    return "".join(c if c.isprintable() else " " for c in text[: 4 * _LONGEST]).strip()[:_LONGEST]
 
 
 def sentence(code: int, out: str, err: str) -> str:
@@ -132,10 +143,10 @@ def sentence(code: int, out: str, err: str) -> str:
     for text, keys in ((out, ("why", "reason")), (err[err.find("{") :], ("message",))):
         try:
             told = msgspec.json.decode(text, type=dict[str, Any])
-        except msgspec.DecodeError:
+            found = next((str(told[key]) for key in keys if told.get(key)), "")
+            if found:
+                return shown("; ".join([found, *map(str, (told.get("details") or ())[:3])]))
+        except _NONSENSE:
             continue
-        found = next((str(told[key]) for key in keys if told.get(key)), "")
-        if found:
-            return "; ".join([found, *map(str, (told.get("details") or ())[:3])])
     lines = [line.strip() for line in err.splitlines() if line.strip()]
-    return lines[-1][:400] if lines else f"exit status {code}"
+    return shown(lines[-1]) if lines else f"exit status {code}"
