@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
@@ -112,6 +113,10 @@ def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, pol
     from aliquot.agent.slurm.change import Change
     from aliquot.model.desired import Desired
 
+    for word in args.feature or ():
+        if not re.fullmatch(r"[A-Za-z0-9_.=+:@/-]+", word):
+            # In slurm.conf a space would begin another key of the line, and a comma is a second feature.
+            raise UsageError(f"--feature: {word!r} is no feature of a node", next_step=f"{args.prog} --help")
     desired = Desired(())
     if wish.typed(args):
         desired = wish.read(args, config, inventory)

@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 _BOUND_S = 900.0
 """How long a host may take: longer than any change of GPUs."""
+_LINES = 50
+"""Of what a host said, for the log."""
 
 
 def run(args: Args) -> int:
@@ -121,18 +123,20 @@ def _follow(args: Args) -> int:
     """Run the verb on the host to its end. A start that fails sets the record down, with the reason: its jobs go back
     to the queue at once instead of after ResumeTimeout.
     """
+    from aliquot.controller.slurm import far
+    from aliquot.controller.slurm.reach import shown
+
     host, sibling = _sibling(args.record, _known(args.siblings))
     words = reach(host, sibling, args.what)
     try:
-        done = subprocess.run(
-            words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=_BOUND_S
-        )
-    except subprocess.TimeoutExpired:
+        done = far.run(words, "", _BOUND_S)
+    except TimeoutError:
         return _failed(args, "TIMEOUT", f"{host.host} did not answer within {_BOUND_S:g} s")
     except OSError as error:
         return _failed(args, "REACH", f"{words[0]}: {error.strerror}")
-    streams.note(done.stderr.rstrip())
-    return _failed(args, *_why(done.stderr)) if done.returncode else 0
+    for line in done.err.splitlines()[-_LINES:]:
+        streams.note(shown(line))
+    return _failed(args, *_why(done.err)) if done.code else 0
 
 
 def reach(host: Host, sibling: Sibling, what: str) -> list[str]:
@@ -143,9 +147,11 @@ def reach(host: Host, sibling: Sibling, what: str) -> list[str]:
     words += ["--layout", ",".join(sibling.profiles), *(w for pci in sibling.gpus for w in ("--offers", pci))]
     if not host.reach:
         return [sys.executable, "-m", "aliquot", *words]
+    from aliquot.controller.slurm.reach import joins
+
     way = [word.replace("{host}", host.host) for word in shlex.split(host.reach)]
     words = ["aliquot", *words]
-    return way + (list(map(shlex.quote, words)) if os.path.basename(way[0]) == "ssh" else words)
+    return way + (list(map(shlex.quote, words)) if joins(way) else words)
 
 
 def _sibling(record: str, hosts: dict[str, Host]) -> tuple[Host, Sibling]:
@@ -160,12 +166,14 @@ def _why(text: str) -> tuple[str, str]:
     """The code and the sentence of an error document; the last line of what is none."""
     import msgspec
 
+    from aliquot.controller.slurm.reach import shown
+
     try:
         plain = msgspec.json.decode(text[text.index("{") :], type=dict[str, object])
-        return str(plain["code"]), str(plain["message"])
-    except (ValueError, KeyError, msgspec.DecodeError):
+        return str(plain["code"]), shown(str(plain["message"]))
+    except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
         lines = [line for line in text.splitlines() if line.strip()]
-        return "REACH", lines[-1] if lines else "it said nothing"
+        return "REACH", shown(lines[-1]) if lines else "it said nothing"
 
 
 def _failed(args: Args, code: str, sentence: str) -> int:

@@ -74,3 +74,12 @@ def test_a_line_in_slurm_conf_does_as_well() -> None:
     assert placeholders.acts([line], [place]) == placeholders.Acts()
     real = there(place, name="n7", states=frozenset({"IDLE"}))
     assert placeholders.acts([real], [place]).create == (place,), "a node that is there now may be another tomorrow"
+
+
+def test_a_nodes_features_put_no_keys_into_a_line() -> None:
+    """A dynamic node says its features itself."""
+    cluster = toy("7g.40gb")
+    cluster.nodes["n0"].features = ("mig", "x NodeAddr=10.6.6.6 State=IDLE", "y\tWeight=1", "z\n")
+    (place,) = placeholders.wanted(records(cluster), {})
+    assert place.features == ("mig",)
+    assert place.line.endswith(" Feature=mig State=FUTURE")

@@ -115,6 +115,19 @@ def test_a_release_before_dynamic_nodes(scontrol: Path) -> None:
     assert Commands().version() == Version(21, 8, 8)
 
 
+def test_what_is_said_of_a_new_node_is_said_once(scontrol: Path) -> None:
+    """Somebody's words within one value would come last, and win."""
+    _program(scontrol, "exit 1")
+    with pytest.raises(RefusedError, match="twice"):
+        Commands().create("NodeName=x Gres=gpu:a:1 Feature=b State=IDLE State=FUTURE")
+
+
+def test_a_reason_gives_a_terminal_no_orders(scontrol: Path, tmp_path: Path) -> None:
+    _program(scontrol, f'printf "%s\\n" "$@" > {tmp_path}/told')
+    Commands().drain("n1", "aliquot: failed:\x1b[2J all\n well")
+    assert (tmp_path / "told").read_text().endswith("reason=aliquot: failed: [2J all well\n")
+
+
 def test_a_persons_settings_for_listings_do_not_reach_us(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("SQUEUE_STATES", "FAILED")
     monkeypatch.setenv("SLURM_CLUSTERS", "other")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.cli.slurm_power import reach
+from aliquot.cli.slurm_power import _why, reach
 from aliquot.errors import ConfigError
 from aliquot.integrations.slurm import power
 from aliquot.integrations.slurm.cloud import Sibling
@@ -54,3 +54,15 @@ def test_ssh_is_given_words_that_survive_its_shell() -> None:
     plain = reach(power.Host("h1", (sibling,), "", ("--slurmd-start", "a b")), sibling, "stop")
     assert "a b" in plain
     assert plain[1:3] == ["-m", "aliquot"]
+    behind = reach(
+        power.Host("h1", (sibling,), "sudo -u slurm ssh {host}", ("--slurmd-start", "a;b")), sibling, "start"
+    )
+    assert "'a;b'" in behind
+
+
+@pytest.mark.parametrize("text", ["{" * 300_000, '{"a":' * 300_000, "", "no\n"])
+def test_a_hosts_last_words_are_no_fault_of_ours(text: str) -> None:
+    code, sentence = _why(text)
+    assert code == "REACH"
+    assert len(sentence) <= 400
+    assert _why('note\n{"code": "HELD", "message": "\\u001b[2Jgone"}') == ("HELD", "[2Jgone")

@@ -9,6 +9,7 @@ import msgspec
 
 from aliquot.controller.slurm.cards import geometry, makeable
 from aliquot.controller.slurm.demands import Want
+from aliquot.controller.slurm.placeholders import WORD
 from aliquot.controller.slurm.settings import Settings
 from aliquot.controller.slurm.values import MARK, Record, Recut, World
 from aliquot.planner.layout import Bounds, Layout, Search
@@ -214,7 +215,7 @@ class Candidates:
             return None
         shapes = [geometry(card, found.cards[card.pci]) for card in record.cards]
         true = [name for name, counts in layouts.items() if all(shape == Counter(counts) for shape in shapes)]
-        return (*(f for f in record.node.features if f not in layouts), *true)
+        return (*(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)), *true)
 
 
 def _more(after: Layout, before: Layout) -> tuple[int, ...]:

@@ -8,6 +8,7 @@ in slurm.conf does as well: then none is made.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
@@ -20,6 +21,8 @@ from aliquot.planner.layout import WHOLE
 
 PREFIX = "aliquot-layouts-"
 REASON = f"{MARK}stands for layouts that GPUs are cut into when jobs ask for them"
+WORD = re.compile(r"[A-Za-z0-9_.=+:@/-]{1,128}", re.ASCII)
+"""A feature that can stand in a line: a node has chosen it, and what is no word would be further keys of the line."""
 MOST = 16
 """Records made for one kind of node at most: a job for more nodes of an absent layout is refused by Slurm."""
 
@@ -68,7 +71,7 @@ def wanted(records: Iterable[Record], layouts: Mapping[str, object]) -> tuple[Pl
     groups: dict[tuple[str, ...], list[Record]] = {}
     for record in records:
         if record.node is not None and record.cards and not record.host.rules.untouched:
-            plain = tuple(sorted(f for f in record.node.features if f not in layouts))
+            plain = tuple(sorted(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)))
             groups.setdefault(plain, []).append(record)
     found: list[Placeholder] = []
     for features, members in sorted(groups.items()):

@@ -112,10 +112,10 @@ def command(reach: Sequence[str], own: Sequence[str]) -> list[str]:
     """The command line for a verb of ours, here or there."""
     if not reach:
         return [sys.executable, "-m", "aliquot", *own]
-    return [*reach, *([shlex.join(["aliquot", *own])] if _joins(reach) else ["aliquot", *own])]
+    return [*reach, *([shlex.join(["aliquot", *own])] if joins(reach) else ["aliquot", *own])]
 
 
-def _joins(reach: Sequence[str]) -> bool:
+def joins(reach: Sequence[str]) -> bool:
     """Whether a shell on the other side reads what comes behind these words: ``ssh n1``, ``sudo -u slurm ssh n1``."""
     programs = [os.path.basename(word) for word in reach]
     return programs[0] in _SHELLS or (programs[0] in _BEFORE and any(p in _SHELLS for p in programs))

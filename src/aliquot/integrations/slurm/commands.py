@@ -91,6 +91,8 @@ class Commands:
         keys = {k.lower(): v for k, _, v in (w.partition("=") for w in words)}
         name = keys.get("nodename", "")
         doing = f"create node {name}"
+        if len(keys) < len(words):
+            raise RefusedError(f"cannot {doing}: its line says something twice", details=(line,))
         check_name(name, doing)
         grestext.configured(keys.get("gres", ""))
         self._check_release(doing)
@@ -159,8 +161,10 @@ def check_name(name: str, doing: str) -> None:
 
 
 def one_line(words: str) -> str:
-    """Free text as Slurm prints it: a line break would look like the next field."""
-    return " ".join(words.split())
+    """Free text as Slurm prints it: a line break would look like the next field, and what else is not printable may be
+    an order to a terminal.
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())
 
 
 def a_reason(words: str) -> str:
