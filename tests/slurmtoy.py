@@ -161,8 +161,8 @@ class Toy:
             memory_mib=500_000,
         )
 
-    def queue(self) -> Queue:
-        jobs = [
+    def slurm_jobs(self) -> tuple[Job, ...]:
+        return tuple(
             Job(
                 id=j.id,
                 state="PENDING" if j.pending else "RUNNING",
@@ -176,9 +176,11 @@ class Toy:
             )
             for j in self.jobs.values()
             if not j.done
-        ]
+        )
+
+    def queue(self) -> Queue:
         partitions = {p for n in self.nodes.values() for p in n.partitions}
-        return demands(jobs, [Partition(p) for p in partitions], self.settings.layouts, self.now)
+        return demands(self.slurm_jobs(), [Partition(p) for p in partitions], self.settings.layouts, self.now)
 
     def decide(self) -> Decision:
         """Look and decide; nothing is done."""

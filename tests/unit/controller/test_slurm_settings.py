@@ -22,6 +22,7 @@ records:
   modes: true
   idle: 30
   patience: 600
+- {way: cloud, host: h1, nodes: "h1-[1-2]", idle: 5}
 - {nodes: [solo], patience: never, untouched: true}
 partitions:
   train: {profiles: [3g.20gb], most: {3g.20gb: 4}}
@@ -41,6 +42,8 @@ def test_a_whole_file() -> None:
     assert (solo.reach, solo.limits.patience_s, solo.rules.untouched) == ((), None, True)
     assert (found.interval_s, found.per_hour, found.at_once, found.promise_s) == (2.5, 7, 3, 90.0)
     assert found.style == "full"
+    (cloud,) = found.siblings
+    assert (cloud.host, cloud.records, cloud.limits.idle_s) == ("h1", ("h1-1", "h1-2"), 5.0)
     assert found.partition("train").most == {"3g.20gb": 4}
     assert not found.partition("debug").demands
     assert found.layouts == {"mig_2x3g": {"3g.20gb": 2}}
@@ -62,6 +65,7 @@ records:
 - nodes: a
   options: --conf-dir /etc
   modes: yes please
+- {way: cloud, nodes: [a, b], keep: {1g.5gb: 1}}
 - reach: ""
 partitions:
   train: {demand: true}
@@ -85,6 +89,8 @@ partitions:
         "'options' must be a list of words",
         "'modes' is true or false",
         "lacks the key 'nodes'",
+        "lacks the key 'host'",
+        "'keep' says nothing for the way cloud",
         "unknown key 'demand' in the partition 'train' (did you mean demands",
     ):
         assert sentence in told, (sentence, told)

@@ -10,9 +10,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
+from aliquot.controller.slurm import cloud
 from aliquot.controller.slurm.candidates import Candidates
+from aliquot.controller.slurm.cloud import Swap
 from aliquot.controller.slurm.demands import Queue, Want
-from aliquot.controller.slurm.settings import Settings
+from aliquot.controller.slurm.settings import Host, Settings
 from aliquot.controller.slurm.values import (
     ALONE,
     COVERED,
@@ -48,6 +50,7 @@ class _Round:
         self.verdicts: dict[int, Verdict] = {}
         self.covered: list[int] = []
         self.drains: list[Drain] = []
+        self.swaps: list[Swap] = []
 
     def decision(self) -> Decision:
         for each in self.queue.alone:
@@ -68,7 +71,7 @@ class _Round:
         kept = {d.record for d in self.drains} | {r.record for r in recuts}
         resume = tuple(r.name for r in self.world.records if r.waiting and not r.shut and r.name not in kept)
         ordered = tuple(self.verdicts[job] for job in sorted(self.verdicts))
-        return Decision(recuts, tuple(self.drains), resume, tuple(self.covered), ordered)
+        return Decision(recuts, tuple(self.swaps), tuple(self.drains), resume, tuple(self.covered), ordered)
 
     def _say(self, job: int, state: str, sentence: str, records: Iterable[str] = (), why: Iterable[str] = ()) -> None:
         self.verdicts[job] = Verdict(job, state, sentence, tuple(records), tuple(why))
@@ -128,18 +131,46 @@ class _Round:
         if self.now - self.world.stuck.get(want.job, float("-inf")) < 5 * self.settings.promise_s:
             self._say(want.job, STUCK, f"slices were cut for it, and Slurm did not start it ({want.reason})")
             return
-        why: dict[str, str] = {r.name: unsuited(r, want) for r in self.world.records}
+        cut = [r for r in self.world.records if not r.cloud]
+        why: dict[str, str] = {r.name: unsuited(r, want) for r in cut}
         options = []
-        for record in self.world.records:
+        for record in cut:
             if not why[record.name]:
                 option, why[record.name] = chosen.option(record, want)
                 if option is not None:
                     options.append(option)
         lines = tuple(f"{name}: {text}" for name, text in why.items() if text)
-        if len(options) < want.nodes or not chosen.take(want, options):
-            self._patience(want, chosen, lines, why)
+        if len(options) >= want.nodes and chosen.take(want, options):
+            return
+        lines += self._swap(want)
+        if want.job not in self.verdicts:
+            self._patience(want, chosen, lines)
 
-    def _patience(self, want: Want, chosen: Candidates, lines: tuple[str, ...], why: dict[str, str]) -> None:
+    def _swap(self, want: Want) -> tuple[str, ...]:
+        """Another CLOUD record of a host is opened for a job; or why none is."""
+        taken = {s.host for s in self.swaps}
+        groups = [g for g in self.world.groups if g.host not in taken]
+        soon = cloud.coming(groups, want)
+        if soon and want.nodes == 1:
+            self._say(want.job, CUT, f"{soon} is being opened, and suits it", (soon,))
+            return ()
+        found: list[Swap] = []
+        why = []
+        for group in groups:
+            nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, want)]
+            suits = [n for n in nodes if not unsuited(Record(Host(n.name), n), want)]
+            reason = cloud.closed(group, self._promised, self.now) if suits else "none of its records suits the job"
+            if reason:
+                why.append(f"{group.host}: {reason}")
+            else:
+                found.append(Swap(group.host, min(n.name for n in suits), (want.job,)))
+        if len(found) >= want.nodes and self.world.recent + len(self.swaps) + want.nodes <= self.settings.per_hour:
+            self.swaps += found[: want.nodes]
+            names = [s.record for s in found[: want.nodes]]
+            self._say(want.job, CUT, f"{', '.join(names)} is opened for it", names)
+        return tuple(why)
+
+    def _patience(self, want: Want, chosen: Candidates, lines: tuple[str, ...]) -> None:
         """A busy record stops taking jobs for one that has waited long."""
         waited = self.now - max(want.submitted, want.eligible)
         for record in sorted(self.world.records, key=lambda r: (not r.waiting, r.jobs, r.name)):
@@ -153,7 +184,8 @@ class _Round:
                 self._say(want.job, DRAINED, text, (record.name,), lines)
                 return
         text = f"no record can be cut for {types_text(want.need) or ' or '.join(want.layouts)} now"
-        if not any(kind in r.names for r in self.world.records for kind in want.need) and not want.layouts:
+        known = {kind for r in self.world.records for kind in r.names}
+        if not known & set(want.need) and not want.layouts:
             text = f"no GPU of the records can have {types_text(want.need)}"
         self._say(want.job, WAITS, text, (), lines)
 

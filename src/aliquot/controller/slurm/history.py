@@ -40,7 +40,8 @@ class Failure(msgspec.Struct, frozen=True):
 
 class History(msgspec.Struct, frozen=True):
     """``idle``: since when a record has been seen without jobs. ``promised``: since when free slices have suited a job.
-    ``stuck``: jobs that did not start although slices suited them, and when that was found.
+    ``stuck``: jobs that did not start although slices suited them, and when that was found. ``swaps``: which CLOUD
+    record of a host is to be open.
     """
 
     cuts: tuple[Cut, ...] = ()
@@ -48,6 +49,7 @@ class History(msgspec.Struct, frozen=True):
     idle: dict[str, float] = {}
     promised: dict[int, float] = {}
     stuck: dict[int, float] = {}
+    swaps: dict[str, str] = {}
 
     def recent(self, now: float, record: str = "") -> int:
         """Changes of the last hour, of one record or of all."""
@@ -77,6 +79,11 @@ class History(msgspec.Struct, frozen=True):
         """A change is begun. Its record has to be idle anew afterwards."""
         idle = {name: since for name, since in self.idle.items() if name != record}
         return msgspec.structs.replace(self, cuts=(*self.cuts, Cut(now, record, jobs)), idle=idle)
+
+    def swapped(self, now: float, host: str, record: str, jobs: tuple[int, ...]) -> History:
+        """Another CLOUD record of a host is to be open from now on."""
+        made = self.cut(now, host, jobs)
+        return msgspec.structs.replace(made, swaps={**self.swaps, host: record})
 
     def done(self, record: str) -> History:
         return msgspec.structs.replace(self, failures={k: v for k, v in self.failures.items() if k != record})

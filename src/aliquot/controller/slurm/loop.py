@@ -14,6 +14,7 @@ from typing import Protocol
 
 import msgspec
 
+from aliquot.controller.slurm import swapping
 from aliquot.controller.slurm.cards import cards, names, wish
 from aliquot.controller.slurm.decide import decide, types_text
 from aliquot.controller.slurm.demands import Queue, demands
@@ -29,7 +30,7 @@ from aliquot.integrations.slurm.values import Job, SlurmNode
 FRESH_S = 300.0
 """What a node said of itself is asked again after this long, or when its record in Slurm is another."""
 AGAIN_S = 30.0
-"""A node that did not answer is asked again after this long."""
+"""A node that did not answer, or had something in use, is asked again after this long."""
 
 
 class Clock(Protocol):
@@ -39,12 +40,21 @@ class Clock(Protocol):
 
 
 class Known(msgspec.Struct, frozen=True):
-    """What a node said, when, and what its record in Slurm was then. ``trouble``: why it said nothing."""
+    """What a node said, when, and what its record in Slurm was then. ``busy``: jobs were on it, so that what they had
+    was in use. ``trouble``: why it said nothing.
+    """
 
     when: float
     seen: tuple[object, ...]
+    busy: bool
     facts: Facts | None = None
     trouble: str = ""
+
+    def old(self, now: float, seen: tuple[object, ...], busy: bool) -> bool:
+        """Whether it may be true no more."""
+        used = self.facts is None or any(i.held for gpu in self.facts.inventory.gpus for i in gpu.instances)
+        ended = self.busy and not busy
+        return ended or seen != self.seen or now - self.when > (AGAIN_S if used and not busy else FRESH_S)
 
 
 class Ports(msgspec.Struct, frozen=True):
@@ -94,40 +104,43 @@ class Controller:
         jobs = self._ports.slurm.jobs()
         partitions = self._ports.slurm.partitions()
         by_name = {n.name: n for n in nodes}
-        self._ask(by_name, now)
         busy = _busy(jobs)
+        self._ask(by_name, busy, now)
+        groups = swapping.groups(self.settings, by_name, busy, self.history, now)
         records = [self._record(h, by_name.get(h.name), busy.get(h.name, 0), now) for h in self.settings.hosts]
         queue = demands(jobs, partitions, self.settings.layouts, now)
         idle = [r.name for r in records if not r.jobs and not r.shut and r.node is not None and r.node.answers]
+        idle += [g.host for g in groups if not g.jobs]
         self.history = self.history.looked(now, idle, {j.id for j in jobs if j.pending})
         world = World(
-            records=tuple(self._aged(r) for r in records),
+            records=(*(self._aged(r) for r in records), *swapping.records(groups, busy)),
             promised=self.history.promised,
             stuck=self.history.stuck,
             recent=self.history.recent(now),
             under_way=len(self._work),
+            groups=swapping.groups(self.settings, by_name, busy, self.history, now),
         )
         return Look(world, queue, nodes, now)
 
     def decide(self, look: Look) -> Decision:
         return decide(look.world, look.queue, self.settings, look.now)
 
-    def _ask(self, nodes: Mapping[str, SlurmNode], now: float) -> None:
+    def _ask(self, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], now: float) -> None:
         """Nodes say what they have, side by side, where that is not known."""
         asked: dict[str, tuple[Future[Facts], tuple[object, ...]]] = {}
         for host in self.settings.hosts:
             node = nodes.get(host.name)
             seen: tuple[object, ...] = (node.slurmd_start, node.gres, node.answers) if node else ()
             known = self._known.get(host.name)
-            old = known is None or now - known.when > (FRESH_S if known.facts else AGAIN_S)
-            if (old or (known and known.seen != seen)) and host.name not in self._work:
+            old = known is None or known.old(now, seen, host.name in busy)
+            if old and host.name not in self._work:
                 asked[host.name] = self._ports.threads.submit(self._ports.hosts.facts, host), seen
         for name, (answer, seen) in asked.items():
             try:
-                self._known[name] = Known(now, seen, answer.result())
+                self._known[name] = Known(now, seen, name in busy, answer.result())
                 self._telling.tell(f"node {name}", "")
             except UnreachableError as error:
-                self._known[name] = Known(now, seen, None, error.brief)
+                self._known[name] = Known(now, seen, name in busy, None, error.brief)
                 self._telling.tell(f"node {name}", error.brief)
 
     def _record(self, host: Host, node: SlurmNode | None, jobs: int, now: float) -> Record:
@@ -157,7 +170,8 @@ class Controller:
         """Look, decide and act. Raises SlurmError where Slurm does not answer, StorageError where nothing is kept."""
         look = self.look()
         if self.settings.placeholders:
-            self._placing.hold(look.world.records, look.nodes, self.settings.layouts)
+            places = [r for r in look.world.records if not r.cloud]
+            self._placing.hold(places, look.nodes, self.settings.layouts)
         self._finish(look)
         decision = self.decide(look)
         self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)
@@ -170,6 +184,10 @@ class Controller:
                 self._telling.tried(f"drain {drain.record}", self._ports.slurm.drain, drain.record, drain.reason)
         for recut in decision.recuts:
             self._begin(recut, look.now)
+        for swap in decision.swaps:
+            self._ports.say(f"{swap.record} is opened for job {', '.join(map(str, swap.jobs))}")
+            self.history = self.history.swapped(look.now, swap.host, swap.record, swap.jobs)
+        swapping.act(look.world.groups, self._ports.slurm, self._telling)
         self._keep(self.history)
         for verdict in decision.verdicts:
             self._telling.tell(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")

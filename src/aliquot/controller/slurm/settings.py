@@ -9,7 +9,8 @@ WHOLE = "whole"
 """Stands for a profile: the GPU as one device, MIG off."""
 EVERY = "*"
 """Stands for every partition that has no rules of its own."""
-DYNAMIC, CLOUD, HELPERS = WAYS = ("dynamic", "cloud", "helpers")
+DYNAMIC, CLOUD = WAYS = ("dynamic", "cloud")
+"""A record is cut and registered anew; or a host has a CLOUD record for each layout, of which one is open."""
 
 
 class Limits(msgspec.Struct, frozen=True):
@@ -41,15 +42,22 @@ class Rules(msgspec.Struct, frozen=True):
 class Host(msgspec.Struct, frozen=True):
     """A record: a node name in Slurm, and the way to the machine that it stands for. ``reach`` are words before
     ``aliquot``, none for this machine; ``options`` are added to every ``aliquot slurm apply`` and ``node`` there.
-    ``sibling_of`` names the host whose CLOUD records are told apart by layout, for the way ``cloud``.
     """
 
     name: str
     reach: tuple[str, ...] = ()
     options: tuple[str, ...] = ()
-    way: str = DYNAMIC
     rules: Rules = Rules()
     limits: Limits = Limits()
+
+
+class Siblings(msgspec.Struct, frozen=True):
+    """The CLOUD records of one host, one per layout (``aliquot slurm siblings`` makes them)."""
+
+    host: str
+    records: tuple[str, ...]
+    limits: Limits = Limits()
+    untouched: bool = False
 
 
 class PartitionRules(msgspec.Struct, frozen=True):
@@ -71,6 +79,7 @@ class Settings(msgspec.Struct, frozen=True):
     """
 
     hosts: tuple[Host, ...]
+    siblings: tuple[Siblings, ...] = ()
     partitions: dict[str, PartitionRules] = {}
     layouts: dict[str, dict[str, int]] = {}
     style: str = "short"

@@ -12,6 +12,8 @@ partitions:
   train: {profiles: [3g.20gb]}
   debug: {demands: false}
 limits: {changes-per-hour: 60}
+
+A host with one CLOUD record per layout is an entry with ``way: cloud``, ``host: h1``, ``nodes: [h1-2x3g, h1-7x1g]``.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from aliquot.config import yaml
 from aliquot.config.reading import Field, Reading, article, catalog_names, close
 from aliquot.config.yaml import List, Map, Node, Scalar
 from aliquot.controller.slurm.settings import (
+    CLOUD,
     DYNAMIC,
     VERSION,
     WAYS,
@@ -33,6 +36,7 @@ from aliquot.controller.slurm.settings import (
     PartitionRules,
     Rules,
     Settings,
+    Siblings,
 )
 from aliquot.errors import AliquotError, ConfigError
 from aliquot.integrations.slurm import hostlist
@@ -67,13 +71,14 @@ class _Reading(Reading):
         version = fields.get("version")
         if version is None or not isinstance(version[1], Scalar) or version[1].value != VERSION:
             self.faults.add(version[1] if version else root, f"the file must say version: {VERSION}")
-        hosts = self.records(fields["records"][1]) if "records" in fields else ()
+        hosts, siblings = self.records(fields["records"][1]) if "records" in fields else ((), ())
         if "records" not in fields:
             self.faults.add(root, "the key 'records' is missing: which nodes may be cut?")
         cluster = self._group(fields, "limits", _CLUSTER)
         usual = Settings(())
         return Settings(
             hosts=hosts,
+            siblings=siblings,
             partitions=self._each(fields, "partitions", self.partition),
             layouts=self._each(fields, "layouts", lambda name, node: self.counts(node, f"the layout {name!r}")),
             style=self.choice(fields, "type-style", STYLES, usual.style),
@@ -86,8 +91,10 @@ class _Reading(Reading):
             history=self.word(fields, "history", usual.history),
         )
 
-    def records(self, node: Node) -> tuple[Host, ...]:
+    def records(self, node: Node) -> tuple[tuple[Host, ...], tuple[Siblings, ...]]:
         found: list[Host] = []
+        siblings: list[Siblings] = []
+        seen: set[str] = set()
         for item in self.entries(node, "'records'"):
             fields = self.mapping(item, "an entry of 'records'")
             if fields is None:
@@ -97,20 +104,26 @@ class _Reading(Reading):
                 self.faults.add(item, "the entry lacks the key 'nodes' (names in Slurm, for example gpu[01-04])")
                 continue
             rules, limits = self.rules(fields), self.limits(fields)
-            for name in self.names(fields["nodes"][1]):
-                if any(h.name == name for h in found):
+            names = self.names(fields["nodes"][1])
+            for name in names:
+                if name in seen:
                     self.faults.add(fields["nodes"][1], f"the node {name} is in two entries")
-                found.append(
-                    Host(
-                        name=name,
-                        reach=self.reach(fields, name),
-                        options=self.options(fields),
-                        way=self.choice(fields, "way", WAYS, DYNAMIC),
-                        rules=rules,
-                        limits=limits,
-                    )
-                )
-        return tuple(found)
+                seen.add(name)
+            if self.choice(fields, "way", WAYS, DYNAMIC) == CLOUD:
+                siblings.append(self.siblings(item, fields, names, limits))
+                continue
+            options = self.options(fields)
+            found += [Host(name, self.reach(fields, name), options, rules, limits) for name in names]
+        return tuple(found), tuple(siblings)
+
+    def siblings(self, item: Node, fields: dict[str, Field], names: tuple[str, ...], limits: Limits) -> Siblings:
+        """The records of one host. What they are cut into is said by slurm.conf, and done by power saving."""
+        for key in fields:
+            if key not in ("nodes", "way", "host", "untouched", *_LIMITS) or key == "patience":
+                self.faults.add(fields[key][0], f"{key!r} says nothing for the way cloud: each record has its layout")
+        if "host" not in fields:
+            self.faults.add(item, "the entry lacks the key 'host': the machine whose layouts these records are")
+        return Siblings(self.word(fields, "host", ""), names, limits, self.flag(fields, "untouched", False))
 
     def names(self, node: Node) -> tuple[str, ...]:
         out: list[str] = []

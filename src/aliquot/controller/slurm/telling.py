@@ -21,7 +21,7 @@ class Telling:
             self.say(f"{about}: {sentence}")
         self._said[about] = sentence
 
-    def tried(self, what: str, act: Callable[..., None], *words: str) -> bool:
+    def tried(self, what: str, act: Callable[..., None], *words: object) -> bool:
         """Does an act on Slurm. One that fails is told, and the next round tries again."""
         try:
             act(*words)

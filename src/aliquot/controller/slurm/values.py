@@ -6,6 +6,7 @@ from collections import Counter
 
 import msgspec
 
+from aliquot.controller.slurm.cloud import Group, Swap
 from aliquot.controller.slurm.settings import Host
 from aliquot.integrations.slurm.values import SlurmNode
 from aliquot.planner.layout import Card, Placement
@@ -21,7 +22,8 @@ class Record(msgspec.Struct, frozen=True):
     """One record and its GPUs. ``node`` is None while Slurm has none of that name; ``names`` has the profile of each
     type. ``jobs`` is the number of jobs with resources on it, ``idle_since`` when it was first seen without any.
     ``recent`` counts its changes of the last hour. ``shut`` says why nothing can be done here; ``failure`` what went
-    wrong last, which is not tried again before ``retry_at``.
+    wrong last, which is not tried again before ``retry_at``. ``cloud``: power saving starts it, so that one which is
+    off has what it is said to have.
     """
 
     host: Host
@@ -35,6 +37,7 @@ class Record(msgspec.Struct, frozen=True):
     recent: int = 0
     failure: str = ""
     retry_at: float = 0.0
+    cloud: bool = False
 
     @property
     def name(self) -> str:
@@ -44,7 +47,9 @@ class Record(msgspec.Struct, frozen=True):
     def free(self) -> Counter[str]:
         """Devices by type that a job could have now."""
         node = self.node
-        if node is None or node.draining or not node.answers or self.shut:
+        if node is None or node.draining or self.shut:
+            return Counter()
+        if not node.answers and (not self.cloud or "DOWN" in node.states):
             return Counter()
         counts = Counter({g.type: 0 for g in node.gres if g.name == "gpu"})
         for gres in node.gres:
@@ -71,6 +76,7 @@ class World(msgspec.Struct, frozen=True):
     stuck: dict[int, float] = {}
     recent: int = 0
     under_way: int = 0
+    groups: tuple[Group, ...] = ()
 
 
 class Recut(msgspec.Struct, frozen=True):
@@ -109,10 +115,12 @@ class Drain(msgspec.Struct, frozen=True):
 
 
 class Decision(msgspec.Struct, frozen=True):
-    """What to do now. ``resume``: records drained for a job that does not need them any more. ``covered``: jobs that
-    free slices suit."""
+    """What to do now. ``swaps``: hosts of which another CLOUD record is to be open. ``resume``: records drained for a
+    job that does not need them any more. ``covered``: jobs that free slices suit.
+    """
 
     recuts: tuple[Recut, ...] = ()
+    swaps: tuple[Swap, ...] = ()
     drains: tuple[Drain, ...] = ()
     resume: tuple[str, ...] = ()
     covered: tuple[int, ...] = ()
