@@ -8,6 +8,7 @@ import msgspec
 import pytest
 
 from aliquot.errors import AliquotError
+from aliquot.integrations.slurm import hostlist
 from aliquot.integrations.slurm.errors import NoNodeError
 from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import Gres, SlurmNode
@@ -174,3 +175,13 @@ def test_what_it_refuses_says_what_to_type(cluster: Cluster, slurm: Slurm) -> No
     assert refused.value.next_step
     assert refused.value.exit_code == 20
     assert "nope" in refused.value.brief
+
+
+@pytest.mark.parametrize(
+    "names", ["n1,n2,n3,m,n9,n10", "n08,n09,n10,n8", "r1n1,r1n2,r2n1", "a,a1,b-01,b-02", "x[1-3]y[01-02],z", "n[1,3-5]"]
+)
+def test_host_lists_are_slurms(cluster: Cluster, names: str) -> None:
+    ours = hostlist.expand(names)
+    assert list(ours) == cluster.bed.ok("scontrol", "show", "hostnames", names).split()
+    folded = cluster.bed.ok("scontrol", "show", "hostnames", hostlist.compress(ours)).split()
+    assert sorted(folded) == sorted(ours)

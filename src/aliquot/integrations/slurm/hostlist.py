@@ -1,6 +1,6 @@
 """Slurm's host lists, ``n[1-4,7],m-[01-03]``, as names and back.
 
-Source: "Host list expressions" in slurm.conf(5); both directions agree with ``scontrol show hostnames|hostlist``.
+Source: "Host list expressions" in slurm.conf(5); ``scontrol show hostnames`` reads both directions the same.
 """
 
 from __future__ import annotations
