@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.backends.kernel import store
 from aliquot.backends.local import FileLock
 from aliquot.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
@@ -102,4 +103,19 @@ def test_an_error_inside_frees_it(path: str) -> None:
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "run").write_text("a file")
     with pytest.raises(StorageError), FileLock(str(tmp_path / "run" / "lock")).hold():
+        pass
+
+
+def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
+    """flock needs no right to write: a lock that everybody can read, everybody can hold."""
+    lock, link = tmp_path / "lock", tmp_path / "link"
+    lock.touch(0o644)
+    with FileLock(str(lock)).hold():
+        assert lock.stat().st_mode & 0o777 == 0o600
+    with FileLock(str(tmp_path / "new")).hold():
+        assert (tmp_path / "new").stat().st_mode & 0o777 == 0o600
+    with store.alone(str(tmp_path / "owners.json")):
+        assert (tmp_path / "owners.json.lock").stat().st_mode & 0o777 == 0o600
+    link.symlink_to(lock)
+    with pytest.raises(StorageError), FileLock(str(link)).hold():
         pass

@@ -1,4 +1,7 @@
-"""One writer per node: a file held with flock, which the kernel frees whenever its holder ends, kill -9 included."""
+"""One writer per node: a file held with flock, which the kernel frees whenever its holder ends, kill -9 included.
+
+Whoever can open a file can hold its lock, for reading, too: no lock of ours can be opened by anybody else.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +35,7 @@ class FileLock:
     def _open(self) -> int:
         try:
             os.makedirs(os.path.dirname(self.path) or ".", mode=0o755, exist_ok=True)
-            return os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            return private(self.path)
         except PermissionError as failure:
             raise PermissionDeniedError(
                 f"the node's lock {self.path} cannot be taken: {failure.strerror}",
@@ -61,6 +64,14 @@ class FileLock:
             details=(f"lock: {self.path}",),
             next_step="wait for it to end, then run the command again",
         )
+
+
+def private(path: str) -> int:
+    """A file opened for locking that its owner alone can open; one that others could is closed to them."""
+    handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    if os.fstat(handle).st_mode & 0o077:
+        os.fchmod(handle, 0o600)
+    return handle
 
 
 def _command() -> str:

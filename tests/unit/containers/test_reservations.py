@@ -25,6 +25,7 @@ def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
     assert store.load() == made
     assert sorted(p.name for p in tmp_path.iterdir()) == ["reservations.json", "reservations.lock"]
     assert os.stat(store.path).st_mode & 0o777 == 0o644
+    assert os.stat(tmp_path / "reservations.lock").st_mode & 0o777 == 0o600  # who can open it can hold it
 
 
 @pytest.mark.parametrize(

@@ -130,12 +130,14 @@ def test_processes_tell_what_slurm_did_not(tmp_path: Path) -> None:
 
 def test_many_at_once_lose_nothing(tmp_path: Path) -> None:
     device = KNOWN.devices[3]
+    (tmp_path / ".lock").touch(0o644)
     threads = [threading.Thread(target=dcgm.begin, args=(str(n), (device,), str(tmp_path))) for n in range(20)]
     for each in threads:
         each.start()
     for each in threads:
         each.join()
     assert set(dcgm.jobs(str(tmp_path))["1"]) == {str(n) for n in range(20)}
+    assert (tmp_path / ".lock").stat().st_mode & 0o777 == 0o600  # who can open it can hold it
 
 
 def test_somebody_elses_files_are_left_alone(tmp_path: Path) -> None:

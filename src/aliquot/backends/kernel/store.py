@@ -33,9 +33,11 @@ def alone(path: str) -> Iterator[None]:
     """Nobody else, of no other process either, changes the file meanwhile. Raises as ``replace`` does."""
     import fcntl
 
+    from aliquot.backends.lock import private
+
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        handle = private(f"{path}.lock")
     except OSError as failure:
         raise denied(f"{path} cannot be written", failure) from failure
     try:

@@ -92,7 +92,10 @@ class Reservations:
     def _open(self) -> int:
         try:
             os.makedirs(os.path.dirname(self._lock) or ".", mode=0o755, exist_ok=True)
-            return os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+            # Whoever can open it, be it for reading, can hold it: nobody else can.
+            handle = os.open(self._lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+            os.fchmod(handle, 0o600)
+            return handle
         except PermissionError as failure:
             raise PermissionDeniedError(
                 f"nothing can be reserved: {self._lock}: {failure.strerror}",

@@ -117,7 +117,10 @@ def _locked(folder: str) -> Iterator[None]:
     """One writer at a time: Prologs and Epilogs of several jobs run side by side. A killed one leaves no lock."""
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
-        with open(os.path.join(folder, _LOCK), "a") as file:
+        # Whoever can open it, be it for reading, can hold it, and every Prolog would wait: nobody else can.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(os.path.join(folder, _LOCK), flags, 0o600), "r+") as file:
+            os.fchmod(file.fileno(), 0o600)
             fcntl.flock(file, fcntl.LOCK_EX)
             yield
     except OSError as error:
