@@ -36,6 +36,9 @@ demo-machines: $(VENV)/.dev   ## GPUs for virtual machines in a cluster on this 
 sandbox-machines: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
 	@$(BIN)/python tools/sandbox.py --machines
 
+demo-slurm: $(VENV)/.dev   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
+	@$(BIN)/python tools/sandbox_slurm.py
+
 check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
 	@$(BIN)/ruff check --quiet .
@@ -66,4 +69,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
 
-.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines check test test-fast vm-kernel test-vm slurm-trixie bench catalog clean
+.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-fast vm-kernel test-vm slurm-trixie bench catalog clean

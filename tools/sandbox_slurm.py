@@ -1,0 +1,206 @@
+"""``make demo-slurm``: a private, real Slurm with two simulated hosts; layouts follow the jobs, told with its tools.
+
+Whatever release of Slurm is installed, else Debian 13's where ``make slurm-trixie`` brought it. Nothing of this
+machine's own Slurm is read or touched, and nothing is left. The last part runs a container where Podman is at hand.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+import shutil
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from containers.podman import Podman, python, unusable  # noqa: E402
+from slurm.bed import Bed  # noqa: E402
+from slurm.demanded import Cluster, counted  # noqa: E402
+from slurm.release import OLD, RELEASES  # noqa: E402
+
+SHOW = "sinfo -N -h -o '%N  %.10T  %G'"
+SEED = {
+    "slurm.conf": "GresTypes=gpu\nNodeName=compute-01 Gres=gpu:a100:1,gpu:1g.5gb:7\n",
+    "gres.conf": "".join(
+        f"NodeName=compute-01 Name=gpu Type=1g.5gb File=/dev/nvidia-caps/nvidia-cap{n}\n" for n in (1, 2)
+    ),
+    "change.sh": "scontrol update NodeName=compute-01 State=DRAIN\n"
+    "nvidia-smi mig -i 0 -dgi\nnvidia-smi mig -i 0 -cgi 9,9 -C\nsystemctl restart slurmd\n",
+}
+FOUND = ("COUNTED_TWICE", "ADMIN_CAPABILITY", "LONE_CAPABILITY", "NO_REASON", "INSTANCE_IN_USE", "SLURMD_ALONE")
+
+
+class Story:
+    """Shows each command as a person would type it, and holds what comes of it against what is told."""
+
+    def __init__(self, bed: Bed, cluster: Cluster) -> None:
+        self.bed = bed
+        self.cluster = cluster
+
+    def run(self, line: str, *, code: int = 0, env: Mapping[str, str] | None = None) -> str:
+        """Shows a command and runs it. Raises AssertionError unless it ends with ``code``."""
+        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        words = shlex.split(line)
+        if words[0] == "aliquot":
+            words[:1] = [sys.executable, "-m", "aliquot"]
+        done = self.bed.run(*words, env={**self.cluster.env, **(env or {})})
+        print((done.out + done.err).rstrip(), flush=True)
+        assert done.code == code, f"this ended with {done.code}, not {code}: {line}"
+        return done.out
+
+    def submit(self, options: str, script: str) -> str:
+        """A batch job: its number."""
+        words = f"sbatch --parsable --output={self.bed.folder}/out/%j --chdir={self.bed.folder}"
+        line = f"sbatch {options} --wrap '{script}'"
+        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        deadline = time.monotonic() + 90
+        # The controller needs a moment before Slurm takes jobs for what is not there yet.
+        while (done := self.bed.run(*shlex.split(f"{words} {options}"), f"--wrap={script}")).code:
+            assert time.monotonic() < deadline, f"{done.err}{self.cluster.log()[-2000:]}"
+            time.sleep(0.2)
+        print(f"Submitted batch job {done.out.strip()}", flush=True)
+        return done.out.strip()
+
+    def offers(self, node: str, kind: str) -> None:
+        """Slurm shows what the node's GPUs hold, and it has devices of a kind."""
+        shown, held = self.cluster.hosts[node].gres(), self.cluster.hosts[node].counts()
+        assert counted(shown) == Counter(held), f"{node} shows {shown}, and its GPUs hold {held}"
+        assert kind in held, f"{node} has {held}, and no {kind}"
+
+
+def story(box: Story) -> None:
+    layouts_follow_jobs(box)
+    what_waits(box)
+    files_by_hand(box)
+    containers(box)
+    print("\nDone: two layouts on demand, counts true, a busy node left alone, a recipe judged.")
+
+
+def layouts_follow_jobs(box: Story) -> None:
+    cluster, bed = box.cluster, box.bed
+    print("# two hosts of two A100 each; somebody works on n2")
+    box.run(SHOW)
+    busy = box.submit("-w n2 --gres=gpu:a100_7g.40gb:1", "sleep 600")
+    cluster.starts(busy)
+    print("\n# nobody has a 1g.5gb: Slurm refuses such jobs")
+    refused = bed.submit("true", "--gres=gpu:a100_1g.5gb:1")
+    assert refused.code, "a job for a type that no node has was taken"
+    print(refused.err.strip())
+    print("\n# the controller begins; from here on nobody types anything but jobs")
+    print("\n\033[1m$ aliquot slurm controller -f slurm.yaml &\033[0m", flush=True)
+    cluster.controller()
+    small = box.submit("--gres=gpu:a100_1g.5gb:1", "sleep 2; echo $CUDA_VISIBLE_DEVICES")
+    cluster.starts(small)
+    box.run(SHOW)
+    box.offers("n1", "1g.5gb")
+    big = box.submit("--gres=gpu:a100_3g.20gb:1", "sleep 600")
+    box.run("squeue -o '%.4i %.10T %.30b %R'")
+    cluster.ran(small)
+    cluster.starts(big)
+    print("\n# the first one ended by itself, then n1 was cut again; n2 was never touched")
+    box.run("squeue -o '%.4i %.10T %.30b %R'")
+    box.run(SHOW)
+    box.offers("n1", "3g.20gb")
+    assert cluster.hosts["n2"].gres() == "gpu:a100_7g.40gb:2", "n2 was touched"
+    for job in (busy, small, big):
+        assert bed.job(job, "Restarts") == "0", f"job {job} was requeued"
+
+
+def what_waits(box: Story) -> None:
+    print("\n# now both nodes have jobs: who waits, for what, and why")
+    job = box.submit("--gres=gpu:a100_2g.10gb:1", "true")
+    told = box.run(f"aliquot slurm demand -f {box.cluster.settings}")
+    assert f"job {job}" in told, "the job that waits is not told"
+    assert "n2: 1 job has resources on it" in told, "why n2 is not cut is not told"
+    box.run("grep ' is cut for job ' " + str(box.bed.logs / "controller.log"))
+
+
+def files_by_hand(box: Story) -> None:
+    print("\n# the recipe that is passed around, judged before Slurm is")
+    folder = box.bed.folder / "recipe"
+    folder.mkdir()
+    for name, text in SEED.items():
+        (folder / name).write_text(text)
+    words = f"aliquot slurm check --conf-dir {folder} --files-only --script {folder}/change.sh"
+    told = box.run(words, code=30)
+    missing = [rule for rule in FOUND if rule not in told]
+    assert not missing, f"check did not find {missing}"
+
+
+def containers(box: Story) -> None:
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-podman-", dir="/tmp"))
+    try:
+        reason = unusable(folder)
+        if reason:
+            print(f"\n# no container here: {reason}")
+            return
+        engine = Podman(folder, events="file")
+        try:
+            _container(box, engine)
+        finally:
+            engine.close()
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _container(box: Story, engine: Podman) -> None:
+    """A host beside Slurm, with a container that gets a free piece of it."""
+    print("\n# and without Slurm: a free piece for a container, reserved until the container is gone")
+    (engine.directory / "bin").mkdir()
+    engine.program(engine.directory / "bin/podman")
+    env = {"PATH": f"{engine.directory}/bin:{box.bed.env['PATH']}", "ALIQUOT_SIM": "box", **engine.environment}
+    box.run("aliquot sim start a100-sxm4-40gb --name box")
+    box.run("aliquot apply --gpu 0 --mig 3g.20gb,1g.5gb*2", env=env)
+    box.run(f"aliquot cdi generate --output {engine.cdi}/aliquot.yaml", env=env)
+    words = f"aliquot docker run-args 1g.5gb --runtime podman --name web --spec-dir {engine.cdi}"
+    options = box.run(words, env=env).split()
+    program = str(ROOT / "tests/containers/inside.py")
+    done = engine.execute_run(
+        *("/bin/sh", "-c", f"exec {python()} /opt/nvml/inside.py"),
+        options=["--rm", *options, "--env", "PYTHONPATH=/opt/nvml"],
+        mounts={"/opt/nvml/inside.py": program},
+    )
+    assert done.code == 0, done.err
+    seen = json.loads(done.out)["gpus"]
+    print(f"\n# what the container sees: {json.dumps(seen)[:300]}")
+    assert len(seen) == 1, f"the container sees {len(seen)} GPUs"
+    assert len(seen[0]["mig"]) == 1, f"the container sees {len(seen[0]['mig'])} MIG devices"
+    assert "reservation" not in box.run("aliquot docker list", env=env), "the container is gone, its device is not free"
+
+
+def main() -> int:
+    release = next((r for r in RELEASES if not r.missing), None)
+    if release is None:
+        print(OLD.missing, file=sys.stderr)
+        return 2
+    begin = time.monotonic()
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    bed = Bed(release, folder)
+    try:
+        print("# a private Slurm starts, and two simulated hosts with it", flush=True)
+        box = Story(bed, Cluster(bed, "n1", "n2"))
+        print(f"# {bed.ok('scontrol', '-V').strip()}", flush=True)
+        story(box)
+    except AssertionError as error:
+        print(f"\nnot as told: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        return 130
+    finally:
+        bed.aliquot("sim", "stop", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})
+        bed.close()
+        shutil.rmtree(folder, ignore_errors=True)
+    print(f"({time.monotonic() - begin:.0f} s)")
+    return 0
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("NO_COLOR", "1")
+    raise SystemExit(main())
