@@ -13,8 +13,9 @@ from aliquot.agent.slurm.meant import agrees, meant
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.integrations.slurm import numbering
-from aliquot.integrations.slurm.errors import NoNodeError, OldSlurmError
+from aliquot.integrations.slurm import numbering, validate
+from aliquot.integrations.slurm.devices import Offering
+from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError, OldSlurmError
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.plan import Policy
 
@@ -93,6 +94,8 @@ def _refresh_cdi(inventory: Inventory, world: World) -> None:
 
 def _files(record: Record, world: World) -> Record:
     settings = record.change.settings
+    if not record.back:
+        _read_by_slurmd(record)
     with files.alone(settings.conf_dir):
         for each in wanted(record):
             if files.write(each):
@@ -100,6 +103,26 @@ def _files(record: Record, world: World) -> Record:
     detected = settings.form not in ("none", "off")
     numbering.write(numbering.Numbering(record.name, record.meant.devices, detected), world.places.run)
     return record
+
+
+def _read_by_slurmd(record: Record) -> None:
+    """slurmd itself reads our lines before they are in place. Raises BlockedError where it makes something else of
+    them; what it would find by itself (AutoDetect) shows when it registers.
+    """
+    if record.change.settings.form not in ("none", "off"):
+        return
+    offered = Offering(record.meant.devices)
+    configured = record.meant.text if record.meant.gres else ""
+    texts = {
+        "slurm.conf": validate.minimal(record.name, configured),
+        "gres.conf": "".join(f"{line}\n" for line in record.meant.lines),
+    }
+    try:
+        wrong = validate.differences(offered, validate.parse(texts, record.name), configured)
+    except NoSlurmError:
+        return
+    if wrong:
+        raise BlockedError(f"slurmd does not read gres.conf as it is meant: {wrong[0]}", details=wrong[1:])
 
 
 def wanted(record: Record) -> tuple[files.Wanted, ...]:
