@@ -12,7 +12,7 @@ import pytest
 
 from aliquot.errors import AliquotError
 from aliquot.integrations.slurm.commands import Commands
-from aliquot.integrations.slurm.errors import AwayError, DeniedError, NoSlurmError
+from aliquot.integrations.slurm.errors import AwayError, DeniedError, NoSlurmError, RefusedError
 from aliquot.integrations.slurm.rest import Rest
 from aliquot.integrations.slurm.wire import Wire
 
@@ -124,3 +124,14 @@ def test_no_slurm_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     said, took = _took(lambda: Commands(str(tmp_path / "slurm.conf")).nodes(), NoSlurmError)
     assert took < 1
     assert "slurm.conf" in said.brief
+
+
+def test_a_record_that_slurm_hides_is_not_made_twice(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """22.05 shows a CLOUD record that is down to nobody, and would make it again."""
+    power = "SuspendTime=600\nSuspendProgram=/bin/true\nResumeProgram=/bin/true"
+    bed.conf(f"{bed.node('cl1', 'CPUs=1 State=CLOUD')}\nMaxNodeCount=9\nPartitionName=all Nodes=ALL", more=power)
+    bed.controller()
+    monkeypatch.setenv("PATH", str(outside(bed)), prepend=":")
+    commands = Commands(str(bed.etc / "slurm.conf"))
+    with pytest.raises(RefusedError, match="already"):
+        commands.create("NodeName=cl1 CPUs=1 State=FUTURE")
