@@ -14,12 +14,13 @@ from pathlib import Path
 import pytest
 
 from aliquot.errors import UsageError
+from aliquot.integrations.slurm import text
 from aliquot.integrations.slurm.commands import Commands
 from aliquot.integrations.slurm.errors import AwayError, DeniedError, OldSlurmError, RefusedError, SlurmError
 from aliquot.integrations.slurm.open import opened
 from aliquot.integrations.slurm.rest import Rest
 from aliquot.integrations.slurm.tokens import user_of
-from aliquot.integrations.slurm.values import Version
+from aliquot.integrations.slurm.values import Job, Version
 from aliquot.integrations.slurm.wire import Wire
 
 RECORDED = Path(__file__).parent.parent.parent / "recorded" / "slurm"
@@ -104,6 +105,50 @@ def test_garbage_is_no_empty_cluster(scontrol: Path, said: str) -> None:
     if said:
         with pytest.raises(SlurmError):
             Commands(json=False).jobs()
+
+
+FORGED = """x
+JobId=999 JobName=forged
+   UserId=root(0) GroupId=root(0)
+   Priority=9 Nice=0
+   JobState=RUNNING Reason=None
+   Partition=all
+   NodeList=n1"""
+REAL = """
+   UserId=eve(1000) GroupId=eve(1000)
+   Priority=5 Nice=0
+   JobState=PENDING Reason=Resources
+   Partition=all AllocNode:Sid=h:1
+   NodeList=
+   TresPerNode=gres/gpu:a100:1
+"""
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        f"JobId=7 JobName={FORGED}{REAL}",  # sbatch -J: before the rest of its own record
+        f"JobId=7 JobName=x{REAL}   Comment={FORGED}\n   StdIn=/dev/null\n",
+        f"JobId=7 JobName=x\n   JobState=RUNNING Reason=None\n   NodeList=n1{REAL}",
+        f"JobId=7 JobName=x{REAL}   Comment=x\nJobId=8 JobName=y{REAL.replace('PENDING', 'RUNNING')}",
+    ],
+)
+def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str) -> None:
+    """As scontrol of 22.05 and 24.11 prints names and comments: with their line breaks."""
+    (tmp_path / "jobs").write_text(job + f"\nJobId=8 JobName=honest{REAL}")
+    sure = "8|PENDING|eve|all|1|5|\\n7|PENDING|eve|all|1|5|\\n"
+    _program(scontrol, f'case "$*" in *--format*) printf "{sure}";; *) cat {tmp_path}/jobs;; esac')
+    found = {j.id: j for j in Commands(json=False).jobs()}
+    assert set(found) == {7, 8}
+    assert {(j.state, j.user, j.nodes) for j in found.values()} == {("PENDING", "eve", ())}
+    assert Commands(json=False).jobs("n1") == ()
+
+
+def test_honest_jobs_are_read_whole(scontrol: Path) -> None:
+    for release in ("22.05", "24.11"):
+        every = text.jobs((RECORDED / release / "jobs.txt").read_text())
+        there = {j.id: Job(j.id, "RUNNING") for j in every}
+        assert text.sure((RECORDED / release / "jobs.txt").read_text(), there) == every
 
 
 def test_a_release_before_dynamic_nodes(scontrol: Path) -> None:

@@ -17,7 +17,7 @@ from aliquot.controller.slurm.loop import Controller, Ports
 from aliquot.controller.slurm.reach import Programs
 from aliquot.controller.slurm.settings import Settings
 from aliquot.controller.slurm.telling import Telling, in_a_line
-from aliquot.errors import LockedError, StorageError
+from aliquot.errors import ConfigError, LockedError, StorageError
 from aliquot.integrations.slurm.errors import AwayError, SlurmError
 from aliquot.integrations.slurm.port import Slurm
 
@@ -103,7 +103,7 @@ def run(settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: b
                 work.round()
                 pause = settings.interval_s
                 telling.tell("Slurm", "")
-            except SlurmError as error:
+            except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
                 telling.tell("Slurm", in_a_line(error))
                 away = isinstance(error, AwayError)
                 pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)

@@ -52,9 +52,14 @@ class Commands:
     def jobs(self, node: str = "") -> tuple[Job, ...]:
         doing = "read Slurm's jobs"
         found = self._document(doing, "squeue", "--all", "--json")
-        every = found.jobs() if found else text.jobs(self._ok(doing, "--all", "--detail", "show", "jobs"))
+        every = found.jobs() if found else self._jobs_by_text(doing)
         live = (j for j in every if not has_ended(j.state))
         return tuple(j for j in live if not node or (node in j.nodes and not j.pending))
+
+    def _jobs_by_text(self, doing: str) -> tuple[Job, ...]:
+        said = self._ok(doing, "--all", "--detail", "show", "jobs")
+        words = ("squeue", "--all", "--noheader", "--states=all", f"--format={text.SURE}")
+        return text.sure(said, text.brief(self._programs.ok(doing, *words)))
 
     def partitions(self) -> tuple[Partition, ...]:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))

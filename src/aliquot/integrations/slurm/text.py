@@ -7,6 +7,7 @@ comment could pose as a field. Of a key that comes twice the first counts: free 
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Iterator
 
 from aliquot.integrations.slurm import grestext, hostlist
@@ -31,6 +32,58 @@ def nodes(text: str) -> tuple[SlurmNode, ...]:
 def jobs(text: str) -> tuple[Job, ...]:
     """``scontrol show jobs -d``, those that have ended with the others."""
     return tuple(_job(f, given) for f, given in _records(text, "JobId="))
+
+
+SURE = "%A|%T|%u|%P|%D|%Q|%N"
+"""squeue's format for ``brief``: nothing in it is a user's own words."""
+_TOLD_ONCE = ("UserId", "JobState", "Partition", "NodeList", "Priority")
+
+
+def brief(text: str) -> dict[int, Job]:
+    """``squeue --format=SURE``: the jobs that there are, and what nobody can have written there."""
+    found = {}
+    for line in text.splitlines():
+        words = line.split("|")
+        if len(words) == 7 and words[0].isdecimal():
+            number, state, user, partition, count, priority, names = words
+            found[int(number)] = Job(
+                id=int(number),
+                state=job_state([state]),
+                user=user,
+                partitions=_words(partition),
+                node_count=max(_int(count), 1),
+                priority=_int(priority),
+                nodes=tuple(sorted(hostlist.expand(_plain(names)))),
+            )
+    return found
+
+
+def sure(text: str, there: dict[int, Job]) -> tuple[Job, ...]:
+    """Jobs as ``jobs`` reads them, held against ``brief``: names and comments are printed with their line breaks, so
+    that a user can have a record printed of a job that there is not, or that says another state of her own. Of a job
+    whose record contradicts itself, or is there twice, only what is sure is told.
+    """
+    records = [(_int(f["JobId"]), f, given, whole) for f, given, whole in _whole_records(text)]
+    times = Counter(number for number, *_ in records)
+    found: dict[int, Job] = {}
+    for number, fields, given, whole in records:
+        if number in there:
+            plain = times[number] == 1 and not _contradicts(whole)
+            found[number] = _job(fields, given) if plain else there[number]
+    return tuple(found.values())
+
+
+def _whole_records(text: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...], list[str]]]:
+    for record in _split(text, "JobId="):
+        yield _fields(record), _given(record), record
+
+
+def _contradicts(record: list[str]) -> bool:
+    """Whether a record does not say once what Slurm says once: another began within it, or its user wrote it again."""
+    said: Counter[str] = Counter()
+    for number, line in enumerate(record):
+        said.update(key for key, _ in _line(number, line) if key in _TOLD_ONCE)
+    return any(said[key] != 1 for key in _TOLD_ONCE)
 
 
 def partitions(text: str) -> tuple[Partition, ...]:
@@ -60,13 +113,17 @@ def version(text: str) -> Version | None:
 
 def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str, Gres], ...]]]:
     """Fields of each record, and what its ``Nodes=... GRES=...`` lines say."""
+    return ((_fields(record), _given(record)) for record in _split(text, opening))
+
+
+def _split(text: str, opening: str) -> Iterator[list[str]]:
     if text.strip() and not text.lstrip().startswith((opening, "No ")):  # "No nodes in the system"
         raise RefusedError("what scontrol prints cannot be read", details=tuple(text.split("\n", 3)[:3]))
     record: list[str] = []
     for line in [*text.splitlines(), opening]:
         if line.startswith(opening):
             if record and record[0].startswith(opening):
-                yield _fields(record), _given(record)
+                yield record
             record = []
         record.append(line)
 
@@ -74,14 +131,17 @@ def _records(text: str, opening: str) -> Iterator[tuple[Fields, tuple[tuple[str,
 def _fields(record: list[str]) -> Fields:
     found: Fields = {}
     for number, line in enumerate(record):
-        if line.startswith("     "):
-            continue  # what it has on a node
-        rest = line.strip()
-        # A state's line holds a reason in one word; a reason's own line holds free text.
-        free = _FREE if number == 0 or not rest.startswith("JobState=") else ()
-        for key, value in _pairs(rest, free):
+        for key, value in _line(number, line):
             found.setdefault(key, value)
     return found
+
+
+def _line(number: int, line: str) -> Iterator[tuple[str, str]]:
+    if line.startswith("     "):
+        return  # what it has on a node
+    rest = line.strip()
+    # A state's line holds a reason in one word; a reason's own line holds free text.
+    yield from _pairs(rest, _FREE if number == 0 or not rest.startswith("JobState=") else ())
 
 
 def _pairs(line: str, free: tuple[str, ...]) -> Iterator[tuple[str, str]]:
