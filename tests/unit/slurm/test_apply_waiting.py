@@ -1,0 +1,92 @@
+"""What a change waits for, by a clock that is not the machine's and a Slurm that says what a test has it say."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.agent.slurm import waiting
+from aliquot.agent.slurm.change import STATIC, Change, Settings
+from aliquot.agent.slurm.record import Before, Meant, Record
+from aliquot.agent.slurm.world import World
+from aliquot.errors import BlockedError
+from aliquot.integrations.slurm.errors import NoNodeError
+from aliquot.integrations.slurm.values import Gres, Job, SlurmNode
+
+WANTED = (Gres("gpu", "a100_1g.5gb", 7),)
+RECORD = Record(
+    "r",
+    Change(Settings("n1")),
+    STATIC,
+    started=1000.4,
+    meant=Meant(gres=WANTED),
+    before=Before(slurmd_start=1000),
+)
+
+
+class Told:
+    """A cluster of one node. ``looks`` are what it says, one after another, the last for ever."""
+
+    def __init__(self, *looks: SlurmNode | None) -> None:
+        self.looks = list(looks)
+        self.seconds = 0.0
+        self.said: list[str] = []
+
+    def node(self, name: str) -> SlurmNode:
+        found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
+        if found is None:
+            raise NoNodeError(f"no node {name}")
+        return found
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        return ()
+
+    @property
+    def world(self) -> World:
+        def sleep(seconds: float) -> None:
+            self.seconds += seconds
+
+        made = SimpleNamespace(slurm=self, now=lambda: self.seconds, sleep=sleep, say=self.said.append)
+        return cast(World, made)
+
+
+def node(start: int, gres: tuple[Gres, ...] = WANTED, *states: str) -> SlurmNode:
+    return SlurmNode("n1", frozenset(states or ("IDLE", "DRAIN")), gres=gres, slurmd_start=start)
+
+
+def test_the_slurmd_of_before_proves_nothing_even_in_the_same_second() -> None:
+    told = Told(node(1000), node(1000), node(1001))
+    assert waiting.registered(RECORD, told.world).slurmd_start == 1001
+
+
+def test_what_registers_with_something_else_is_said_in_bounded_time() -> None:
+    told = Told(node(1001, (Gres("gpu", "a100", 2),)))
+    with pytest.raises(BlockedError, match=r"gpu:a100:2, and gpu:a100_1g\.5gb:7 was meant"):
+        waiting.registered(RECORD, told.world)
+    assert waiting.REGISTER_S <= told.seconds < waiting.REGISTER_S + 1
+
+
+def test_an_invalid_registration_is_not_waited_for() -> None:
+    told = Told(node(1001, WANTED, "IDLE", "INVALID_REG"))
+    with pytest.raises(BlockedError, match="INVALID_REG"):
+        waiting.registered(RECORD, told.world)
+    assert told.seconds == 0
+
+
+def test_a_slurmd_that_never_comes_is_said() -> None:
+    with pytest.raises(BlockedError, match="did not register"):
+        waiting.registered(RECORD, Told(None).world)
+
+
+def test_words_of_others_stay_the_reason() -> None:
+    assert waiting.reason(RECORD).startswith("aliquot: changing to")
+    assert waiting.reason(replace(RECORD, back=True, why="x" * 400)).startswith(
+        "aliquot: a change is being undone: xxx"
+    )
+    assert len(waiting.reason(replace(RECORD, back=True, why="x" * 400))) == 250
+    foreign = replace(RECORD, before=Before(reason="new fans"))
+    assert waiting.reason(foreign) == "new fans"
+    assert waiting.reason(replace(foreign, drained=True)).startswith("aliquot: ")
