@@ -185,9 +185,10 @@ def _make_devices(args: Args) -> None:
     """As ``slurm apply`` does: nothing else makes the nodes of instances that a boot has brought back."""
     from aliquot.agent.slurm import devices
 
-    found = node.inventory(args)
+    with node.connected(args) as connection:
+        found, simulated = connection.backend.read(), connection.simulated
     chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu else found.gpus
-    for path in devices.make(chosen, args.dev_root or "/", simulated=args.node is not None):
+    for path in devices.make(chosen, args.dev_root or "/", simulated=simulated):
         streams.note(f"made {path}")
 
 

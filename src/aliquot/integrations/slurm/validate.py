@@ -30,6 +30,10 @@ _HARMLESS = (
 )
 
 
+_PLUGINS = ("disabled", "cgroup/v1", "cgroup/v2")
+"""Of which 22.05 does not know the first."""
+
+
 class Parsed(msgspec.Struct, frozen=True):
     """What slurmd made of the files. ``devices`` are type, count and device files in its own order; ``missing`` the
     device nodes that are not on this machine.
@@ -64,7 +68,23 @@ def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd"
         for name, text in texts.items():
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
-        return _read(_run(slurmd, node, folder), folder, tuple(missing))
+        return _read(_listing(slurmd, node, folder, texts), folder, tuple(missing))
+
+
+def _listing(
+    slurmd: Sequence[str], node: str, folder: str, texts: Mapping[str, str]
+) -> subprocess.CompletedProcess[str]:
+    """What slurmd says. Its guess about control groups, which do not matter here, ends it on hosts that have other
+    ones than it thinks (22.05: without a word); where the files have no word on them, it is told another.
+    """
+    first = done = _run(slurmd, node, folder)
+    for guess in _PLUGINS if not texts.get("cgroup.conf", "").strip() else ():
+        if not done.returncode:
+            return done
+        with open(os.path.join(folder, "cgroup.conf"), "w") as file:
+            file.write(f"CgroupPlugin={guess}\n")
+        done = _run(slurmd, node, folder)
+    return first if done.returncode else done
 
 
 def minimal(node: str, gres: str) -> str:
