@@ -136,6 +136,14 @@ def test_check_says_what_to_install(run: Run, halves: list[str]) -> None:
     assert result.out.splitlines()[-1] == "verdict: not ready"
 
 
+def test_check_without_a_driver_still_says_what_else_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALIQUOT_SIM", raising=False)
+    result = run("docker", "check")
+    assert result.code == 20
+    assert "error[NO_DRIVER]" in result.out
+    assert "error[NO_RUNTIME]" in result.out
+
+
 def test_a_record_of_reservations_that_is_broken_stops_no_plan(run: Run, a100: Sim, halves: list[str]) -> None:
     from aliquot.backends.sim import control
 

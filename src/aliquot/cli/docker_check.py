@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli import following, node, output
 from aliquot.cli.parse import Args
+from aliquot.errors import NoDriverError
 
 if TYPE_CHECKING:
     from aliquot.integrations.containers.check.judge import Finding, Report
@@ -19,11 +20,16 @@ def run(args: Args) -> int:
     from aliquot.integrations.containers.check.judge import judge
     from aliquot.integrations.containers.devices import devices
 
-    with node.connected(args) as connection:
-        found = devices(connection.backend.read())
-        simulated = connection.directory if connection.simulated else ""
+    trouble = None
+    try:
+        with node.connected(args) as connection:
+            found = devices(connection.backend.read())
+            simulated = connection.directory if connection.simulated else ""
+    except NoDriverError as error:
+        # What else is missing is worth knowing before the driver is there.
+        found, simulated, trouble = (), "", error
     facts, documents = gather(read, args.spec_dir or (), (args.runtime,) if args.runtime else ())
-    report = judge(facts, found, entries(documents), simulated)
+    report = judge(facts, found, entries(documents), simulated, trouble)
     document = output.made("ContainerCheck", fine=report.fine, runtimes=report.verdicts, findings=report.findings)
     output.emit(document, args.output, _text(report, args.typed_node))
     return 0 if report.fine else 20

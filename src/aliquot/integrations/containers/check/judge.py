@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import msgspec
 
+from aliquot.errors import NoDriverError
 from aliquot.integrations.containers.cdi_names import Entry, name_of, stale
 from aliquot.integrations.containers.check.facts import DaemonJson, Facts, RuntimeFacts, SpecFacts, Toolkit, written
 from aliquot.integrations.containers.values import Device
@@ -53,9 +54,17 @@ class Report(msgspec.Struct, frozen=True):
         return any(v.cdi or v.legacy for v in self.verdicts)
 
 
-def judge(facts: Facts, devices: Sequence[Device], known: Sequence[Entry], simulated: str = "") -> Report:
-    """The whole judgement. ``known`` are the devices of the CDI files; ``simulated`` the simulated node's folder."""
-    common = [*_nothing(devices), *_toolkit(facts.toolkit)]
+def judge(
+    facts: Facts,
+    devices: Sequence[Device],
+    known: Sequence[Entry],
+    simulated: str = "",
+    trouble: NoDriverError | None = None,
+) -> Report:
+    """The whole judgement. ``known`` are the devices of the CDI files; ``simulated`` the simulated node's folder;
+    ``trouble`` why no GPU could be asked.
+    """
+    common = [*(_driver(trouble) if trouble else _nothing(devices)), *_toolkit(facts.toolkit)]
     mine = [e for e in known if e.simulated == simulated]
     verdicts = []
     for each in facts.runtimes:
@@ -187,6 +196,10 @@ def _toolkit(found: Toolkit) -> Iterator[Finding]:
             "legacy",
             "nvidia-ctk config --set nvidia-container-cli.no-cgroups=false --in-place",
         )
+
+
+def _driver(trouble: NoDriverError) -> Iterator[Finding]:
+    yield Finding(trouble.code, ERROR, trouble.brief, "", trouble.next_step)
 
 
 def _nothing(devices: Sequence[Device]) -> Iterator[Finding]:
