@@ -39,6 +39,7 @@ class Cluster:
             host.applied("--gpu", "0-1", "--mig", first, "--node-conf", WORDS)
         self.settings = bed.folder / "demand.yaml"
         self.history = bed.folder / "history.json"
+        self.more: dict[str, str] = {}
         self.write()
 
     def write(self, *, limits: dict[str, Any] | None = None, **record: Any) -> None:
@@ -58,17 +59,17 @@ class Cluster:
     def env(self) -> dict[str, str]:
         """Of the controller: it is on none of the hosts."""
         first = next(iter(self.hosts.values()))
-        return {k: v for k, v in first.env.items() if k != "ALIQUOT_SIM"}
+        return {k: v for k, v in first.env.items() if k != "ALIQUOT_SIM"} | self.more
 
     def controller(self) -> None:
         """Starts the controller."""
         words = ("slurm", "controller", "-f", str(self.settings))
         self.bed.start("controller", sys.executable, "-m", "aliquot", *words, env=self.env)
 
-    def once(self, *words: str) -> Ran:
+    def once(self, *words: str, code: int = 0) -> Ran:
         """The controller with some words, to its end."""
         done = self.bed.aliquot("slurm", "controller", "-f", str(self.settings), *words, env=self.env)
-        assert done.code == 0, done
+        assert done.code == code, done
         return done
 
     def log(self) -> str:

@@ -110,3 +110,40 @@ def test_what_stands_in_the_way_is_told_and_nothing_is_done(bed: Bed) -> None:
     assert not told["changes"]
     assert bed.job(busy, "JobState") == "RUNNING"
     assert bed.field("n2", "Gres").startswith("gpu:a100_7g.40gb:2")
+
+
+def test_the_same_through_slurmrestd(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    rest = bed.rest()
+    cluster.more = {"ALIQUOT_SLURM": rest.url, "SLURM_JWT": rest.token}
+    cluster.controller()
+    for kind in ("a100_1g.5gb:7", "a100_3g.20gb:4"):
+        cluster.ran(cluster.submit(kind, "true"))
+
+
+def test_there_is_one_controller_and_bad_settings_are_told_whole(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    cluster.controller()
+    until(lambda: "jobs may wait" in cluster.log(), cluster.log)
+    assert "another controller is at work" in cluster.once("--once", code=20).err
+    bed.stop("controller")
+    before = bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=")
+    cluster.settings.write_text("version: aliquot-slurm/v1\nrecords:\n- nodes: n1\n  idle: soon\n  keep: {9g: 1}\n")
+    told = cluster.once("--once", code=2).err
+    assert f"{cluster.settings}:4:9: 'idle' takes seconds" in told
+    assert f"{cluster.settings}:5:10: no GPU of the catalog has a profile '9g'" in told
+    assert "Traceback" not in told
+    assert bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=") == before
+
+
+def test_a_change_that_fails_leaves_the_job_waiting_and_the_node_drained_with_the_reason(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1")
+    host = cluster.hosts["n1"]
+    host.ok("sim", "fault", "fail", "call=DeviceCreateGpuInstanceWithPlacement", "code=999", "calls=1")
+    cluster.controller()
+    job = cluster.submit("a100_1g.5gb:14", "true")
+    until(lambda: "could not be changed" in cluster.log(), cluster.log)
+    assert bed.job(job, "JobState") == "PENDING"
+    assert "DRAIN" in bed.state("n1")
+    assert "INVAL" not in bed.state("n1")
+    assert "Reason=aliquot: " in bed.ok("scontrol", "show", "node", "n1")
