@@ -37,6 +37,7 @@ class ToyJob:
     submitted: float = 0.0
     reason: str = ""
     partition: str = "all"
+    user: str = ""
     where: tuple[str, ...] = ()
     ends: float = 0.0
     done: bool = False
@@ -144,7 +145,8 @@ class Toy:
                 )
             )
         recent = self.history.recent(self.now)
-        return World(tuple(records), self.history.promised, self.history.stuck, recent)
+        causes = self.history.causes(self.now)
+        return World(tuple(records), self.history.promised, self.history.stuck, recent, causes=causes)
 
     def node(self, name: str) -> SlurmNode:
         node = self.nodes[name]
@@ -166,6 +168,7 @@ class Toy:
             Job(
                 id=j.id,
                 state="PENDING" if j.pending else "RUNNING",
+                user=j.user,
                 reason=j.reason,
                 partitions=(j.partition,),
                 wanted=(("node", Gres("gpu", j.profile, j.count)),),
@@ -202,7 +205,7 @@ class Toy:
         for recut in decision.recuts:
             assert not self.used(recut.record), f"{recut.record} has jobs"
             self.recut(recut.record, recut.cards)
-            self.history = self.history.cut(self.now, recut.record, recut.jobs)
+            self.history = self.history.cut(self.now, recut.record, recut.jobs, recut.user)
             self.trace.append((self.now, recut.record))
         self.schedule()
         self.now += seconds

@@ -292,3 +292,56 @@ def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
     cluster.schedule = lambda: None  # type: ignore[method-assign]
     (recut,) = cluster.decide().recuts
     assert recut.jobs == (1, 2)
+
+
+# What one user may do to others
+
+
+def test_a_job_that_never_starts_keeps_no_record_from_those_before_it() -> None:
+    """One could be submitted after the other, and each would be promised slices anew."""
+    cluster = toy("7g.40gb")
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("7g.40gb", priority=10, user="eve").reason = "Resources"
+    cluster.submit("1g.5gb", priority=20, user="ada").reason = "Resources"
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert [r.jobs for r in decision.recuts] == [(2,)]
+    cluster.jobs[2].reason = "Priority"
+    assert not cluster.decide().recuts, "Slurm says that it is not its turn"
+
+
+def test_one_users_queue_does_not_close_every_busy_record() -> None:
+    cluster = toy(*["7g.40gb"] * 6, limits=msgspec.structs.replace(QUICK, patience_s=10.0), at_once=2)
+    for _ in range(6):
+        cluster.submit("7g.40gb", seconds=1000, user="ada")
+    cluster.step()
+    for _ in range(6):
+        cluster.submit("1g.5gb", count=7, user="eve").reason = "Resources"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.now += 60
+    for _ in range(4):
+        assert len(cluster.step().drains) == 2
+    assert sum("DRAIN" in n.states for n in cluster.nodes.values()) == 2
+
+
+def _want_turn_by_turn(cluster: Toy, user: str, times: int) -> int:
+    """Somebody has records cut to and fro; how often that went well."""
+    before = len(cluster.trace)
+    for n in range(times):
+        job = cluster.submit(("1g.5gb", "7g.40gb")[n % 2], seconds=1, user=user)
+        for _ in range(2):
+            cluster.step(10)
+        cluster.jobs.pop(job.id) if job.pending else None
+        cluster.jobs.setdefault(job.id, job).done = True
+    return len(cluster.trace) - before
+
+
+def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
+    cluster = toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=12))
+    assert _want_turn_by_turn(cluster, "eve", 40) == 9
+    job = cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve")
+    assert "eve had it cut 9 times in the last hour" in why(cluster.decide(), job.id)
+    job.done = True
+    assert _want_turn_by_turn(cluster, "ada", 4) >= 2
+    assert _want_turn_by_turn(toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3)), "eve", 40) == 3
+    assert _want_turn_by_turn(toy("7g.40gb", per_hour=8), "eve", 40) == 6

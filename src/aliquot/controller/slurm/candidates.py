@@ -26,10 +26,12 @@ class Option(msgspec.Struct, frozen=True):
 
 
 class Candidates:
-    """The records, and what was chosen so far. ``promised`` are those whose free slices a job is about to have."""
+    """The records, and what was chosen so far. ``promised`` are those whose free slices a job is about to have: no job
+    behind it may have them cut, but one before it may, or a job that never starts would keep a record for ever.
+    """
 
     def __init__(
-        self, world: World, wants: Sequence[Want], settings: Settings, now: float, promised: Mapping[str, int]
+        self, world: World, wants: Sequence[Want], settings: Settings, now: float, promised: Mapping[str, Want]
     ) -> None:
         self._world = world
         self._settings = settings
@@ -40,12 +42,13 @@ class Candidates:
         self._records = {r.name: r for r in world.records}
         self._assigned: dict[str, list[tuple[int, dict[str, int]]]] = {}
         self._joining: list[Want] = []
+        self._users = {want.job: want.user for want in wants}
 
-    def closed(self, record: Record) -> str:
-        """Why a record is not cut now; "" if it may be."""
-        return self._state(record) or self._limits(record)
+    def closed(self, record: Record, want: Want) -> str:
+        """Why a record is not cut now for a job; "" if it may be."""
+        return self._state(record, want) or self._limits(record) or self._share(record, want)
 
-    def _state(self, record: Record) -> str:
+    def _state(self, record: Record, want: Want) -> str:
         node = record.node
         if record.host.rules.untouched:
             return "it is to be left untouched (settings)"
@@ -59,9 +62,7 @@ class Candidates:
             return "it has no GPU that can be cut"
         if record.jobs:
             return f"{record.jobs} {'job has' if record.jobs == 1 else 'jobs have'} resources on it"
-        if record.name in self._promised:
-            return f"its free slices are promised to job {self._promised[record.name]}"
-        return ""
+        return promise(record.name, self._promised, want)
 
     def _limits(self, record: Record) -> str:
         limits, now = record.host.limits, self._now
@@ -77,6 +78,19 @@ class Candidates:
             return f"cut {record.recent} times in the last hour, at most {limits.per_hour} (changes-per-hour)"
         if record.name not in self._assigned:
             return self._cluster(record)
+        return ""
+
+    def _share(self, record: Record, want: Want) -> str:
+        """The last quarter of an hour's changes is not for whoever has caused all the others."""
+        if record.name in self._assigned or not want.user:
+            return ""
+        mine = [name for name, user in self._world.causes if user == want.user]
+        mine += [name for name, jobs in self._assigned.items() if self._users.get(jobs[0][0]) == want.user]
+        here, all_here = mine.count(record.name), record.host.limits.per_hour
+        if here >= share(all_here):
+            return f"{want.user} had it cut {here} times in the last hour: others may have it cut {all_here} times"
+        if len(mine) >= share(self._settings.per_hour):
+            return f"{want.user} has caused {len(mine)} changes in the last hour: the next ones are for others"
         return ""
 
     def _cluster(self, record: Record) -> str:
@@ -95,7 +109,7 @@ class Candidates:
 
     def option(self, record: Record, want: Want) -> tuple[Option | None, str]:
         """The cheapest way to have a record serve a job beside those that it was chosen for, or why there is none."""
-        why = self.closed(record)
+        why = self.closed(record, want)
         if why:
             return None, why
         search = self._search(record)
@@ -150,6 +164,7 @@ class Candidates:
                 destroyed=found.destroyed,
                 created=found.created,
                 features=self._features(record, found),
+                user=self._users.get(pairs[0][0], ""),
             )
 
     # -- inner
@@ -216,6 +231,19 @@ class Candidates:
         shapes = [geometry(card, found.cards[card.pci]) for card in record.cards]
         true = [name for name, counts in layouts.items() if all(shape == Counter(counts) for shape in shapes)]
         return (*(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)), *true)
+
+
+def share(limit: int) -> int:
+    """How many of an hour's changes one user may cause."""
+    return limit - limit // 4
+
+
+def promise(name: str, promised: Mapping[str, Want], want: Want) -> str:
+    """Why a job may not have promised slices cut; "" if nothing is promised, or to a job behind it."""
+    first = promised.get(name)
+    if first is None or (want.rank < first.rank and not want.follows):
+        return ""
+    return f"its free slices are promised to job {first.job}"
 
 
 def _more(after: Layout, before: Layout) -> tuple[int, ...]:

@@ -39,6 +39,7 @@ class Swap(msgspec.Struct, frozen=True):
     host: str
     record: str
     jobs: tuple[int, ...] = ()
+    user: str = ""
 
 
 def group(siblings: Siblings, nodes: Mapping[str, SlurmNode], busy: Mapping[str, int], target: str) -> Group | None:

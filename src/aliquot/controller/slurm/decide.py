@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable
 
 from aliquot.controller.slurm import cloud
-from aliquot.controller.slurm.candidates import Candidates
+from aliquot.controller.slurm.candidates import Candidates, promise, share
 from aliquot.controller.slurm.cloud import Swap
 from aliquot.controller.slurm.demands import Queue, Want
 from aliquot.controller.slurm.settings import Host, Settings
@@ -96,7 +96,7 @@ class _Round:
     def _uncovered(self, wants: list[Want]) -> list[Want]:
         """Wants that no free slices suit. Those that some do have them promised, in their order."""
         free = {r.name: r.free for r in self.world.records}
-        self._promised: dict[str, int] = {}
+        self._promised: dict[str, Want] = {}
         left = []
         for want in wants:
             suits = [r for r in self.world.records if not unsuited(r, want) and self._has(r, want, free[r.name])]
@@ -112,7 +112,7 @@ class _Round:
             best = sorted(suits, key=lambda r: (r.name not in self._promised, sum(free[r.name].values()), r.name))
             for record in best[: want.nodes]:
                 free[record.name] -= Counter(want.need)
-                self._promised.setdefault(record.name, want.job)
+                self._promised.setdefault(record.name, want)
             where = [r.name for r in best[: want.nodes]]
             self._say(want.job, COVERED, f"free slices of {', '.join(where)} suit it", where)
         return left
@@ -159,11 +159,15 @@ class _Round:
         for group in groups:
             nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, want)]
             suits = [n for n in nodes if not unsuited(Record(Host(n.name), n), want)]
-            reason = cloud.closed(group, self._promised, self.now) if suits else "none of its records suits the job"
+            kept = [name for name in self._promised if promise(name, self._promised, want)]
+            reason = cloud.closed(group, kept, self.now) if suits else "none of its records suits the job"
             if reason:
                 why.append(f"{group.host}: {reason}")
             else:
-                found.append(Swap(group.host, min(n.name for n in suits), (want.job,)))
+                found.append(Swap(group.host, min(n.name for n in suits), (want.job,), want.user))
+        mine = sum(user == want.user for _, user in self.world.causes) + sum(s.user == want.user for s in self.swaps)
+        if want.user and mine + want.nodes > share(self.settings.per_hour):
+            return (*why, f"{want.user} has caused {mine} changes in the last hour: the next ones are for others")
         if len(found) >= want.nodes and self.world.recent + len(self.swaps) + want.nodes <= self.settings.per_hour:
             self.swaps += found[: want.nodes]
             names = [s.record for s in found[: want.nodes]]
@@ -171,9 +175,12 @@ class _Round:
         return tuple(why)
 
     def _patience(self, want: Want, chosen: Candidates, lines: tuple[str, ...]) -> None:
-        """A busy record stops taking jobs for one that has waited long."""
+        """A busy record stops taking jobs for one that has waited long; no more at a time than may be cut at a time, or
+        one user's queue would close the cluster.
+        """
         waited = self.now - max(want.submitted, want.eligible)
-        for record in sorted(self.world.records, key=lambda r: (not r.waiting, r.jobs, r.name)):
+        more = len(self.drains) < self.settings.at_once
+        for record in sorted(self.world.records if more else (), key=lambda r: (not r.waiting, r.jobs, r.name)):
             patience = record.host.limits.patience_s
             taken = any(d.record == record.name for d in self.drains)
             if patience is None or waited < patience or want.nodes > 1 or unsuited(record, want) or taken:

@@ -19,11 +19,12 @@ RETRY_S = (30.0, 1800.0)
 
 
 class Cut(msgspec.Struct, frozen=True):
-    """A change that was begun, and for which jobs. ``when`` in seconds of the epoch."""
+    """A change that was begun, for which jobs, and whose first it was. ``when`` in seconds of the epoch."""
 
     when: float
     record: str
     jobs: tuple[int, ...] = ()
+    user: str = ""
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -55,6 +56,10 @@ class History(msgspec.Struct, frozen=True):
         """Changes of the last hour, of one record or of all."""
         return sum(now - c.when < HOUR_S and record in ("", c.record) for c in self.cuts)
 
+    def causes(self, now: float) -> tuple[tuple[str, str], ...]:
+        """The record and the user of each change of the last hour."""
+        return tuple((c.record, c.user) for c in self.cuts if now - c.when < HOUR_S)
+
     def last(self, record: str) -> float:
         """When a record was cut last; 0 if never."""
         return max((c.when for c in self.cuts if c.record == record), default=0.0)
@@ -75,14 +80,14 @@ class History(msgspec.Struct, frozen=True):
         late = {job: self.stuck.get(job, now) for job, since in promised.items() if now - since > promise_s}
         return msgspec.structs.replace(self, promised=promised, stuck={**self.stuck, **late})
 
-    def cut(self, now: float, record: str, jobs: tuple[int, ...]) -> History:
+    def cut(self, now: float, record: str, jobs: tuple[int, ...], user: str = "") -> History:
         """A change is begun. Its record has to be idle anew afterwards."""
         idle = {name: since for name, since in self.idle.items() if name != record}
-        return msgspec.structs.replace(self, cuts=(*self.cuts, Cut(now, record, jobs)), idle=idle)
+        return msgspec.structs.replace(self, cuts=(*self.cuts, Cut(now, record, jobs, user)), idle=idle)
 
-    def swapped(self, now: float, host: str, record: str, jobs: tuple[int, ...]) -> History:
+    def swapped(self, now: float, host: str, record: str, jobs: tuple[int, ...], user: str = "") -> History:
         """Another CLOUD record of a host is to be open from now on."""
-        made = self.cut(now, host, jobs)
+        made = self.cut(now, host, jobs, user)
         return msgspec.structs.replace(made, swaps={**self.swaps, host: record})
 
     def done(self, record: str) -> History:

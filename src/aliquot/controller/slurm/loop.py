@@ -119,6 +119,7 @@ class Controller:
             recent=self.history.recent(now),
             under_way=len(self._work),
             groups=swapping.groups(self.settings, by_name, busy, self.history, now),
+            causes=self.history.causes(now),
         )
         return Look(world, queue, nodes, now)
 
@@ -186,9 +187,10 @@ class Controller:
             self._begin(recut, look.now)
         for swap in decision.swaps:
             self._ports.say(f"{swap.record} is opened for job {', '.join(map(str, swap.jobs))}")
-            self.history = self.history.swapped(look.now, swap.host, swap.record, swap.jobs)
+            self.history = self.history.swapped(look.now, swap.host, swap.record, swap.jobs, swap.user)
         swapping.act(look.world.groups, self._ports.slurm, self._telling)
         self._keep(self.history)
+        self._telling.forget("job ", {f"job {v.job}" for v in decision.verdicts})
         for verdict in decision.verdicts:
             self._telling.tell(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
         return decision
@@ -199,7 +201,7 @@ class Controller:
         facts = self._known[recut.record].facts
         assert host is not None
         assert facts is not None
-        self.history = self.history.cut(now, recut.record, recut.jobs)
+        self.history = self.history.cut(now, recut.record, recut.jobs, recut.user)
         self._keep(self.history)
         jobs = ", ".join(map(str, recut.jobs))
         self._ports.say(f"{recut.record} is cut for job {jobs}: {types_text(recut.offered) or 'nothing'}")

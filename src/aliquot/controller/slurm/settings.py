@@ -15,8 +15,9 @@ DYNAMIC, CLOUD = WAYS = ("dynamic", "cloud")
 
 class Limits(msgspec.Struct, frozen=True):
     """How much may change. ``idle_s``: how long a record must have had no jobs before it is cut anew. ``between_s``: at
-    least so long between two changes of one record. ``per_hour``: changes of one record. ``patience_s``: a job that
-    waits longer has a busy record drained for it (its jobs end by themselves); None: never.
+    least so long between two changes of one record. ``per_hour``: changes of one record, of which the jobs of one user
+    may cause three quarters. ``patience_s``: a job that waits longer has a busy record drained for it (its jobs end by
+    themselves); None: never.
     """
 
     idle_s: float = 10.0
@@ -72,7 +73,8 @@ class PartitionRules(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, ``at_once`` side by side.
+    """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, three quarters of them for one user's
+    jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
     ``promise_s``: how long free slices are left to the job that they suit, before others may have them cut.
     ``layouts`` are node features that jobs may ask for: name -> the instances of each GPU, profile -> number.
     ``history`` is the controller's own file; its lock lies beside it.

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 
 from aliquot.errors import AliquotError
 from aliquot.integrations.slurm.errors import SlurmError
@@ -20,6 +20,10 @@ class Telling:
         if sentence and self._said.get(about) != sentence:
             self.say(f"{about}: {sentence}")
         self._said[about] = sentence
+
+    def forget(self, beginning: str, still: Collection[str]) -> None:
+        """What was said about things that are no more, of all whose names begin so: jobs come and go for ever."""
+        self._said = {a: s for a, s in self._said.items() if a in still or not a.startswith(beginning)}
 
     def tried(self, what: str, act: Callable[..., None], *words: object) -> bool:
         """Does an act on Slurm. One that fails is told, and the next round tries again."""

@@ -68,7 +68,8 @@ class Record(msgspec.Struct, frozen=True):
 
 class World(msgspec.Struct, frozen=True):
     """The cluster at one moment. ``promised``: since when slices have been free that suit a job. ``recent`` changes of
-    the last hour in the whole cluster, ``under_way`` those that are being made.
+    the last hour in the whole cluster, ``under_way`` those that are being made; ``causes``: the record and the user of
+    each of the last hour's.
     """
 
     records: tuple[Record, ...]
@@ -77,11 +78,12 @@ class World(msgspec.Struct, frozen=True):
     recent: int = 0
     under_way: int = 0
     groups: tuple[Group, ...] = ()
+    causes: tuple[tuple[str, str], ...] = ()
 
 
 class Recut(msgspec.Struct, frozen=True):
     """A record to cut anew. ``cards`` are the GPUs to change; all of them where only Slurm has to be told.
-    ``features`` replace the node's, None leaves them.
+    ``features`` replace the node's, None leaves them. ``user`` is that of the first job.
     """
 
     record: str
@@ -91,6 +93,7 @@ class Recut(msgspec.Struct, frozen=True):
     destroyed: int = 0
     created: int = 0
     features: tuple[str, ...] | None = None
+    user: str = ""
 
 
 class Verdict(msgspec.Struct, frozen=True):
