@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -77,6 +78,25 @@ def test_what_is_left_behind_is_not_waited_for() -> None:
     assert time.monotonic() - begun < 5
     assert far.run(["/bin/cat"], "x" * 300_000, 20.0).out == "x" * 300_000
     assert far.run(["/bin/true"], "x" * 300_000, 20.0).code == 0
+
+
+AT_ONCE = """
+import sys, threading, msgspec
+from aliquot.controller.slurm.reach import facts_of
+said = msgspec.json.decode(sys.stdin.buffer.read())
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(8)
+threads = [threading.Thread(target=lambda: (ready.wait(), facts_of(said))) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_nodes_that_speak_at_once_crash_nothing() -> None:
+    """msgspec 0.22 prepares a type at its first use: half of these processes died of it."""
+    for _ in range(4):
+        done = subprocess.run([sys.executable, "-c", AT_ONCE], input=msgspec.json.encode(answer()), check=False)
+        assert done.returncode == 0
 
 
 DEEP = {"profiles": [table()["profiles"][0] | {"id": n, "name": f"{n}g.1gb", "starts": [0, 1, 2, 3]} for n in range(9)]}

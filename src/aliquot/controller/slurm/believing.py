@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import itertools
 import re
+from threading import Lock
 
 import msgspec
 from msgspec.structs import replace
@@ -27,6 +28,11 @@ TABLES = 256
 
 _TYPE = re.compile(r"[A-Za-z0-9_.+-]{1,128}", re.ASCII)
 _known: dict[bytes, Family] = {}
+_alone = Lock()
+
+msgspec.convert({"node": "", "gpus": []}, Inventory)
+"""Once, while this is imported: msgspec prepares a type at its first use, and two threads that do so at the same time
+crash the process (0.22)."""
 
 
 class DoubtError(ValueError):
@@ -34,8 +40,14 @@ class DoubtError(ValueError):
 
 
 def believable(said: object) -> Inventory:
-    """An inventory that the controller can work with. Raises DoubtError, msgspec.ValidationError."""
-    found = msgspec.convert(said, Inventory)
+    """An inventory that the controller can work with. Raises DoubtError, msgspec.ValidationError. Nodes are judged one
+    at a time: tables are compiled, and kept, on the way.
+    """
+    with _alone:
+        return _believable(msgspec.convert(said, Inventory))
+
+
+def _believable(found: Inventory) -> Inventory:
     _require(len(found.gpus) <= GPUS, f"it says that it has {len(found.gpus)} GPUs")
     _require(len(found.tables) <= GPUS, f"it has {len(found.tables)} geometry tables")
     found = replace(found, tables=tuple(map(_table, found.tables)))

@@ -73,8 +73,8 @@ class PartitionRules(msgspec.Struct, frozen=True):
 
 
 class Settings(msgspec.Struct, frozen=True):
-    """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, three quarters of them for one user's
-    jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
+    """``interval_s`` between two looks. ``per_hour`` changes in the whole cluster, three quarters of them for one
+    user's jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
     ``promise_s``: how long free slices are left to the job that they suit, before others may have them cut.
     ``layouts`` are node features that jobs may ask for: name -> the instances of each GPU, profile -> number.
     ``history`` is the controller's own file; its lock lies beside it.
