@@ -297,3 +297,12 @@ def test_a_token_says_whose_it_is_and_when_it_is_over() -> None:
     with pytest.raises(DeniedError) as told:
         Wire("unix:/nowhere", token(sun="root", exp=1)).ask("look", "GET", "/")
     assert "root" in told.value.details[0]
+
+
+@pytest.mark.parametrize("token", ["secret.\nX-Other: 1", "secret\x7f", "secr\u00e9t", "secret\r"])
+def test_a_secret_is_in_no_complaint(token: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        Wire("http://h:1", f"{token}.end")
+    with pytest.raises(UsageError) as worse:
+        Wire("http://root:secret@h:1")
+    assert "secr" not in repr([(e.value.brief, e.value.details, e.value.next_step) for e in (wrong, worse)])

@@ -40,6 +40,12 @@ class Wire:
 
     def __init__(self, place: str, token: str = "", bound_s: float = BOUND_S) -> None:
         parts = urlsplit(place)
+        if parts.username is not None or parts.password is not None:
+            # It would be in every error and in every log; slurmrestd takes a token alone.
+            raise UsageError(
+                f"a place of slurmrestd's has no user and no password in it: {parts.scheme}://{parts.hostname}",
+                next_step="export $(scontrol token username=$USER lifespan=86400)",
+            )
         if not (parts.path if parts.scheme == "unix" else parts.hostname and parts.scheme in ("http", "https")):
             raise UsageError(
                 f"{place!r} is no place of slurmrestd's",
@@ -48,6 +54,12 @@ class Wire:
         self.place = place
         self._parts = parts
         self._token = token.removeprefix("SLURM_JWT=").strip()
+        if not (self._token.isascii() and self._token.isprintable()):
+            # HTTP's own complaint would show it.
+            raise UsageError(
+                "SLURM_JWT is no token: it has characters that none has",
+                next_step="export $(scontrol token username=$USER lifespan=86400)",
+            )
         self._bound_s = bound_s
 
     def ask(self, doing: str, method: str, path: str, query: Query = (), body: object = None) -> Answer:
