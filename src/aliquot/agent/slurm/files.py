@@ -25,6 +25,8 @@ from aliquot.errors import BlockedError, ConfigError, LockedError
 from aliquot.integrations.slurm import block, conf, hostlist
 from aliquot.integrations.slurm.conf import NodeLine, Pair
 
+LOCK = ".aliquot.lock"
+"""Beside the files: they may lie on a server, and hosts that share them must see each other."""
 _LOCK_S = 10.0
 _OPTIONS = re.compile(r"^(?P<head>\s*SLURMD_OPTIONS\s*=)(?P<value>.*)$", re.MULTILINE)
 
@@ -204,11 +206,17 @@ def write(wanted: Wanted) -> bool:
 
 @contextmanager
 def alone(folder: str) -> Iterator[None]:
-    """Several nodes may share one gres.conf: each reads and writes it while no other does. Raises LockedError."""
+    """Several nodes may share one gres.conf: each reads and writes it while no other does. Raises LockedError.
+
+    The lock is a file that nobody else can open: whoever can open a folder, be it for reading, could hold its lock, and
+    every change of every node would fail half-way.
+    """
+    path = os.path.join(folder, LOCK)
     try:
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        os.fchmod(handle, 0o600)
     except OSError as error:
-        raise ConfigError(f"cannot open {folder}: {error.strerror}", next_step=f"ls -ld {folder}") from error
+        raise ConfigError(f"cannot open {path}: {error.strerror}", next_step=f"ls -ld {folder}") from error
     try:
         deadline = time.monotonic() + _LOCK_S
         while not _taken(handle):

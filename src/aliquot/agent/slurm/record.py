@@ -7,6 +7,7 @@ that is under way; a step that was under way is done again, and every step may b
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -112,7 +113,9 @@ def put(path: str, data: bytes, mode: int, *, owner: tuple[int, int] | None = No
     folder = os.path.dirname(path)
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # left over, or a link that somebody who may write in this folder has laid for us
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(data)
             os.fchmod(handle, mode)
