@@ -50,6 +50,34 @@ def test_notes_and_features(cluster: Cluster, slurm: Slurm) -> None:
         assert (seen.features, seen.active_features) == (wanted, wanted)
 
 
+def test_what_a_record_has_for_people(cluster: Cluster, slurm: Slurm) -> None:
+    slurm.describe("n1", {"weight": "7", "comment": "ours to keep", "extra": "row 3"})
+    seen = slurm.node("n1")
+    assert (seen.weight, seen.comment, seen.extra) == (7, "ours to keep", "row 3")
+    slurm.describe("n1", {"weight": "1", "comment": "", "extra": ""})
+    cluster.bed.ok("scontrol", "create", "partitionname=memory", "nodes=n1")
+    try:
+        slurm.join("memory", "dyn1")
+        assert "memory" in slurm.node("dyn1").partitions
+        assert "memory" in slurm.node("n1").partitions
+        with pytest.raises(RefusedError):
+            slurm.join("no-such", "n1")
+    finally:
+        cluster.bed.ok("scontrol", "delete", "partitionname=memory")
+
+
+def test_reservations_now_and_later(cluster: Cluster, slurm: Slurm) -> None:
+    assert not slurm.reservations()
+    for name, start, node in (("soon", "now+3600", "n1"), ("now", "now", "dyn1")):
+        words = (f"reservationname={name}", f"starttime={start}", f"nodes={node}", "duration=60", "users=root")
+        cluster.bed.ok("scontrol", "create", "reservation", *words, "flags=ignore_jobs")
+    try:
+        assert {r.name: r.nodes for r in slurm.reservations()} == {"soon": ("n1",), "now": ("dyn1",)}
+    finally:
+        for name in ("soon", "now"):
+            cluster.bed.ok("scontrol", "delete", f"reservationname={name}")
+
+
 def test_a_record_is_made_once_and_a_spoiled_count_never(cluster: Cluster, slurm: Slurm) -> None:
     before = slurm.node("dyn1")
     for name in ("dyn1", "n1", "cl1"):

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from aliquot.integrations.slurm import complaints, grestext, text
+from aliquot.integrations.slurm import complaints, grestext, hostlist, text
 from aliquot.integrations.slurm.documents.read import Document
 from aliquot.integrations.slurm.errors import NoNodeError, OldSlurmError, RefusedError
 from aliquot.integrations.slurm.port import BOUND_S
 from aliquot.integrations.slurm.program import Programs
 from aliquot.integrations.slurm.states import has_ended
-from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
+from aliquot.integrations.slurm.values import Job, Partition, Reservation, SlurmNode, Version
 
 DYNAMIC = Version(22, 5)
 """``scontrol create`` and ``delete`` exist since then."""
+ADDING = Version(23, 2)
+"""``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: there the list is said whole."""
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -64,6 +67,9 @@ class Commands:
     def partitions(self) -> tuple[Partition, ...]:
         return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
 
+    def reservations(self) -> tuple[Reservation, ...]:
+        return text.reservations(self._ok("read Slurm's reservations", "show", "reservations"))
+
     def drain(self, name: str, reason: str) -> None:
         self._update(f"drain {name}", name, "state=drain", f"reason={a_reason(reason)}")
 
@@ -85,6 +91,22 @@ class Commands:
 
     def note(self, name: str, extra: str) -> None:
         self._update(f"note the layout of {name}", name, f"extra={one_line(extra)}")
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        self._update(f"describe {name}", name, *(f"{key}={one_line(value)}" for key, value in words.items()))
+
+    def join(self, partition: str, name: str) -> None:
+        doing = f"put {name} into partition {partition}"
+        check_name(name, doing)
+        words = ("update", f"partitionname={partition}")
+        if self.version() >= ADDING:
+            self._ok(doing, *words, f"nodes=+{name}")
+            return
+        found = next((p for p in self.partitions() if p.name == partition), None)
+        if found is None:
+            raise RefusedError(f"cannot {doing}: there is no such partition")
+        sets = (found.spec,) if found.spec and hostlist.expand(found.spec) != found.nodes else ()
+        self._ok(doing, *words, f"nodes={','.join(dict.fromkeys((*sets, *found.nodes, name)))}")
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
         # In one call: the active ones must be among the available ones at any moment.

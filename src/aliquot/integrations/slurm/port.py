@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Protocol
 
-from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
+from aliquot.integrations.slurm.values import Job, Partition, Reservation, SlurmNode, Version
 
 BOUND_S = 30.0
 """Slurm's commands wait for minutes where slurmctld is away: no call of ours waits longer than this."""
@@ -43,6 +44,10 @@ class Slurm(Protocol):
 
     def partitions(self) -> tuple[Partition, ...]: ...
 
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Those that have begun, and those to come."""
+        ...
+
     def drain(self, name: str, reason: str) -> None:
         """No new jobs; those that run go on."""
         ...
@@ -61,6 +66,14 @@ class Slurm(Protocol):
 
     def note(self, name: str, extra: str) -> None:
         """Sets the node's ``Extra`` (``Comment`` where a release has no other)."""
+        ...
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        """Sets what a node's record has for people and for the order of nodes: ``weight``, ``comment``, ``extra``."""
+        ...
+
+    def join(self, partition: str, name: str) -> None:
+        """A node becomes one of a partition's, in slurmctld's memory. Raises RefusedError."""
         ...
 
     def features(self, name: str, available: tuple[str, ...]) -> None:

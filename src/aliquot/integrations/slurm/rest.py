@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -13,7 +13,7 @@ from aliquot.integrations.slurm.commands import Commands, a_reason, check_name, 
 from aliquot.integrations.slurm.documents.read import NEWEST, OLDEST, Document
 from aliquot.integrations.slurm.errors import NoSlurmError, OldSlurmError, RefusedError
 from aliquot.integrations.slurm.states import has_ended
-from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
+from aliquot.integrations.slurm.values import Job, Partition, Reservation, SlurmNode, Version
 from aliquot.integrations.slurm.wire import Answer, Query, Wire
 
 Done = TypeVar("Done")
@@ -73,6 +73,9 @@ class Rest:
     def partitions(self) -> tuple[Partition, ...]:
         return self._get("read Slurm's partitions", "/partitions").partitions()
 
+    def reservations(self) -> tuple[Reservation, ...]:
+        return self._get("read Slurm's reservations", "/reservations").reservations()
+
     def drain(self, name: str, reason: str) -> None:
         words = a_reason(reason)
         self._update(f"drain {name}", name, {"state": ["DRAIN"], "reason": words}, lambda c: c.drain(name, words))
@@ -94,6 +97,14 @@ class Rest:
     def note(self, name: str, extra: str) -> None:
         words = one_line(extra)
         self._update(f"note the layout of {name}", name, {"extra": words}, lambda c: c.note(name, words))
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        said: dict[str, Any] = {key: one_line(value) for key, value in words.items() if key != "weight"}
+        said |= {"weight": int(words["weight"])} if "weight" in words else {}
+        self._update(f"describe {name}", name, said, lambda c: c.describe(name, words))
+
+    def join(self, partition: str, name: str) -> None:
+        self._by_commands(f"put {name} into partition {partition}", lambda c: c.join(partition, name))
 
     def features(self, name: str, available: tuple[str, ...]) -> None:
         wanted = {"features": list(available), "features_act": list(available)}

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from aliquot.integrations.slurm import grestext, hostlist
 from aliquot.integrations.slurm.errors import RefusedError
 from aliquot.integrations.slurm.states import job_state, node_states, reason_word
-from aliquot.integrations.slurm.values import Gres, Job, Partition, SlurmNode, Version
+from aliquot.integrations.slurm.values import Gres, Job, Partition, Reservation, SlurmNode, Version
 
 Fields = dict[str, str]
 
@@ -97,6 +97,12 @@ def partitions(text: str) -> tuple[Partition, ...]:
         )
         for f, _ in _records(text, "PartitionName=")
     )
+
+
+def reservations(text: str) -> tuple[Reservation, ...]:
+    """``scontrol show reservations``."""
+    found = _records(text, "ReservationName=")
+    return tuple(Reservation(f["ReservationName"], hostlist.expand(_plain(f.get("Nodes", "")))) for f, _ in found)
 
 
 def settings(text: str) -> dict[str, str]:
@@ -191,6 +197,7 @@ def _node(f: Fields) -> SlurmNode:
         memory_mib=_int(f.get("RealMemory", "")),
         version=_plain(f.get("Version", "")),
         slurmd_start=_int(f.get("SlurmdStartTime", "")),
+        weight=_int(f.get("Weight", "")),
     )
 
 

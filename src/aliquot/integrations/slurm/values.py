@@ -61,6 +61,7 @@ class SlurmNode(msgspec.Struct, frozen=True):
     memory_mib: int = 0
     version: str = ""
     slurmd_start: int = 0
+    weight: int = 0
 
     @property
     def dynamic(self) -> bool:
@@ -120,6 +121,13 @@ class Job(msgspec.Struct, frozen=True):
     @property
     def pending(self) -> bool:
         return self.state == "PENDING"
+
+
+class Reservation(msgspec.Struct, frozen=True):
+    """A reservation that has begun, or is to begin. ``nodes`` are the names of now."""
+
+    name: str
+    nodes: tuple[str, ...] = ()
 
 
 class Partition(msgspec.Struct, frozen=True):

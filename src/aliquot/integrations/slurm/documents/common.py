@@ -38,6 +38,7 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
         memory_mib=number(raw.get("real_memory")),
         version=version,
         slurmd_start=number(raw.get("slurmd_start_time")),
+        weight=number(raw.get("weight")),
     )
 
 

@@ -7,10 +7,11 @@ from types import ModuleType
 
 import msgspec
 
+from aliquot.integrations.slurm import hostlist
 from aliquot.integrations.slurm.documents import later, plain, wrapped
 from aliquot.integrations.slurm.documents.loose import Raw, inner, number, objects, text
 from aliquot.integrations.slurm.errors import OldSlurmError, RefusedError
-from aliquot.integrations.slurm.values import Job, Partition, SlurmNode, Version
+from aliquot.integrations.slurm.values import Job, Partition, Reservation, SlurmNode, Version
 
 OLDEST, NEWEST = 36, 46
 """The versions that we know: v0.0.36 (Slurm 21.08) to v0.0.46 (26.11)."""
@@ -42,6 +43,13 @@ class Document:
 
     def partitions(self) -> tuple[Partition, ...]:
         return tuple(self._reader.partition(each) for each in objects(self.raw.get("partitions")))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Called the same in every version."""
+        return tuple(
+            Reservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
+            for each in objects(self.raw.get("reservations"))
+        )
 
     def version(self) -> Version | None:
         """The release that wrote it."""
