@@ -16,7 +16,7 @@ from aliquot.integrations.slurm.values import Job, Partition, Reservation, Slurm
 DYNAMIC = Version(22, 5)
 """``scontrol create`` and ``delete`` exist since then."""
 ADDING = Version(23, 2)
-"""``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: there the list is said whole."""
+"""``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: the list is said whole."""
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
