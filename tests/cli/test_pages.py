@@ -107,6 +107,15 @@ def test_the_example_settings_load_and_name_every_key() -> None:
         assert {key for key in keys if not re.search(rf"(?m)(^|[\s{{#]){key}:", text)} == set()
 
 
+def test_the_controllers_unit_waits_for_the_longest_change() -> None:
+    from aliquot.controller.slurm import settings_file
+
+    found = settings_file.load((HOUSE / "deploy/slurm/slurm.yaml").read_text(), "slurm.yaml")
+    unit = (HOUSE / "deploy/slurm/aliquot-slurm.service").read_text()
+    (seconds,) = re.findall(r"(?m)^TimeoutStopSec=(\d+)$", unit)
+    assert int(seconds) > found.apply_s
+
+
 def test_the_playbook_is_clean_and_pins_this_version() -> None:
     folder = HOUSE / "deploy/ansible"
     files = sorted(map(str, folder.rglob("*.yml")))

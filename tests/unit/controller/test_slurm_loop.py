@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from aliquot.controller.slurm import history as histories
 from aliquot.controller.slurm.history import History
-from aliquot.controller.slurm.loop import Controller, Ports
+from aliquot.controller.slurm.loop import Controller, Ports, revision
 from aliquot.controller.slurm.reach import Facts, Outcome, UnreachableError, command, sentence
 from aliquot.controller.slurm.settings import Host
 from aliquot.integrations.slurm.errors import AwayError, RefusedError
@@ -144,10 +144,63 @@ def test_while_a_change_is_under_way_its_record_is_left() -> None:
     bench.controller.round()
     decision = bench.controller.round()
     assert not decision.recuts
-    assert decision.verdicts[0].why == ("n0: a change of it is under way",)
+    assert bench.controller.look().world.records[0].shut == "a change of it is under way"
     waiting.set_result(Outcome(0, "done"))
     bench.controller.collect()
     assert not bench.controller.working
+
+
+def slow(bench: Bench) -> Future[Outcome]:
+    """Changes last until what is returned has a result."""
+    ends: Future[Outcome] = Future()
+    bench.controller._ports = replace(bench.controller._ports, threads=Never(ends))
+    return ends
+
+
+def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    ends = slow(bench)
+    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    for _ in range(3):
+        bench.cluster.now += 60
+        decision = bench.controller.round()
+        assert not decision.recuts
+        assert decision.verdicts[0].sentence == "n0 is being cut for it"
+    assert [line for line in bench.said if line.startswith("job 1: ")][1:] == ["job 1: cut: n0 is being cut for it"]
+    ends.set_result(Outcome(40, "the driver refused; undone"))
+    assert [r.record for r in bench.controller.round().recuts] == ["n1"]
+
+
+def test_a_job_of_several_nodes_waits_for_as_many() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb", nodes=2)
+    slow(bench)
+    assert len(bench.controller.round().recuts) == 2
+    decision = bench.controller.round()
+    assert not decision.recuts
+    assert decision.verdicts[0].sentence == "n0, n1 are being cut for it"
+
+
+def test_a_controller_that_is_started_anew_knows_for_whom_a_record_is_cut() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    bench.controller.history = History().cut(bench.cluster.now - 60, "n0", (1,))
+    bench.hosts.unfinished = True
+    slow(bench)
+    assert bench.controller.decide(bench.controller.look()).verdicts[0].sentence == "n0 is being cut for it"
+    bench.controller.history = History().cut(bench.cluster.now - 6000, "n0", (1,))
+    assert bench.controller.decide(bench.controller.look()).verdicts[0].state == "waits", "not ours: far too long ago"
+
+
+def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
+    bench = Bench(toy("1g.5gb*7"))
+    bench.cluster.submit("3g.20gb")
+    bench.controller.round()
+    ((_, _, words),) = bench.hosts.applied
+    assert f"aliquot: changing to {words[3]}" == "aliquot: changing to a layout for job 1"
+    assert revision((1, 2)) == "a layout for job 1, 2"
+    assert revision(range(1000, 1100)).endswith("1011 and more")
 
 
 def test_a_change_that_fails_is_told_and_tried_again_later() -> None:

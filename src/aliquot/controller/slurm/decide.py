@@ -97,9 +97,11 @@ class _Round:
         """Wants that no free slices suit. Those that some do have them promised, in their order."""
         free = {r.name: r.free for r in self.world.records}
         self._promised: dict[str, Want] = {}
+        self._suited: dict[int, int] = {}
         left = []
         for want in wants:
             suits = [r for r in self.world.records if not unsuited(r, want) and self._has(r, want, free[r.name])]
+            self._suited[want.job] = len(suits)
             if len(suits) < want.nodes:
                 left.append(want)
                 continue
@@ -130,6 +132,11 @@ class _Round:
     def _serve(self, want: Want, chosen: Candidates) -> None:
         if self.now - self.world.stuck.get(want.job, float("-inf")) < 5 * self.settings.promise_s:
             self._say(want.job, STUCK, f"slices were cut for it, and Slurm did not start it ({want.reason})")
+            return
+        soon = self.world.cutting.get(want.job, ())
+        if soon and len(soon) + self._suited[want.job] >= want.nodes:
+            # Another record beside it would be cut for nothing; should the change fail, it is looked at again.
+            self._say(want.job, CUT, f"{', '.join(soon)} {'is' if len(soon) == 1 else 'are'} being cut for it", soon)
             return
         cut = [r for r in self.world.records if not r.cloud]
         why: dict[str, str] = {r.name: unsuited(r, want) for r in cut}

@@ -62,7 +62,12 @@ class History(msgspec.Struct, frozen=True):
 
     def last(self, record: str) -> float:
         """When a record was cut last; 0 if never."""
-        return max((c.when for c in self.cuts if c.record == record), default=0.0)
+        cut = self.last_cut(record)
+        return cut.when if cut else 0.0
+
+    def last_cut(self, record: str) -> Cut | None:
+        """The change of a record that was begun last."""
+        return max((c for c in self.cuts if c.record == record), key=lambda c: c.when, default=None)
 
     def looked(self, now: float, idle: Iterable[str], pending: Collection[int]) -> History:
         """After a look: which records have no jobs, which jobs still pend. What is old goes."""

@@ -6,7 +6,7 @@ goes on from what Slurm and the nodes say. A change that was cut off on a node i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from threading import Event
 from time import monotonic
@@ -31,6 +31,10 @@ FRESH_S = 300.0
 """What a node said of itself is asked again after this long, or when its record in Slurm is another."""
 AGAIN_S = 30.0
 """A node that did not answer, or had something in use, is asked again after this long."""
+
+
+_TOLD = 12
+"""As many jobs are named in what Slurm shows of a node."""
 
 
 class Clock(Protocol):
@@ -120,6 +124,7 @@ class Controller:
             under_way=len(self._work),
             groups=swapping.groups(self.settings, by_name, busy, self.history, now),
             causes=self.history.causes(now),
+            cutting=self._cutting(now),
         )
         return Look(world, queue, nodes, now)
 
@@ -144,6 +149,22 @@ class Controller:
                 self._known[name] = Known(now, seen, name in busy, None, error.brief)
                 self._telling.tell(f"node {name}", error.brief)
 
+    def _cutting(self, now: float) -> dict[int, tuple[str, ...]]:
+        """The records that are being cut for each job. What an earlier controller began is known from the history; a
+        change of the node's administrator is not for the jobs of a cut that is long over.
+        """
+        found: dict[int, tuple[str, ...]] = {}
+        for host in self.settings.hosts:
+            cut = self.history.last_cut(host.name)
+            if cut and self._changing(host.name) and now - cut.when <= self.settings.apply_s:
+                found |= {job: (*found.get(job, ()), host.name) for job in cut.jobs}
+        return found
+
+    def _changing(self, name: str) -> bool:
+        """Whether a change of a record is under way, this controller's or another's."""
+        known = self._known.get(name)
+        return name in self._work or bool(known and known.facts and known.facts.unfinished)
+
     def _record(self, host: Host, node: SlurmNode | None, jobs: int, now: float) -> Record:
         known = self._known.get(host.name)
         facts = known.facts if known else None
@@ -157,7 +178,7 @@ class Controller:
             record,
             cards=cards(facts.inventory, facts.gpus, host.rules, self.settings.style),
             names=names(facts.inventory, self.settings.style),
-            shut="a change of it is under way" if host.name in self._work or facts.unfinished else "",
+            shut="a change of it is under way" if self._changing(host.name) else "",
         )
 
     def _aged(self, record: Record) -> Record:
@@ -205,7 +226,7 @@ class Controller:
         self._keep(self.history)
         jobs = ", ".join(map(str, recut.jobs))
         self._ports.say(f"{recut.record} is cut for job {jobs}: {types_text(recut.offered) or 'nothing'}")
-        words = ["--jobs", "refuse", "--revision", f"for job {jobs}"[:80]]
+        words = ["--jobs", "refuse", "--revision", revision(recut.jobs)]
         for feature in recut.features or ():
             words += ["--feature", feature]
         document = wish(recut.cards, facts.inventory)
@@ -244,6 +265,12 @@ class Controller:
         while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and monotonic() < deadline:
             if sum(not w.done() for w in self._work.values()) < had:
                 return
+
+
+def revision(jobs: Sequence[int]) -> str:
+    """What Slurm shows of a change, as the node's Extra and, after "changing to", in its reason."""
+    told = ", ".join(map(str, jobs[:_TOLD]))
+    return f"a layout for job {told}" + (" and more" if len(jobs) > _TOLD else "")
 
 
 def _busy(jobs: tuple[Job, ...]) -> dict[str, int]:

@@ -90,9 +90,7 @@ def run(settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: b
     with alone(settings.history), controller(settings, slurm, say) as work:
         if once:
             work.round()
-            while work.working:
-                time.sleep(0.1)
-                work.collect()
+            _end(work)
             return 0
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, lambda *_: stop.set())
@@ -110,4 +108,12 @@ def run(settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: b
             work.wait(stop, pause)
         if work.working:
             say("changes that are under way are let to their end")
+        _end(work)
     return 0
+
+
+def _end(work: Controller) -> None:
+    """Waits for the changes that are under way, and keeps how they ended."""
+    while work.working:
+        time.sleep(0.1)
+        work.collect()

@@ -69,7 +69,7 @@ class Record(msgspec.Struct, frozen=True):
 class World(msgspec.Struct, frozen=True):
     """The cluster at one moment. ``promised``: since when slices have been free that suit a job. ``recent`` changes of
     the last hour in the whole cluster, ``under_way`` those that are being made; ``causes``: the record and the user of
-    each of the last hour's.
+    each of the last hour's; ``cutting``: the records that are being cut for a job.
     """
 
     records: tuple[Record, ...]
@@ -79,6 +79,7 @@ class World(msgspec.Struct, frozen=True):
     under_way: int = 0
     groups: tuple[Group, ...] = ()
     causes: tuple[tuple[str, str], ...] = ()
+    cutting: dict[int, tuple[str, ...]] = {}
 
 
 class Recut(msgspec.Struct, frozen=True):
