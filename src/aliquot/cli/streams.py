@@ -1,4 +1,8 @@
-"""stdout for results, stderr for everything else; a full disk or a reader that went away is no traceback."""
+"""stdout for results, stderr for everything else; a full disk or a reader that went away is no traceback.
+
+What is shown has names in it that others have chosen: of processes, jobs, containers. A terminal takes some characters
+for orders, and would hide a line, or show one that nobody printed.
+"""
 
 from __future__ import annotations
 
@@ -7,11 +11,24 @@ import sys
 
 from aliquot.errors import StorageError
 
+_ORDERS = {n: "?" for n in (*range(32), *range(127, 160)) if chr(n) not in "\n\t\x1b"}
+
+
+def plain(text: str) -> str:
+    """A text without orders to a terminal, but for our own colours."""
+    text = text.translate(_ORDERS)
+    if "\x1b" not in text:
+        return text
+    import re
+
+    return re.sub(r"\x1b(?!\[[0-9]{0,2}m)", "?", text)
+
 
 def result(text: str, end: str = "\n") -> None:
     """Prints on stdout. Raises StorageError if its disk is full, BrokenPipeError if nobody reads any more."""
     try:
-        print(text, end=end, flush=True)
+        # A file, or another program, gets it as it is.
+        print(plain(text) if sys.stdout is not None and sys.stdout.isatty() else text, end=end, flush=True)
     except BrokenPipeError:
         raise
     except OSError as error:
@@ -24,7 +41,7 @@ def note(text: str) -> None:
     listening (stderr is closed): the exit code still tells.
     """
     try:
-        sys.stderr.write(f"{text}\n")
+        sys.stderr.write(f"{plain(text)}\n")
     except (AttributeError, OSError, ValueError):
         return
 
