@@ -62,6 +62,9 @@ class ToySlurm:
         places = [SlurmNode(name=n, states=frozenset({"FUTURE", "DRAIN"})) for n in self.places]
         return (*(self.cluster.node(n) for n in self.cluster.nodes), *places)
 
+    def node(self, name: str) -> SlurmNode:
+        return self.cluster.node(name)
+
     def jobs(self, node: str = "") -> tuple[Job, ...]:
         return self.cluster.slurm_jobs()
 

@@ -70,19 +70,29 @@ class History(msgspec.Struct, frozen=True):
         return max((c for c in self.cuts if c.record == record), key=lambda c: c.when, default=None)
 
     def looked(self, now: float, idle: Iterable[str], pending: Collection[int]) -> History:
-        """After a look: which records have no jobs, which jobs still pend. What is old goes."""
+        """After a look: which records have no jobs, which jobs still pend. What is old goes, and what lies ahead: a
+        clock that was wrong for a moment must not stop us until then.
+        """
+        cuts = (msgspec.structs.replace(c, when=min(c.when, now)) for c in self.cuts)
+        failures = {n: msgspec.structs.replace(f, when=min(f.when, now)) for n, f in self.failures.items()}
         return msgspec.structs.replace(
             self,
-            cuts=tuple(c for c in self.cuts if now - c.when < 2 * HOUR_S),
+            cuts=tuple(c for c in cuts if now - c.when < 2 * HOUR_S),
+            failures=failures,
             idle={name: min(self.idle.get(name, now), now) for name in idle},
-            promised={job: t for job, t in self.promised.items() if job in pending},
-            stuck={job: t for job, t in self.stuck.items() if job in pending},
+            promised={job: min(t, now) for job, t in self.promised.items() if job in pending},
+            stuck={job: min(t, now) for job, t in self.stuck.items() if job in pending},
         )
 
     def decided(self, now: float, covered: Collection[int], promise_s: float) -> History:
         """After a decision: jobs that free slices suit, and those that have had them for too long."""
         promised = {job: self.promised.get(job, now) for job in covered}
-        late = {job: self.stuck.get(job, now) for job, since in promised.items() if now - since > promise_s}
+        late = {
+            # One that had another chance since, and did not start, is stuck anew.
+            job: max(self.stuck.get(job, now), since)
+            for job, since in promised.items()
+            if now - since > promise_s
+        }
         return msgspec.structs.replace(self, promised=promised, stuck={**self.stuck, **late})
 
     def cut(self, now: float, record: str, jobs: tuple[int, ...], user: str = "") -> History:

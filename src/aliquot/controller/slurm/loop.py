@@ -14,7 +14,7 @@ from typing import Protocol
 
 import msgspec
 
-from aliquot.controller.slurm import swapping
+from aliquot.controller.slurm import drains, swapping
 from aliquot.controller.slurm.cards import cards, names, wish
 from aliquot.controller.slurm.decide import decide, types_text
 from aliquot.controller.slurm.demands import Queue, demands
@@ -197,13 +197,7 @@ class Controller:
         self._finish(look)
         decision = self.decide(look)
         self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)
-        for name in decision.resume:
-            self._telling.tried(f"resume {name}", self._ports.slurm.resume, name)
-        for drain in decision.drains:
-            record = next(r for r in look.world.records if r.name == drain.record)
-            if record.node is not None and record.node.reason != drain.reason:
-                self._ports.say(f"{drain.record} takes no new jobs: {drain.reason}")
-                self._telling.tried(f"drain {drain.record}", self._ports.slurm.drain, drain.record, drain.reason)
+        drains.act(decision, self._ports.slurm, self._telling, self._ports.say)
         for recut in decision.recuts:
             self._begin(recut, look.now)
         for swap in decision.swaps:

@@ -13,6 +13,7 @@ from aliquot.controller.slurm.settings import Host, Settings
 from aliquot.controller.slurm.telling import Telling
 from aliquot.controller.slurm.values import Record
 from aliquot.integrations.slurm.port import Slurm
+from aliquot.integrations.slurm.siblings import Act, ours
 from aliquot.integrations.slurm.values import SlurmNode
 
 
@@ -54,4 +55,13 @@ def act(made: Iterable[Group], slurm: Slurm, telling: Telling) -> None:
     for each in made:
         step = each.act
         telling.tell(each.host, f"{step.verb} {step.record}: {step.why}" if step.why else "")
-        telling.tried(f"{step.verb} {step.record}", carry_out, slurm, step)
+        telling.tried(f"{step.verb} {step.record}", _unless_held, slurm, step)
+
+
+def _unless_held(slurm: Slurm, step: Act) -> None:
+    """What was decided a moment ago is done, unless somebody else has drained the record since."""
+    if step.verb in ("open", "drain"):
+        node = slurm.node(step.record)
+        if node.draining and not ours(node):
+            return
+    carry_out(slurm, step)
