@@ -72,6 +72,9 @@ def test_one_sibling_only_is_open() -> None:
     both = (node("h-a", "IDLE", "CLOUD"), node("h-b", "IDLE", "CLOUD"))
     found = findings(CLOUD, None, live=Live(both))
     assert [f.rule for f in found if "SIBLINGS" in f.rule] == ["SIBLINGS_OPEN"]
+    half = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"), node("other", "IDLE"))
+    assert not [f for f in findings(CLOUD, None, live=Live(half)) if "SIBLINGS" in f.rule]
+    assert not [f for f in findings(CLOUD, None, live=Live(both[:1])) if "SIBLINGS" in f.rule], "one is not shown"
     drained = (both[0], node("h-b", "IDLE", "CLOUD", "DRAIN", reason="aliquot: h-a is up"))
     assert not [f for f in findings(CLOUD, None, live=Live(drained)) if "SIBLINGS" in f.rule]
 
@@ -80,6 +83,35 @@ def test_siblings_have_ports_of_their_own() -> None:
     found = rules(CLOUD.replace("7002", "7001"), None)
     assert "error SIBLINGS_PORT slurm.conf:6" in found
     assert not any("PORT" in each for each in rules(CLOUD, None))
+
+
+def resting(kind: str, files: str) -> str:
+    return f"NodeName=h-{kind} Name=gpu Type={kind} {files}\n"
+
+
+@pytest.mark.parametrize(
+    ("gres", "expected"),
+    [
+        (resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/aliquot-absent0"), []),
+        (resting("a", "File=/dev/nvidia0") + resting("b", "Count=1"), ["error CLOUD_NO_FILE slurm.conf:6"]),
+        (resting("a", "File=/dev/nvidia0"), ["error CLOUD_NO_FILE slurm.conf:6"]),
+        (None, ["error CLOUD_NO_FILE slurm.conf:5", "error CLOUD_NO_FILE slurm.conf:6"]),
+        ("AutoDetect=nvml\n", ["error AUTODETECT_CLOUD gres.conf:1"]),
+        (
+            resting("a", "File=/dev/nvidia[0-1]") + resting("b", "File=/dev/nvidia0"),
+            ["warning EXTRA_DEVICES slurm.conf:5"],
+        ),
+    ],
+)
+def test_slurmctld_counts_a_cloud_records_devices_by_files(gres: str | None, expected: list[str]) -> None:
+    assert [f for f in rules(CLOUD, gres) if "FENCED" not in f] == expected
+
+
+def test_files_that_stand_for_a_layout_which_is_not_there_are_not_missing() -> None:
+    gres = resting("a", "File=/dev/aliquot-absent0") + resting("b", "File=/dev/nvidia0")
+    away = frozenset({"/dev/aliquot-absent0", "/dev/nvidia0"})
+    assert rules(CLOUD, gres, here="h-a", absent=away) == []
+    assert rules(CLOUD, gres, here="h-b", absent=away) == ["error FILE_MISSING gres.conf:2"]
 
 
 NODE = "NodeName=n1 Gres=gpu:a100:2\n"

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator
 
 import msgspec
 
+from aliquot.integrations.slurm import cloud
 from aliquot.integrations.slurm.check import minors
 from aliquot.integrations.slurm.check.minors import Capability
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
@@ -142,7 +143,7 @@ def shared(given: Given) -> Iterator[Finding]:
     """Records of one host have each their own devices: one slurmd per GPU. CLOUD ones take turns instead."""
     hosts: dict[str, dict[str, None]] = {}
     for line in given.node_lines:
-        if line.get("State").upper() != "CLOUD" and line.pair("NodeHostname"):
+        if not line.cloud and line.pair("NodeHostname"):
             for name, host in zip(line.names, listed(line.get("NodeHostname")), strict=False):
                 hosts.setdefault(host, {})[name] = None
     for host, names in hosts.items():
@@ -184,9 +185,11 @@ def _three(gpu: str) -> str:
 
 
 def missing(given: Given) -> Iterator[Finding]:
-    """Files that are not on this machine's disk: slurmd waits 20 seconds for each, and does not start."""
+    """Files that are not on this machine's disk: slurmd waits 20 seconds for each, and does not start. Those that
+    stand for a CLOUD record's devices while its layout is not there are never on one.
+    """
     for line in given.gpu_lines if given.here else ():
-        gone = [file for file in line.files if file in given.absent]
+        gone = [file for file in line.files if file in given.absent and not file.startswith(cloud.ABSENT)]
         if gone and line.serves(given.here):
             sentence = f"{gone[0]} is not there" + (f" (and {len(gone) - 1} more)" if len(gone) > 1 else "")
             yield error(

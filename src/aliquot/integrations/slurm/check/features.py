@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
-from aliquot.integrations.slurm import families
-from aliquot.integrations.slurm.check.values import Finding, Given, error, warning
+import msgspec
+
+from aliquot.integrations.slurm import cloud, families
+from aliquot.integrations.slurm import siblings as records
+from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import entries
-from aliquot.integrations.slurm.conf.hosts import listed
-from aliquot.integrations.slurm.conf.nodes import NodeLine
-from aliquot.integrations.slurm.conf.values import Conf, Pair, Statement
+from aliquot.integrations.slurm.conf.values import Conf, Statement
 from aliquot.integrations.slurm.values import Version
 
 _NODES_SINCE = Version(23, 2)
 _REBOOTLESS_SINCE = Version(24, 5)
+_SIBLINGS = "aliquot slurm siblings"
 SHORTEST_S = 60
 """An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
 
@@ -109,35 +111,52 @@ def devices(feature: str) -> int:
 
 
 def siblings(given: Given) -> Iterator[Finding]:
-    """CLOUD records of one host have the same GPUs: at most one may be open from the start."""
-    hosts: dict[str, list[tuple[str, NodeLine]]] = {}
+    """CLOUD records: those of one host have the same GPUs, so that at most one may be open; and slurmctld counts the
+    devices of each from gres.conf before any slurmd does.
+    """
+    if given.slurm is None:
+        return
+    hosts = records.hosts_of(given.slurm)
+    for host, names in _opened(given, hosts).items():
+        words = ", ".join(names)
+        sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
+        command = f'scontrol update nodename={names[1]} state=drain reason="{records.OURS}another layout is up"'
+        place = given.line_of[names[1]].statement.place
+        yield error("SIBLINGS_OPEN", place, sentence, "drain all but one", command)
+    yield from _ports(given, hosts)
+    for group in given.groups:
+        for finding in _counted(given, group):
+            yield msgspec.structs.replace(finding, nodes=group.names)
+
+
+def _opened(given: Given, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return records.breaches(records.groups(given.live.nodes, hosts)) if given.live else {}
+
+
+def _ports(given: Given, hosts: Mapping[str, str]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], str] = {}
     for line in given.node_lines:
-        if line.get("State").upper() != "CLOUD" or not entries(line.get("Gres")):
-            continue
-        names = listed(line.get("NodeHostname") or line.get("NodeAddr"))
-        for name, host in zip(line.names, names, strict=False):
-            hosts.setdefault(host, []).append((name, line))
-    drained = _drained(given)
-    for host, records in hosts.items():
-        opened = [(name, line) for name, line in records if name not in drained]
-        if len(records) > 1 and len(opened) > 1 and given.live:
-            words = ", ".join(name for name, _ in opened)
-            sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
-            command = f'scontrol update nodename={opened[1][0]} state=drain reason="aliquot: another layout is up"'
-            yield error("SIBLINGS_OPEN", opened[1][1].statement.place, sentence, "drain all but one", command)
-        yield from _ports(records)
+        for name in line.names if entries(line.get("Gres")) else ():
+            place = hosts.get(name, ""), line.get("Port")
+            if not place[0]:
+                continue
+            if place in seen and len(line.names) == 1:
+                sentence = f"{name} and {seen[place]} are on one host and have the same port: slurmctld mixes them up"
+                yield error("SIBLINGS_PORT", line.statement.place, sentence, "a Port= of its own for each record")
+            seen.setdefault(place, name)
 
 
-def _ports(records: list[tuple[str, NodeLine]]) -> Iterator[Finding]:
-    seen: dict[str, str] = {}
-    for name, line in records:
-        pair: Pair | None = line.pair("Port")
-        port = pair.value if pair else ""
-        if port in seen and len(line.names) == 1:
-            sentence = f"{name} and {seen[port]} are on one host and have the same port: slurmctld mixes them up"
-            yield error("SIBLINGS_PORT", line.statement.place, sentence, "a Port= of its own for each record")
-        seen.setdefault(port, name)
-
-
-def _drained(given: Given) -> set[str]:
-    return {node.name for node in given.live.nodes if node.draining} if given.live else set()
+def _counted(given: Given, group: Group) -> Iterator[Finding]:
+    """Files, whether they are there or not, are what slurmctld counts a CLOUD record's devices by."""
+    pair = group.line.pair("Gres") if group.line and group.line.cloud else None
+    if pair is None or not any(e.count for e in entries(pair.value)) or any(line.files for line in group.gres):
+        return
+    detect = given.autodetect(group.names[0])
+    if detect and detect.value.lower() != "off":
+        return  # AUTODETECT_CLOUD
+    sentence = (
+        f"Gres={pair.value} of a CLOUD record, and no line of gres.conf with File= for it: slurmctld counts 0 there, "
+        "and the node is INVALID when it registers while a job waits"
+    )
+    fix = f"lines with File={cloud.ABSENT}0 and so on until its layout is there"
+    yield error("CLOUD_NO_FILE", pair.place, sentence, fix, _SIBLINGS)

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.integrations.slurm.check import cores
 from aliquot.integrations.slurm.check.devices import opened
 from aliquot.integrations.slurm.check.values import Finding, Given, Group, error, warning
 from aliquot.integrations.slurm.conf.counts import Entry, entries
@@ -19,7 +20,7 @@ from aliquot.integrations.slurm.conf.values import Pair
 from aliquot.integrations.slurm.values import Version
 
 MOST = 1024
-_CASE_SINCE = Version(23, 11)
+_CASE_SINCE, _SEVERAL_SINCE = Version(23, 11), Version(21, 8)
 _PROFILE = re.compile(r"(^|_)(\d+c\.)?\d+g\.\d+gb")
 _APPLY = "aliquot slurm apply"
 
@@ -39,17 +40,13 @@ def written(given: Given) -> Iterator[Finding]:
             yield error("MIXED_TYPES", pair.place, sentence, "a type for each, or for none")
     for record in given.gpu_lines:
         yield from _counted(record)
+        yield from _several(given.version, record)
 
 
 def _counted(line: GresLine) -> Iterator[Finding]:
-    """``Count=`` beside files must be their number; and files come in one of two ways."""
+    """``Count=`` beside files must be their number."""
     pair = line.statement.pair("Count")
     have = len(line.devices)
-    if line.statement.pair("File", "Files") and line.statement.pair("MultipleFiles"):
-        yield error("TWO_FILES", line.place, "File and MultipleFiles exclude each other: slurmd does not start")
-    if line.multiple and len(line.files) == 1:
-        sentence = "MultipleFiles with one file: slurmd does not start"
-        yield error("ONE_FILE", line.place, sentence, "File= for a whole GPU; a slice has three files")
     if pair is None:
         return
     if not re.fullmatch(r"\d+([kmgtp](i?b)?)?", pair.value, re.IGNORECASE | re.ASCII):
@@ -61,10 +58,24 @@ def _counted(line: GresLine) -> Iterator[Finding]:
         yield error("TOO_MANY", line.place, f"Count={pair.value}: Slurm takes {MOST} at most")
 
 
+def _several(version: Version | None, line: GresLine) -> Iterator[Finding]:
+    """Files come in one of two ways."""
+    if not line.statement.pair("MultipleFiles"):
+        return
+    if version and version < _SEVERAL_SINCE:
+        sentence = f"MultipleFiles came with 21.08, and this is {version}: slurmd does not start"
+        yield error("OLD_SLURM", line.place, sentence, "whole GPUs only, or a newer Slurm")
+    if line.statement.pair("File", "Files"):
+        yield error("TWO_FILES", line.place, "File and MultipleFiles exclude each other: slurmd does not start")
+    if line.multiple and len(line.files) == 1:
+        sentence = "MultipleFiles with one file: slurmd does not start"
+        yield error("ONE_FILE", line.place, sentence, "File= for a whole GPU; a slice has three files")
+
+
 def compared(given: Given) -> Iterator[Finding]:
     """Each node's two files against each other."""
     for group in given.groups:
-        for finding in (*_records(group), *_against(given, group)):
+        for finding in (*_records(group), *cores.beyond(group), *_against(given, group)):
             yield msgspec.structs.replace(finding, nodes=group.names)
 
 
@@ -88,6 +99,8 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
         return
     pair = group.line.pair("Gres")
     wanted = entries(pair.value) if pair else ()
+    if group.line.cloud and not any(line.files for line in group.gres):
+        return  # another rule tells what slurmctld, too, needs there
     if given.gres is None:
         if pair and any(e.count for e in wanted):
             sentence = f"Gres={pair.value}, and there is no gres.conf: the node will be INVALID and drained"

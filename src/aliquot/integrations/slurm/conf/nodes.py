@@ -26,6 +26,11 @@ class NodeLine(msgspec.Struct, frozen=True):
         return found.value if found else default
 
     @property
+    def cloud(self) -> bool:
+        """Whether power saving starts and stops these nodes."""
+        return self.get("State").upper() == "CLOUD"
+
+    @property
     def features(self) -> tuple[str, ...]:
         return tuple(filter(None, self.get("Feature", "Features").split(",")))
 
