@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 from msgspec.structs import replace
 
 from aliquot.controller.slurm import placeholders
+from aliquot.controller.slurm.placing import LONGEST_S, Placing
 from aliquot.controller.slurm.settings import Rules
+from aliquot.controller.slurm.telling import Telling
 from aliquot.controller.slurm.values import Record
+from aliquot.integrations.slurm.errors import RefusedError
 from aliquot.integrations.slurm.grestext import listed
+from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import SlurmNode
 from slurmtoy import Toy, ToyNode, toy
 
@@ -83,3 +89,36 @@ def test_a_nodes_features_put_no_keys_into_a_line() -> None:
     (place,) = placeholders.wanted(records(cluster), {})
     assert place.features == ("mig",)
     assert place.line.endswith(" Feature=mig State=FUTURE")
+
+
+class FullTable:
+    """A slurmctld that takes no more nodes."""
+
+    def __init__(self) -> None:
+        self.asked: list[float] = []
+        self.now = 0.0
+        self.full = True
+        self.drained: list[str] = []
+
+    def create(self, line: str) -> None:
+        self.asked.append(self.now)
+        if self.full:
+            raise RefusedError("Unable to add node, node table is full")
+
+    def drain(self, name: str, reason: str) -> None:
+        self.drained.append(name)
+
+
+def test_what_slurm_refuses_to_make_is_tried_ever_more_rarely_and_then_as_before() -> None:
+    slurm, said = FullTable(), list[str]()
+    placing = Placing(cast(Slurm, slurm), Telling(said.append))
+    for look in range(720):
+        slurm.now = 5.0 * look
+        placing.hold(records(toy("7g.40gb")), (), {}, slurm.now)
+    assert 10 < len(slurm.asked) < 20, "an hour of looks, each 5 s"
+    assert slurm.asked[-1] - slurm.asked[-2] == LONGEST_S
+    assert len([s for s in said if "node table is full" in s]) == 1
+    assert not [s for s in said if "jobs may wait" in s]
+    slurm.full = False
+    placing.hold(records(toy("7g.40gb")), (), {}, slurm.now + LONGEST_S)
+    assert len(slurm.drained) == 1

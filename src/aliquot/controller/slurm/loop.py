@@ -193,7 +193,7 @@ class Controller:
         look = self.look()
         if self.settings.placeholders:
             places = [r for r in look.world.records if not r.cloud]
-            self._placing.hold(places, look.nodes, self.settings.layouts)
+            self._placing.hold(places, look.nodes, self.settings.layouts, look.now)
         self._finish(look)
         decision = self.decide(look)
         self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)

@@ -13,6 +13,9 @@ from aliquot.controller.slurm.values import Record
 from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import SlurmNode
 
+AGAIN_S, LONGEST_S = 5.0, 300.0
+"""What Slurm refused to make is tried again after this long, and after twice as long each time."""
+
 
 class Placing:
     """Remembers what each record was in Slurm: one that is being registered anew counts as it was."""
@@ -21,8 +24,12 @@ class Placing:
         self._slurm = slurm
         self._telling = telling
         self._last: dict[str, SlurmNode] = {}
+        self._refused: dict[str, tuple[float, float]] = {}
+        """By name: until when it is not tried again, and for how long it was not."""
 
-    def hold(self, records: Iterable[Record], nodes: Iterable[SlurmNode], layouts: Mapping[str, object]) -> None:
+    def hold(
+        self, records: Iterable[Record], nodes: Iterable[SlurmNode], layouts: Mapping[str, object], now: float
+    ) -> None:
         """Makes, drains and deletes what differs."""
         nodes, known = tuple(nodes), []
         for record in records:
@@ -31,13 +38,18 @@ class Placing:
             known.append(msgspec.structs.replace(record, node=self._last.get(record.name)))
         acts = placeholders.acts(nodes, placeholders.wanted(known, layouts))
         names = {n.name for n in nodes}
+        self._refused = {p.name: self._refused[p.name] for p in acts.create if p.name in self._refused}
         for place in acts.create:
+            if self._refused.get(place.name, (now, 0.0))[0] > now:
+                continue
             if place.name in names:  # slurmctld was started anew, and forgot its types
                 self._telling.tried(f"delete {place.name}", self._slurm.delete, place.name)
-            else:
-                self._telling.tell(place.name, f"jobs may wait for {place.gres_text}")
             if self._telling.tried(f"make {place.name}", self._slurm.create, place.line):
+                self._telling.tell(place.name, f"jobs may wait for {place.gres_text}")
                 self._telling.tried(f"drain {place.name}", self._slurm.drain, place.name, REASON)
+            else:
+                pause = min(LONGEST_S, max(AGAIN_S, 2 * self._refused.get(place.name, (0.0, 0.0))[1]))
+                self._refused[place.name] = now + pause, pause
         for name in acts.drain:
             self._telling.tried(f"drain {name}", self._slurm.drain, name, REASON)
         if all(r.cards or r.host.rules.untouched for r in known):
