@@ -8,7 +8,7 @@ from msgspec.structs import replace
 
 from aliquot.agent.slurm import steps
 from aliquot.agent.slurm.change import DYNAMIC, STATIC, Change, Settings, held
-from aliquot.agent.slurm.record import Record
+from aliquot.agent.slurm.record import Before, Record
 from aliquot.agent.slurm.steps import Seen
 from aliquot.integrations.slurm.values import Job, SlurmNode
 
@@ -51,8 +51,10 @@ def test_each_kind_and_release_has_its_own_way() -> None:
 
 def test_the_way_back_puts_back_only_what_was_touched() -> None:
     assert walked(record(back=True), DRAINED) == ["explain"]
-    back = walked(record(back=True, touched=True), DRAINED)
+    back = walked(record(back=True, touched=True, before=Before(slurmd_start=1)), DRAINED)
     assert back == ["stop", "gpus", "files", "forget", "start", "verify", "explain"]
+    never = walked(record(back=True, touched=True), DRAINED)
+    assert never == ["stop", "gpus", "files", "forget", "explain"]
 
 
 def test_nothing_that_jobs_cannot_live_through_is_done_under_them() -> None:

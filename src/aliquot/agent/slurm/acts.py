@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import devices, files, nodeconf, steps, waiting
-from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held
+from aliquot.agent.slurm import besides, cutting, files, guards, nodeconf, steps, waiting
+from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held, ours
 from aliquot.agent.slurm.daemon import shell
-from aliquot.agent.slurm.meant import agrees, meant
+from aliquot.agent.slurm.meant import agrees, counts, meant
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.world import World
-from aliquot.errors import AliquotError, BlockedError
+from aliquot.errors import AliquotError, BlockedError, MovedError
 from aliquot.integrations.slurm import numbering, validate
 from aliquot.integrations.slurm.devices import Offering
 from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError, OldSlurmError
-from aliquot.model.inventory import Gpu, Inventory
-from aliquot.model.plan import Policy
 
 COMMAND_S = 300.0
 """The bound of --push and --slurmctld-restart."""
@@ -47,49 +46,6 @@ def _stop(record: Record, world: World) -> Record:
     world.say(f"stopping slurmd of {record.name}")
     world.daemon.stop()
     return record
-
-
-def _gpus(record: Record, world: World) -> Record:
-    from aliquot.engine.apply import apply
-    from aliquot.planner.planning import plan
-
-    desired = record.before.desired if record.back else record.change.desired
-    inventory = world.gpus.backend.read()
-    if desired.gpus:
-        made = plan(inventory, desired, Policy() if record.back else record.change.policy)
-        if made.changes or made.blocked:
-            outcome = apply(made, world.gpus, world.say)
-            if outcome.error is not None:
-                raise outcome.error
-            inventory = outcome.inventory
-    settings = record.change.settings
-    chosen = offering_gpus(inventory, record)
-    made_nodes = devices.make(chosen, settings.dev_root, simulated=world.places.simulated)
-    if made_nodes:
-        world.say(f"made {len(made_nodes)} device nodes")
-    _refresh_cdi(inventory, world)
-    return replace(record, meant=meant(inventory, settings, record.version))
-
-
-def offering_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
-    """The GPUs that the node offers."""
-    chosen = record.change.settings.gpus
-    return tuple(g for g in inventory.gpus if not chosen or g.pci in chosen)
-
-
-def _refresh_cdi(inventory: Inventory, world: World) -> None:
-    """Containers must not be given what is gone: where a CDI file of ours is, it follows. Its failure is no reason to
-    keep a node from its jobs.
-    """
-    from aliquot.integrations import cdi
-    from aliquot.integrations.cdi.write import ours
-
-    if world.places.simulated or not ours(cdi.DIRECTORY):
-        return
-    try:
-        cdi.refresh(inventory)
-    except AliquotError as error:
-        world.say(f"note: the CDI file does not follow: {error.brief}")
 
 
 def _files(record: Record, world: World) -> Record:
@@ -129,7 +85,7 @@ def wanted(record: Record) -> tuple[files.Wanted, ...]:
     """The files as they should be."""
     settings = record.change.settings
     force = record.change.force or record.back
-    lines = record.before.lines if record.back and record.before.lines else record.meant.lines
+    lines = record.before.lines if _as_before(record) and record.before.lines else record.meant.lines
     found = [files.gres_file(settings, lines, force=force)]
     if record.kind != DYNAMIC:
         found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))
@@ -137,16 +93,28 @@ def wanted(record: Record) -> tuple[files.Wanted, ...]:
 
 
 def gres_text(record: Record) -> str:
-    """The value of ``Gres=``."""
-    return (record.before.gres_text if record.back else "") or record.meant.text
+    """The value of ``Gres=``: our GPUs, and what else the node has."""
+    former = record.before.gres_text if _as_before(record) else ""
+    return former or besides.joined(record.meant.text, record.before.beside)
+
+
+def _as_before(record: Record) -> bool:
+    """Whether the way back ends where the change began. What the GPUs are is told, whatever was said of them before."""
+    return record.back and counts(record.before.gres) == counts(record.meant.gres)
 
 
 def features(record: Record) -> tuple[str, ...] | None:
     """The node's features, None for those that it has."""
-    return record.before.features if record.back else record.change.features
+    kept = record.kind == DYNAMIC and record.change.features is None
+    return record.before.features if record.back or kept else record.change.features
 
 
 def _forget(record: Record, world: World) -> Record:
+    record = waiting.minded(record, world)
+    if record.back and _still_there(record, world):
+        return record
+    if not record.back:
+        guards.refuse_reserved(record.name, world)
     try:
         world.slurm.delete(record.name)
     except NoNodeError:
@@ -155,13 +123,21 @@ def _forget(record: Record, world: World) -> Record:
     return record
 
 
+def _still_there(record: Record, world: World) -> bool:
+    """Whether Slurm has the former record still: slurmd registers with it, and nothing of it is lost."""
+    node, before = waiting.look(record.name, world).node, record.before
+    if node is None or before.features is None or set(node.features) != set(before.features):
+        return False
+    return bool(node.gres) and sorted(map(str, node.gres)) == sorted(map(str, before.gres))
+
+
 def _tell(record: Record, world: World) -> Record:
     settings = record.change.settings
     if settings.push:
         world.say("distributing the files")
         shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
     record = replace(record, started=waiting.another_second(record, world))
-    world.file.write(record)
+    world.keep(record)
     if steps.version_of(record.version) >= steps.RELOADS:
         world.say("having Slurm read its files again")
         world.slurm.reconfigure()
@@ -219,7 +195,7 @@ def _start(record: Record, world: World) -> Record:
     if words and not settings.by_commands:
         files.write(files.options_file(settings, words))
     record = replace(record, started=waiting.another_second(record, world))
-    world.file.write(record)
+    world.keep(record)
     world.say(f"starting slurmd of {record.name}")
     world.daemon.start(words)
     return record
@@ -232,35 +208,67 @@ def _conf(record: Record, *, drained: bool = False) -> str:
 def _verify(record: Record, world: World) -> Record:
     node = waiting.registered(record, world)
     world.say(f"{record.name} registered with {record.meant.text}")
+    _refuse_moved(record, world)
     if record.kind == DYNAMIC and not record.change.settings.by_commands:
         files.write(files.options_file(record.change.settings, _conf(record)))
     if not record.back and record.change.revision:
         world.slurm.note(record.name, f"aliquot {record.change.revision}")
     if not node.draining and record.back:
         world.slurm.drain(record.name, waiting.reason(record))
-    return record
+    if record.kind != DYNAMIC:
+        return record
+    lost = besides.restore(
+        record.before.beside, node, world.slurm, noted=not record.back and bool(record.change.revision)
+    )
+    return replace(record, meant=replace(record.meant, notes=(*record.meant.notes, *lost)))
+
+
+def _refuse_moved(record: Record, world: World) -> None:
+    """Raises MovedError where the GPUs are not what slurmd was told any more: some other verb has changed them."""
+    now = meant(world.gpus.backend.read(), record.change.settings, record.version)
+    if now.devices != record.meant.devices:
+        raise MovedError(
+            f"the GPUs of {record.name} were changed by something else meanwhile",
+            details=(f"{record.meant.text} was told to Slurm, {now.text} is there",),
+            next_step="aliquot show",
+        )
 
 
 def _resume(record: Record, world: World) -> Record:
-    node = world.slurm.node(record.name)
+    node = waiting.look(record.name, world).node
+    if node is None:
+        return record
     if record.drained and held(node):
         world.say(f"{record.name} stays drained: {node.reason}")
     elif record.drained:
         waiting.resumed(record, world)
+        _past(record, world)
         world.say(f"{record.name} takes jobs again")
+    elif held(node):
+        world.say(f"{record.name} stays drained, as it was: {node.reason}")
     elif record.before.reason:
-        if not node.draining or node.reason != record.before.reason:
-            world.slurm.drain(record.name, record.before.reason)
+        world.slurm.drain(record.name, record.before.reason)
         world.say(f"{record.name} stays drained, as it was: {record.before.reason}")
     return record
+
+
+def _past(record: Record, world: World) -> None:
+    """24.11 keeps the reason of a node that takes jobs again: it is to say what was, not what is no more."""
+    node = waiting.look(record.name, world).node
+    if node is not None and not node.draining and ours(node.reason):
+        what = record.change.revision or "another layout"
+        done = "was not changed" if record.back else f"was changed to {what}"
+        with suppress(AliquotError):
+            world.slurm.describe(record.name, {"reason": f"aliquot: {done}, takes jobs"[:250]})
 
 
 def _explain(record: Record, world: World) -> Record:
     """The end of the way back. Where nothing was touched the node is as usable as before."""
     if not record.touched:
         return _resume(record, world)
-    sentence = f"aliquot: {record.why}; undone, the former layout is back"[:250]
-    world.slurm.drain(record.name, record.before.reason if not record.drained and record.before.reason else sentence)
+    node = waiting.look(record.name, world).node
+    if node is not None and not held(node):
+        world.slurm.drain(record.name, f"aliquot: {record.why}; undone, the former layout is back"[:250])
     return record
 
 
@@ -268,7 +276,7 @@ _ACTS: dict[str, Callable[[Record, World], Record]] = {
     steps.DRAIN: _drain,
     steps.WAIT: _wait,
     steps.STOP: _stop,
-    steps.GPUS: _gpus,
+    steps.GPUS: cutting.cut,
     steps.FILES: _files,
     steps.FORGET: _forget,
     steps.TELL: _tell,

@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from aliquot.agent.slurm import acts, begin, steps, waiting
-from aliquot.agent.slurm.change import Change
+from aliquot.agent.slurm.change import Change, held
 from aliquot.agent.slurm.record import DONE, OPEN, REFUSED, UNDONE, Record
 from aliquot.agent.slurm.world import Outcome, World
 from aliquot.errors import AliquotError, BlockedError, CutOffError
@@ -40,7 +40,7 @@ def apply(change: Change, world: World) -> Outcome:
             drained=node.draining,
             reason=node.reason if node.draining else "",
         )
-    world.file.write(record)
+    world.keep(record)
     return _run(record, world)
 
 
@@ -56,7 +56,7 @@ def go_back(world: World) -> Outcome:
     if not record.back:
         record = replace(record, back=True, why="it was called back")
         record = replace(record, phase=steps.route(record)[0])
-        world.file.write(record)
+        world.keep(record)
     return _run(record, world)
 
 
@@ -81,7 +81,7 @@ def _run(record: Record, world: World) -> Outcome:
             world.say(f"failed: {error.brief}")
             record = replace(record, back=True, why=error.brief)
             record = replace(record, phase=steps.route(record)[0])
-            world.file.write(record)
+            world.keep(record, must=False)
     return _ended(record, world, failure)
 
 
@@ -90,15 +90,16 @@ def _one(record: Record, world: World) -> Record:
     step = steps.next_step(record, waiting.look(record.name, world))
     begin_s = world.now()
     if step == steps.DRAIN and not record.touched:
-        world.file.write(record)
+        world.keep(record)
     if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):
         record = replace(record, touched=True)
-        world.file.write(record)
+        world.keep(record)
     record = acts.act(step, record, world)
     record = replace(record, steps=(*record.steps, (step, round(world.now() - begin_s, 3))))
     if step == record.phase:
         record = replace(record, phase=steps.after(record))
-        world.file.write(record)
+        if record.phase:
+            world.keep(record)
     return record
 
 
@@ -113,14 +114,16 @@ def _to_stay(record: Record, error: AliquotError) -> bool:
 
 def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
     """The change stands still, on record: the error says so, and what goes on from there."""
-    world.file.write(record)
+    world.keep(record, must=False)
     if record.back and record.drained and record.touched:
         with suppress(AliquotError):
-            world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
+            node = waiting.look(record.name, world).node
+            if node is not None and not held(node):
+                world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
         *error.details,
         f"the change of {record.name} stands at step '{record.phase}', on record; the node takes no jobs",
-        "to undo it: aliquot slurm apply --undo",
+        f"to undo it: aliquot slurm apply --undo --node-name {record.name}",
     )
     error.next_step = f"{CONTINUE} --node-name {record.name}"
     return error
@@ -128,11 +131,11 @@ def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
 
 def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcome:
     if record.back and not record.touched:
-        world.file.write(replace(record, status=REFUSED))
+        world.keep(replace(record, status=REFUSED), must=False)
         if failure is not None:
             raise failure
     record = replace(record, status=UNDONE if record.back else DONE)
-    world.file.write(record)
+    world.keep(record, must=False)
     node = waiting.look(record.name, world).node
     return Outcome(
         record.status,

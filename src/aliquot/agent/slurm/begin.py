@@ -7,8 +7,8 @@ import time
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import acts, files, nodeconf, steps, waiting
-from aliquot.agent.slurm.change import DYNAMIC, REFUSE, STATIC, Change, checked, held, ours
+from aliquot.agent.slurm import acts, besides, files, guards, nodeconf, steps, waiting
+from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, STATIC, Change, checked, held, ours
 from aliquot.agent.slurm.meant import agrees, meant
 from aliquot.agent.slurm.planned import feasible, freed
 from aliquot.agent.slurm.record import OPEN, Before, Record
@@ -16,7 +16,7 @@ from aliquot.agent.slurm.world import World
 from aliquot.errors import BlockedError, UsageError
 from aliquot.integrations.slurm import block, conf
 from aliquot.integrations.slurm.errors import NoNodeError
-from aliquot.integrations.slurm.values import SlurmNode
+from aliquot.integrations.slurm.values import Job, SlurmNode
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 from aliquot.planner.former import former
@@ -32,9 +32,11 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     version = str(world.slurm.version())
     node = _node(settings.name, kind, world)
     inventory = world.gpus.backend.read()
+    guards.refuse(settings, kind, node, [gpu.pci for gpu in inventory.gpus], world)
     jobs = world.slurm.jobs(settings.name) if node is not None else ()
     # What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then.
-    made = feasible(change, freed(inventory) if jobs else inventory)
+    # Only for jobs that are requeued it matters now who else is there: they would have been stopped for nothing.
+    made = feasible(change, freed(inventory, _stopped(change, jobs)) if jobs else inventory)
     now = meant(inventory, settings, version)
     cut_off = earlier if earlier and earlier.status == OPEN and earlier.touched else None
     record = Record(
@@ -47,7 +49,7 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
         meant=now,
         drained=_ours(node, earlier),
         touched=cut_off is not None,
-        before=_kept(cut_off, node) if cut_off else _before(change, inventory, found, kind, node),
+        before=_kept(cut_off, node) if cut_off else _before(change, inventory, found, node, earlier),
     )
     _refuse(record, made, node)
     if cut_off is None and not made.changes and _settled(record, node):
@@ -55,6 +57,10 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     if change.jobs == REFUSE and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
     return replace(record, phase=steps.route(record)[0])
+
+
+def _stopped(change: Change, jobs: tuple[Job, ...]) -> tuple[int, ...] | None:
+    return tuple(job.id for job in jobs) if change.jobs == REQUEUE else None
 
 
 def _node(name: str, kind: str, world: World) -> SlurmNode | None:
@@ -78,22 +84,29 @@ def _node(name: str, kind: str, world: World) -> SlurmNode | None:
     return node
 
 
-def _before(change: Change, inventory: Inventory, found: conf.Conf, kind: str, node: SlurmNode | None) -> Before:
+def _before(
+    change: Change, inventory: Inventory, found: conf.Conf, node: SlurmNode | None, earlier: Record | None
+) -> Before:
     settings = change.settings
     pcis = settings.gpus or tuple(w.pci for w in change.desired.gpus)
     path = os.path.join(settings.conf_dir, "gres.conf")
     text = conf.text_of(path) if os.path.exists(path) else ""
     mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
     line = conf.node_line(found, settings.name)
+    words = "" if line else _node_conf(change, node)
+    has = line.get("Gres") if line else ",".join(map(str, node.gres)) if node else ""
+    typed = earlier is None or earlier.change.settings.node_conf != settings.node_conf
     return Before(
         desired=former(inventory, pcis) if change.desired.gpus else change.desired,
         lines=mine.lines if mine else (),
         gres=node.gres if node else (),
-        gres_text=(line.get("Gres") if line else ",".join(map(str, node.gres)) if node else ""),
-        features=line.features if line else None,
-        node_conf=_node_conf(change, node) if kind == DYNAMIC else "",
+        gres_text=has,
+        # What an operator has set since is in slurmctld alone.
+        features=line.features if line else None if node is None or (typed and settings.node_conf) else node.features,
+        node_conf=words,
         reason="" if node is None or _ours(node, None) else node.reason or "drained before, and nobody said why",
         slurmd_start=node.slurmd_start if node else 0,
+        beside=besides.of(node, has or nodeconf.gres_of(words)),
     )
 
 
@@ -115,8 +128,11 @@ def _node_conf(change: Change, node: SlurmNode | None) -> str:
     if not words:
         raise UsageError(
             f"Slurm does not know {settings.name} yet: what is it beside its GPUs?",
-            details=("slurmd -C prints CPUs and memory; Feature is what NodeSet in slurm.conf goes by",),
-            next_step="aliquot slurm apply --node-conf 'CPUs=64 RealMemory=500000 Feature=mig' ...",
+            details=(
+                "say it once: --node-conf 'CPUs=64 RealMemory=500000 Feature=mig'",
+                "slurmd -C prints CPUs and memory; Feature is what NodeSet in slurm.conf goes by",
+            ),
+            next_step="slurmd -C",
         )
     return words
 

@@ -51,6 +51,11 @@ class Settings(msgspec.Struct, frozen=True):
     root: str = "/"
 
     @property
+    def dev(self) -> str:
+        """The folder of device nodes: the same where they are made and where gres.conf says that they are."""
+        return f"{self.dev_root.rstrip('/')}/dev"
+
+    @property
     def by_commands(self) -> bool:
         """Whether slurmd is run by commands, not by systemd."""
         return bool(self.start or self.stop)

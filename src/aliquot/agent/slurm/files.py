@@ -45,8 +45,11 @@ def conf_of(settings: Settings) -> conf.Conf:
     if found is None:
         raise ConfigError(
             f"there is no {path}",
-            details=("a configless node has it on the controller: run this where both see the same folder",),
-            next_step="aliquot slurm apply --conf-dir DIR",
+            details=(
+                "say which folder it is: --conf-dir",
+                "a configless node has it on the controller: run this where both see the same folder",
+            ),
+            next_step="scontrol show config | grep SLURM_CONF",
         )
     if found.faults:
         first, *rest = map(str, found.faults)

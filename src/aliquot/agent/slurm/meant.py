@@ -13,7 +13,7 @@ from aliquot.model.inventory import Inventory
 
 def offered(inventory: Inventory, settings: Settings) -> Offering:
     """What the node's GPUs offer. Raises BlockedError."""
-    return offering(inventory, Choice(settings.gpus or None, settings.style))
+    return offering(inventory, Choice(settings.gpus or None, settings.style, settings.dev))
 
 
 def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[str, str] | None = None) -> Meant:
@@ -31,11 +31,12 @@ def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[st
 
 def agrees(node: SlurmNode, wanted: tuple[Gres, ...]) -> bool:
     """Whether Slurm has exactly these types and counts. GRES that are no GPUs are not our affair."""
-    now = _counts(node.gres)
-    return now == _counts(wanted)
+    now = counts(node.gres)
+    return now == counts(wanted)
 
 
-def _counts(every: tuple[Gres, ...]) -> dict[str, int]:
+def counts(every: tuple[Gres, ...]) -> dict[str, int]:
+    """GPUs by type."""
     found: dict[str, int] = {}
     for each in every:
         if each.name == "gpu" and each.count:

@@ -20,6 +20,11 @@ def words(text: str) -> dict[str, str]:
     return {m["key"]: m["value"].strip('"') for m in _WORD.finditer(text)}
 
 
+def gres_of(text: str) -> str:
+    """The value of ``Gres``; "" where there is none."""
+    return next((value for key, value in words(text).items() if key.lower() == "gres"), "")
+
+
 def faults(text: str) -> tuple[str, ...]:
     """What in a text is no ``Key=value``."""
     rest = _WORD.sub("", text).split()

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Collection
+
 from msgspec.structs import replace
 
 from aliquot.agent.slurm.change import Change
 from aliquot.errors import BlockedError, UsageError
-from aliquot.model.inventory import GpuInstance, Inventory
+from aliquot.integrations.slurm.jobs_here import JOB
+from aliquot.integrations.slurm.stepds import Steps
+from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory
 from aliquot.model.plan import Plan
 from aliquot.planner.planning import plan
 
@@ -38,14 +42,35 @@ def feasible(change: Change, inventory: Inventory) -> Plan:
     return made
 
 
-def freed(inventory: Inventory) -> Inventory:
-    """The GPUs as if nobody was on them."""
-    return replace(
-        inventory,
-        gpus=tuple(replace(g, holders=(), instances=tuple(map(_free, g.instances))) for g in inventory.gpus),
-    )
+def freed(inventory: Inventory, jobs: Collection[int] | None = None) -> Inventory:
+    """The GPUs as if nobody was on them; with ``jobs`` as if those jobs had ended, and whoever else is there stays."""
+    return replace(inventory, gpus=tuple(_freed(gpu, _ends(jobs)) for gpu in inventory.gpus))
 
 
-def _free(instance: GpuInstance) -> GpuInstance:
-    compute = tuple(replace(c, holders=()) for c in instance.compute_instances)
-    return replace(instance, held=False, holders=(), compute_instances=compute)
+def _ends(jobs: Collection[int] | None) -> Callable[[Holder], bool]:
+    """Whether a holder is gone when jobs have ended: it is their claim, or a process below one of their steps."""
+    if jobs is None:
+        return lambda _: True
+    numbers = {str(job) for job in jobs}
+    steps = Steps("/proc")
+
+    def ends(holder: Holder) -> bool:
+        if holder.kind == JOB:
+            return holder.id.rpartition(":")[2] in numbers
+        return holder.id.isdecimal() and steps.job_of(int(holder.id)) in numbers
+
+    return ends
+
+
+def _freed(gpu: Gpu, ends: Callable[[Holder], bool]) -> Gpu:
+    return replace(gpu, holders=_left(gpu.holders, ends), instances=tuple(_free(i, ends) for i in gpu.instances))
+
+
+def _free(instance: GpuInstance, ends: Callable[[Holder], bool]) -> GpuInstance:
+    compute = tuple(replace(c, holders=_left(c.holders, ends)) for c in instance.compute_instances)
+    holders = _left(instance.holders, ends)
+    return replace(instance, held=bool(holders), holders=holders, compute_instances=compute)
+
+
+def _left(holders: tuple[Holder, ...], ends: Callable[[Holder], bool]) -> tuple[Holder, ...]:
+    return tuple(holder for holder in holders if not ends(holder))

@@ -11,6 +11,7 @@ from contextlib import suppress
 
 import msgspec
 
+from aliquot.agent.slurm.besides import Beside
 from aliquot.agent.slurm.change import Change
 from aliquot.errors import StorageError
 from aliquot.integrations.slurm.devices import Device
@@ -40,7 +41,8 @@ class Meant(msgspec.Struct, frozen=True):
 class Before(msgspec.Struct, frozen=True):
     """What there was before anything was touched: the way back. ``lines`` are those of our block in gres.conf, ``gres``
     the value that Slurm had (for a static node: its line), ``node_conf`` a dynamic node's other words. ``reason`` is
-    that of whoever had drained the node before us.
+    that of whoever had drained the node before us. ``beside`` is what else its record had. ``slurmd_start`` is 0 for a
+    node that never was registered.
     """
 
     desired: Desired = Desired(())
@@ -51,6 +53,7 @@ class Before(msgspec.Struct, frozen=True):
     node_conf: str = ""
     reason: str = ""
     slurmd_start: int = 0
+    beside: Beside = Beside()
 
 
 class Record(msgspec.Struct, frozen=True):

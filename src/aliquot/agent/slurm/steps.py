@@ -60,7 +60,12 @@ def route(record: Record) -> tuple[str, ...]:
     """The steps of a change, in order."""
     middle = _dynamic() if record.kind == DYNAMIC else _static(record)
     if record.back:
-        return (*(middle if record.touched else ()), *((VERIFY,) if record.touched else ()), EXPLAIN)
+        if not record.touched:
+            return (EXPLAIN,)
+        if not record.before.slurmd_start:
+            # It never was registered: what was not there need not come back.
+            return (*(step for step in middle if step != START), EXPLAIN)
+        return (*middle, VERIFY, EXPLAIN)
     return (DRAIN, WAIT, *middle, VERIFY, RESUME)
 
 

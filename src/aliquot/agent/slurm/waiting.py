@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable
 
-from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, ours
+from msgspec.structs import replace
+
+from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, held, ours
 from aliquot.agent.slurm.meant import agrees
 from aliquot.agent.slurm.planned import feasible
 from aliquot.agent.slurm.record import Record
@@ -23,6 +25,10 @@ REGISTER_S = 60.0
 
 SETTLE_S = 3.0
 LET_GO_S = 5.0
+RESUME_S = 20.0
+LONG_S = 5.0
+"""Between two looks at the whole queue, where jobs are waited for longer than a minute."""
+
 HELD = "HELD"
 
 
@@ -61,8 +67,17 @@ def wait_for_jobs(record: Record, world: World) -> None:
             what = "; ".join(lines) or "jobs that are being cleaned up"
             world.say(f"waiting for {what} ({max(change.timeout_s - waited, 0):.0f} s left)")
             shown, last = lines, waited
-        world.sleep(POLL_S if waited < 5 else SLOW_S)
-        seen = look(name, world)
+        world.sleep(POLL_S if waited < 5 else SLOW_S if waited < 60 else LONG_S)
+        seen = _patient(name, seen, world)
+
+
+def _patient(name: str, seen: Seen, world: World) -> Seen:
+    """A fresh look; the last one while slurmctld does not answer: a restart of it is no reason to give a wait up."""
+    try:
+        return look(name, world)
+    except AwayError as away:
+        world.say(f"{away.brief}: waiting on")
+        return seen
 
 
 def let_go(record: Record, world: World) -> None:
@@ -82,8 +97,8 @@ def busy(name: str, jobs: tuple[Job, ...], why: str) -> BusyError:
     """Why the node cannot be changed now."""
     return BusyError(
         f"{name} cannot be changed now: {why}",
-        details=told(jobs),
-        next_step="aliquot slurm apply --jobs wait --timeout 3600 ... (or --jobs requeue)",
+        details=(*told(jobs), "the same command waits for them with --jobs wait --timeout 3600"),
+        next_step=f"squeue --nodelist={name}",
     )
 
 
@@ -93,8 +108,8 @@ def _requeue(jobs: tuple[Job, ...], world: World) -> None:
     if fixed:
         raise BusyError(
             f"{len(fixed)} of {len(jobs)} jobs may not be requeued",
-            details=told(fixed),
-            next_step="wait for them: aliquot slurm apply --jobs wait --timeout 3600 ...",
+            details=(*told(fixed), "the same command waits for them with --jobs wait --timeout 3600"),
+            next_step=f"squeue --jobs={','.join(str(j.id) for j in fixed)}",
         )
     for job in jobs:
         try:
@@ -140,10 +155,22 @@ def another_second(record: Record, world: World) -> float:
 
 def _explained(node: SlurmNode, record: Record, world: World) -> bool:
     """A dynamic node registers drained, and without a reason: those who look should find one."""
-    if node.draining and ours(node.reason):
+    if node.draining and (ours(node.reason) or held(node)):
         return True
     world.slurm.drain(record.name, reason(record))
     return True
+
+
+def minded(record: Record, world: World) -> Record:
+    """The record, and on disk, with the words of whoever has drained the node since we did: they go with the node's
+    record in Slurm, and are said again of the next one. The node is theirs to resume then.
+    """
+    node = look(record.name, world).node
+    if node is None or not held(node) or node.reason == record.before.reason:
+        return record
+    record = replace(record, drained=False, before=replace(record.before, reason=node.reason))
+    world.keep(record)
+    return record
 
 
 def reason(record: Record) -> str:
@@ -173,16 +200,39 @@ def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
 def resumed(record: Record, world: World) -> None:
     """The node takes jobs. Slurm refuses that for moments after a registration: tried again, bounded."""
     begin = world.now()
+    ordered = False
     while True:
         node = world.slurm.node(record.name)
-        if not node.draining and "DOWN" not in node.states:
+        if held(node) or (not node.draining and "DOWN" not in node.states):
+            if ordered and not node.draining:
+                _noticed(node, world)
             return
         try:
             world.slurm.resume(record.name)
+            ordered = True
         except RefusedError:
-            if world.now() - begin > 20:
+            if world.now() - begin > RESUME_S:
                 raise
-            world.sleep(POLL_S * 5)
+        else:
+            if world.now() - begin > RESUME_S:
+                raise BlockedError(
+                    f"Slurm resumes {record.name}, and it is {'+'.join(sorted(node.states))} again each time",
+                    details=tuple(filter(None, (node.reason,))),
+                    next_step=f"scontrol show node {record.name}",
+                )
+        world.sleep(POLL_S)
+
+
+def _noticed(node: SlurmNode, world: World) -> None:
+    """Slurm looks at its queue when a node is resumed, and gives it no job before it has answered a ping: that look may
+    be over by then, and jobs that wait for this node would go on waiting for the next, up to half a minute later. A
+    word about a node that answers has Slurm look again.
+    """
+    begin = world.now()
+    while "NOT_RESPONDING" in node.states and world.now() - begin <= SETTLE_S:
+        world.sleep(POLL_S)
+        node = world.slurm.node(node.name)
+    world.slurm.note(node.name, node.extra)
 
 
 def settling(name: str, world: World) -> SlurmNode | None:

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from aliquot.agent.slurm.daemon import Daemon
-from aliquot.agent.slurm.record import RecordFile
+from aliquot.agent.slurm.record import Record, RecordFile
+from aliquot.errors import StorageError
 from aliquot.integrations.slurm.port import Slurm
 
 if TYPE_CHECKING:
@@ -37,6 +38,17 @@ class World:
         self.places = places
         self.file = RecordFile(places.lib, name)
         self.say = say
+
+    def keep(self, record: Record, *, must: bool = True) -> None:
+        """A record, on disk. On the way back, and without ``must``, it is said where the disk takes none: what is there
+        names an earlier step, which may be done again. Raises StorageError.
+        """
+        try:
+            self.file.write(record)
+        except StorageError as error:
+            if must and not record.back:
+                raise
+            self.say(f"note: {error.brief}")
 
     def now(self) -> float:
         """Seconds, monotonic."""

@@ -69,7 +69,9 @@ class Slurm(Protocol):
         ...
 
     def describe(self, name: str, words: Mapping[str, str]) -> None:
-        """Sets what a node's record has for people and for the order of nodes: ``weight``, ``comment``, ``extra``."""
+        """Sets what a node's record has for people and for the order of nodes: ``weight``, ``comment``, ``extra``,
+        ``reason`` (which no release lets us make empty).
+        """
         ...
 
     def join(self, partition: str, name: str) -> None:

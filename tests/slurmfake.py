@@ -1,0 +1,209 @@
+"""One Slurm node over simulated GPUs in this process, for what no real cluster does when it is asked to: a Slurm that
+is a table, a slurmd that registers what it is told, and a test's hand in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.agent.slurm import acts, apply, devices, nodeconf
+from aliquot.agent.slurm.change import Change, Settings
+from aliquot.agent.slurm.record import Record
+from aliquot.agent.slurm.world import Outcome, Places, World
+from aliquot.engine.world import World as Gpus
+from aliquot.errors import LockedError
+from aliquot.integrations.slurm import grestext, validate
+from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError
+from aliquot.integrations.slurm.port import Slurm
+from aliquot.integrations.slurm.values import Job, Partition, Reservation, SlurmNode, Version
+from simworld import Node
+from unit.engine.memory import MemoryJournal, OneByOne, Recorder
+
+WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
+
+
+class Cluster:
+    """slurmctld. ``members`` are partitions that name nodes in its memory only."""
+
+    through = "scontrol"
+
+    def __init__(self) -> None:
+        self.records: dict[str, SlurmNode] = {}
+        self.queue: list[Job] = []
+        self.reserved: list[Reservation] = []
+        self.members: dict[str, set[str]] = {"all": {"n1"}}
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda call: None
+
+    def _call(self, what: str) -> None:
+        self.calls.append(what)
+        self.before(what)
+
+    def version(self) -> Version:
+        return Version(24, 11, 5)
+
+    def settings(self) -> dict[str, str]:
+        return {}
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        return tuple(self.records.values())
+
+    def node(self, name: str) -> SlurmNode:
+        self._call(f"look {name}")
+        if name not in self.records:
+            raise NoNodeError(f"no node {name}")
+        partitions = tuple(sorted(p for p, names in self.members.items() if name in names))
+        return replace(self.records[name], partitions=partitions)
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        return tuple(j for j in self.queue if not node or node in j.nodes)
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return ()
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(self.reserved)
+
+    def change(self, name: str, **fields: object) -> None:
+        self.records[name] = replace(self.records[name], **fields)
+
+    def drain(self, name: str, reason: str) -> None:
+        self._call(f"drain {name}")
+        self.change(name, states=self.records[name].states | {"DRAIN"}, reason=reason)
+
+    def resume(self, name: str) -> None:
+        self._call(f"resume {name}")
+        self.change(name, states=self.records[name].states - {"DRAIN", "DOWN"})
+
+    def requeue(self, job: int) -> None:
+        self._call(f"requeue {job}")
+        self.queue = [j for j in self.queue if j.id != job]
+
+    def note(self, name: str, extra: str) -> None:
+        self.change(name, extra=extra)
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        self.change(name, **{key: int(value) if key == "weight" else value for key, value in words.items()})
+
+    def join(self, partition: str, name: str) -> None:
+        self.members[partition].add(name)
+
+    def delete(self, name: str) -> None:
+        self._call(f"delete {name}")
+        if name not in self.records:
+            raise NoNodeError(f"no node {name}")
+        del self.records[name]
+        for partition, names in self.members.items():
+            if partition != "all":
+                names.discard(name)
+
+
+class Slurmd:
+    """Registers what ``--conf`` says. ``works`` False: it starts and is never heard of."""
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.works = True
+        self.log: list[str] = []
+
+    def stop(self) -> None:
+        self.log.append("stop")
+
+    def start(self, conf: str) -> None:
+        self.log.append(f"start {conf}")
+        if not self.works:
+            return
+        words = nodeconf.words(conf)
+        self.cluster.records[self.name] = SlurmNode(
+            self.name,
+            frozenset({"IDLE", "DYNAMIC_NORM", *(["DRAIN"] if words.get("State") == "DRAIN" else [])}),
+            features=tuple(filter(None, words.get("Feature", "").split(","))),
+            gres=grestext.listed(words.get("Gres")),
+            cpus=2,
+            memory_mib=1000,
+            weight=1,
+            slurmd_start=int(time.time()),
+        )
+
+
+class Turns:
+    """The node's lock, which others hold the first ``busy`` times."""
+
+    busy = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        if self.busy:
+            self.busy -= 1
+            raise LockedError("another change of this node's GPUs is at work")
+        yield
+
+
+def _absent(*_: object, **__: object) -> None:
+    raise NoSlurmError("there is no slurmd here")
+
+
+class Host:
+    """A host with two A100, a Slurm node that it may be, and what becomes of a change. ``clock`` runs by sleeping."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, name: str = "n1") -> None:
+        self.folder = folder
+        self.name = name
+        self.cluster = Cluster()
+        self.slurmd = Slurmd(self.cluster, name)
+        self.node = Node("a100-sxm4-40gb*2")
+        self.turns: Any = Turns()
+        self.said: list[str] = []
+        self.words = WORDS
+        self._patch = patch
+        (folder / "etc").mkdir(exist_ok=True)
+        (folder / "etc" / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=h\nMaxNodeCount=9\n")
+        patch.setattr(devices, "make", lambda *_, **__: ())
+        patch.setattr(validate, "parse", _absent)
+
+    @property
+    def settings(self) -> Settings:
+        command = "true"
+        etc = str(self.folder / "etc")
+        return Settings(self.name, etc, start=command, stop=command, node_conf=self.words)
+
+    @property
+    def world(self) -> World:
+        node = self.node
+        gpus = Gpus(node.whole, node.backend, MemoryJournal(), node.clock, self.turns, OneByOne(), Recorder())
+        places = Places(str(self.folder / "lib"), str(self.folder / "run"), simulated=True)
+        return World(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.said.append)
+
+    def apply(self, gpus: str, wish: str, settings: Settings | None = None, **more: object) -> Outcome:
+        change = Change(settings or self.settings, self.node.wish(gpus, wish))
+        return apply.apply(replace(change, **more), self.world)
+
+    def at(self, step: str, hand: Callable[[], None], *, after: bool = False) -> None:
+        """Have something happen once, just before a step is done, or just behind it."""
+        act = acts.act
+        left = [hand]
+
+        def acting(now: str, record: Record, world: World) -> Record:
+            if now == step and left and not after:
+                left.pop()()
+            done = act(now, record, world)
+            if now == step and left:
+                left.pop()()
+            return done
+
+        self._patch.setattr(acts, "act", acting)
+
+    @property
+    def now(self) -> SlurmNode:
+        return self.cluster.node(self.name)
+
+
+__all__ = ["Cluster", "Host", "Slurmd", "Turns"]
