@@ -103,8 +103,19 @@ def test_nothing_is_reserved_for_a_runtime_that_is_not_there(run: Run, halves: l
         result = run("docker", "run-args", "3g.20gb", "--runtime", "docker", *words)
         assert (result.code, result.out) == (20, "")
         assert "docker is not installed" in result.err
+        assert "--runtime" not in result.err
     assert "no container runtime is installed" in run("docker", "run-args", "3g.20gb").err
     assert run("docker", "list", "-o", "json").document["reservations"] == []
+
+
+def test_a_runtime_that_can_be_asked_is_named_where_the_first_cannot(
+    run: Run, halves: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+    result = run("docker", "run-args", "3g.20gb", "--runtime", "docker")
+    assert (result.code, result.out) == (20, "")
+    assert "--runtime podman: it can be asked" in result.err
 
 
 def test_a_compose_file(run: Run, uuids: list[str], tmp_path: Path) -> None:

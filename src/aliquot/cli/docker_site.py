@@ -102,7 +102,7 @@ class Order:
             what = "does not run" if self.runtime.installed else "is not installed"
             raise RuntimeAwayError(
                 f"{name} {what}: nobody could tell when its container is gone",
-                details=("--no-reserve only picks a device",),
+                details=(*_besides(name), "--no-reserve only picks a device"),
                 next_step="aliquot docker check",
             )
         return reached
@@ -140,6 +140,13 @@ def _first() -> str:
     raise RuntimeAwayError(
         "no container runtime is installed: neither docker, podman nor nerdctl", next_step="aliquot docker check"
     )
+
+
+def _besides(name: str) -> tuple[str, ...]:
+    """What to type for the runtimes that are here besides one that cannot be asked."""
+    from aliquot.integrations.containers.runtimes import NAMES, Runtime
+
+    return tuple(f"--runtime {n}: it can be asked" for n in NAMES if n != name and Runtime(n).worth_asking)
 
 
 def _hold(args: Args) -> float | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import sys
 from typing import Any
 
@@ -69,7 +70,10 @@ def read_text(path: str, what: str, limit_mib: int = 16) -> str:
             with open(path, "rb") as stream:
                 data = stream.read((limit_mib << 20) + 1)
     except OSError as error:
-        raise UsageError(f"cannot read the {what} {path}: {error.strerror or error}") from error
+        folder = os.path.dirname(os.path.abspath(path))
+        raise UsageError(
+            f"cannot read the {what} {path}: {error.strerror or error}", next_step=f"ls -l {shlex.quote(folder)}"
+        ) from error
     name = "stdin" if path == "-" else path
     if len(data) > limit_mib << 20:
         raise UsageError(f"the {what} {name} is larger than {limit_mib} MiB")

@@ -39,6 +39,7 @@ def _apply(args: Args) -> int:
             record = RecordFile(connection.directory, name).read()
             if resume:
                 chosen = record.change.settings if record else settings(args, connection, None, None)
+                _unheard(args, chosen)
                 with _world(args, connection, chosen) as world:
                     outcome = apply.go_back(world) if args.undo else apply.go_on(world)
             else:
@@ -55,6 +56,16 @@ def _one_of(args: Args, resume: bool) -> None:
         raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
     if resume and wish.typed(args):
         raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
+
+
+def _unheard(args: Args, chosen: Settings) -> None:
+    """Commands that were typed beside --continue or --undo, which go on with those on record."""
+    for option, typed, kept in (
+        ("--slurmd-start", args.slurmd_start, chosen.start),
+        ("--slurmd-stop", args.slurmd_stop, chosen.stop),
+    ):
+        if typed and typed != kept:
+            streams.note(f"note     {option} is the one on record, not this one: type the whole command to change it")
 
 
 def node_name(args: Args) -> str:
@@ -190,15 +201,17 @@ def _plain(outcome: Outcome) -> dict[str, Any]:
 
 def _sentence(outcome: Outcome) -> str:
     if outcome.status == "nothing":
-        return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}"
+        rest = f"; it stays drained: {outcome.reason}" if outcome.drained else ""
+        return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}{rest}"
     seconds = sum(s for _, s in outcome.steps)
     if outcome.status == "done":
         end = f"it stays drained: {outcome.reason}" if outcome.drained else "it takes jobs"
         return f"done: {outcome.name} has {outcome.gres}; {end} ({seconds:.1f} s)"
-    return (
-        f"undone: {outcome.why}\n  {outcome.name} has {outcome.gres} as before, and stays drained: {outcome.reason}\n"
-        f"  next     scontrol update nodename={outcome.name} state=resume"
-    )
+    has = f"undone: {outcome.why}\n  {outcome.name} has {outcome.gres or 'no GRES'} as before"
+    if not outcome.reason:
+        return f"{has}; Slurm does not know it, as before\n  next     aliquot slurm node --node-name {outcome.name}"
+    resume = f"scontrol update nodename={outcome.name} state=resume"
+    return f"{has}, and stays drained: {outcome.reason}\n  next     {resume}"
 
 
 def _node(args: Args) -> int:

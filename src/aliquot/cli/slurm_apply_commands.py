@@ -12,7 +12,6 @@ from aliquot.cli.options import (
     MIG,
     MODE_ONLY,
     POLICY,
-    TIMEOUT,
     Command,
     Option,
 )
@@ -51,8 +50,16 @@ _RUN = (
         choices=("none", "off", "nvml", "nvidia", "full"),
     ),
     Option("--slurmd-unit", help="slurmd's systemd unit", metavar="UNIT"),
-    Option("--slurmd-start", help="the shell command that starts slurmd, instead of a unit", metavar="COMMAND"),
-    Option("--slurmd-stop", help="the shell command that stops it, and returns then", metavar="COMMAND"),
+    Option(
+        "--slurmd-start",
+        help="the shell command that starts slurmd, instead of a unit: eval slurmd $ALIQUOT_SLURMD_OPTIONS",
+        metavar="COMMAND",
+    ),
+    Option(
+        "--slurmd-stop",
+        help="the shell command that stops it, returns when it has ended, and is content where none runs",
+        metavar="COMMAND",
+    ),
     Option("--slurmd-options", help="the environment file with SLURMD_OPTIONS", metavar="FILE", complete="file"),
     Option(
         "--node-conf",
@@ -90,7 +97,13 @@ APPLY = Command(
             choices=("refuse", "wait", "requeue"),
             default="refuse",
         ),
-        TIMEOUT,
+        Option(
+            "--timeout",
+            help="seconds that --jobs wait, --policy wait and a restart of slurmctld by hand may last",
+            metavar="SECONDS",
+            default="60",
+            number="float",
+        ),
         POLICY,
         Option("--feature", help="the node's features from now on, a layout's name among them", kind="repeat"),
         Option("--revision", help="what Slurm shows of the layout, as the node's Extra", metavar="TEXT"),

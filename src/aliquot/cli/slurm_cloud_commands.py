@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli.options import EVERYWHERE, TIMEOUT, Command, Option
+from aliquot.cli.options import EVERYWHERE, Command, Option
 from aliquot.cli.slurm_apply_commands import CONF_DIR, NODE_NAME, OFFERS
 
 _LAYOUT = Option(
@@ -89,7 +89,13 @@ SIBLINGS = Command(
         Option("--reach", help="how the controller runs commands on the host: 'ssh {host}'", metavar="COMMAND"),
         Option("--check", help="which records are open now; more than one per host is drift", kind="flag"),
         Option("--open", help="make this record the open one, its siblings closed", metavar="RECORD"),
-        TIMEOUT,
+        Option(
+            "--timeout",
+            help="seconds that --open waits for jobs at most",
+            metavar="SECONDS",
+            default="60",
+            number="float",
+        ),
         _STYLE,
         CONF_DIR,
         _START,

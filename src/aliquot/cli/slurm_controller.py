@@ -84,7 +84,7 @@ def _text(look: Look, decision: Decision) -> str:
         lines.append(f"job {verdict.job}{asked}{on}: {verdict.state}, {verdict.sentence}")
         lines += [f"  {line}" for line in verdict.why]
     for recut in decision.recuts:
-        change = f"{recut.destroyed} instances destroyed, {recut.created} made"
+        change = f"{recut.destroyed} instance{'' if recut.destroyed == 1 else 's'} destroyed, {recut.created} made"
         lines.append(f"{recut.record} would offer {types_text(recut.offered) or 'nothing'} ({change})")
     for drain in decision.drains:
         lines.append(f"{drain.record} would take no new jobs, for job {drain.job}")

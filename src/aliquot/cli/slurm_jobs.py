@@ -81,7 +81,8 @@ def _list(args: Args) -> int:
 
     found = dcgm.jobs(_folder(args))
     lines = [f"{name}  {' '.join(jobs)}" for name, jobs in found.items()]
-    output.emit(output.made("GpuJobs", jobs=found), args.output, "\n".join(lines))
+    text = "\n".join(lines) or "no job has a GPU, as far as Prolog= told (deploy/slurm/prolog.sh)"
+    output.emit(output.made("GpuJobs", jobs=found), args.output, text)
     return 0
 
 

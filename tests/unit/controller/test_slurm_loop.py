@@ -228,7 +228,7 @@ def test_a_node_that_says_nothing_is_left_and_asked_again_later() -> None:
     bench.controller.round()
     bench.controller.round()
     assert bench.hosts.asked == 1
-    assert bench.said.count("node n0: n0: no answer in 60 s") == 1
+    assert bench.said.count("node n0: no answer in 60 s") == 1
     assert not bench.hosts.applied
     bench.hosts.silent = False
     bench.cluster.now += 31

@@ -146,8 +146,9 @@ class Controller:
                 self._known[name] = Known(now, seen, name in busy, answer.result())
                 self._telling.tell(f"node {name}", "")
             except UnreachableError as error:
-                self._known[name] = Known(now, seen, name in busy, None, error.brief)
-                self._telling.tell(f"node {name}", error.brief)
+                trouble = error.brief.removeprefix(f"{name}: ")
+                self._known[name] = Known(now, seen, name in busy, None, trouble)
+                self._telling.tell(f"node {name}", trouble)
 
     def _cutting(self, now: float) -> dict[int, tuple[str, ...]]:
         """The records that are being cut for each job. What an earlier controller began is known from the history; a
