@@ -97,3 +97,15 @@ def test_two_directories_are_two_worlds(a100: Sim, run: Run, tmp_path: object, m
     monkeypatch.delenv("ALIQUOT_SIM")
     assert run("sim", "list").out == ""
     assert run("show", "--node", a100.name).code == 20
+
+
+def test_a_state_directory_that_is_not_ours_to_read(run: Run, state: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: str) -> list[str]:
+        raise PermissionError(13, "Permission denied", path)
+
+    monkeypatch.setattr("aliquot.backends.sim.control.os.path.isdir", lambda _: True)
+    monkeypatch.setattr("aliquot.backends.sim.control.os.listdir", refused)
+    result = run("sim", "list")
+    assert (result.code, result.out) == (20, "")
+    assert "Permission denied" in result.err
+    assert "ls -ld " in result.err

@@ -62,11 +62,15 @@ def stop(state_dir: str, name: str | None = None) -> list[str]:
 
 
 def names(state_dir: str) -> list[str]:
-    """The nodes of a state directory, read from disk: no server is needed."""
+    """The nodes of a state directory, read from disk: no server is needed. Raises StorageError."""
     base = root(state_dir)
     if not os.path.isdir(base):
         return []
-    return sorted(n for n in os.listdir(base) if os.path.exists(os.path.join(base, n, "calls.jsonl")))
+    try:
+        found = os.listdir(base)
+    except OSError as error:
+        raise StorageError(f"cannot read {base}: {error.strerror or error}", next_step=f"ls -ld {base}") from error
+    return sorted(n for n in found if os.path.exists(os.path.join(base, n, "calls.jsonl")))
 
 
 def library(state_dir: str, name: str) -> str:
