@@ -125,3 +125,13 @@ def test_a_document_that_runtimes_would_refuse_is_never_written(tmp_path: Path) 
         write.write(str(tmp_path / "a.yaml"), made() | {"cdiVersion": "0.3.0"})
     assert caught.value.details == ("version 0.3.0 is too low: it takes 0.5.0",)
     assert os.listdir(tmp_path) == []
+
+
+def test_json_and_yaml_are_read_alike(tmp_path: Path) -> None:
+    spec = {"cdiVersion": "0.5.0", "kind": "nvidia.com/gpu", "devices": [{"name": "0:1", "containerEdits": {}}]}
+    for form in ("json", "yaml"):
+        (tmp_path / f"a.{form}").write_text(write.encoded(spec, form))
+    # A JSON file may also be one that only YAML's readers take.
+    (tmp_path / "b.json").write_text("{kind: nvidia.com/gpu, devices: [], # a comment\n}")
+    (tmp_path / "c.json").write_text('{"kind": 7}')
+    assert [found for _, found in write.read(str(tmp_path))] == [spec, spec, {"kind": "nvidia.com/gpu", "devices": []}]

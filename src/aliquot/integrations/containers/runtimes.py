@@ -151,13 +151,22 @@ class Runtime:
         return os.path.join(folder, "contexts")
 
 
+_Way = tuple[str, tuple[tuple[str, str], ...]]
+"""A runtime and the variables by which it is reached."""
+
+
+def _way(runtime: Runtime) -> _Way:
+    return runtime.name, tuple(sorted(runtime.where.items()))
+
+
 class Answers:
     """What each runtime says about its containers, asked once; None where it does not answer."""
 
     def __init__(self, patience_s: float = PATIENCE_S) -> None:
         self.silent: list[str] = []
         self._patience_s = patience_s
-        self._known: dict[tuple[str, tuple[tuple[str, str], ...]], tuple[Container, ...] | None] = {}
+        self._known: dict[_Way, tuple[Container, ...] | None] = {}
+        self._departed: dict[_Way, tuple[float, frozenset[str]]] = {}
 
     def of(self, reservation: Reservation) -> tuple[Container, ...] | None:
         """The containers of the runtime that a reservation was made for, reached as it was then."""
@@ -166,7 +175,11 @@ class Answers:
     def departed(self, reservation: Reservation) -> bool:
         """Whether the runtime remembers that the reservation's container was removed."""
         runtime = Runtime(reservation.runtime, reservation.where, self._patience_s)
-        return reservation.id in runtime.departed(reservation.made)
+        way = _way(runtime)
+        if way not in self._departed or reservation.made < self._departed[way][0]:
+            # What is recorded comes oldest first: one question does for all of them.
+            self._departed[way] = reservation.made, runtime.departed(reservation.made)
+        return reservation.id in self._departed[way][1]
 
     def here(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
         """All containers of all runtimes that this process reaches."""
@@ -174,7 +187,7 @@ class Answers:
         return tuple(c for runtime in every if runtime.worth_asking for c in self._ask(runtime) or ())
 
     def _ask(self, runtime: Runtime) -> tuple[Container, ...] | None:
-        key = (runtime.name, tuple(sorted(runtime.where.items())))
+        key = _way(runtime)
         if key not in self._known:
             try:
                 self._known[key] = runtime.containers()
