@@ -53,6 +53,8 @@ def _lines(text: str) -> Iterator[str]:
 
 
 def _uncommented(line: str) -> str:
+    if "\\" not in line:
+        return line.partition("#")[0]
     slashes = 0
     for n, character in enumerate(line):
         if character == "#" and slashes % 2 == 0:
@@ -70,6 +72,16 @@ def _continuation(line: str) -> int | None:
 
 def _made(characters: list[str], places: list[int], first: int, last: int) -> Iterator[Logical]:
     """Escapes undone: each backslash gives way to the character behind it, whatever that is."""
+    if "\\" not in characters:
+        text, at = characters, places
+    else:
+        text, at = _unescaped(characters, places)
+    joined = "".join(text)
+    if joined.strip(SPACE):
+        yield Logical(joined, (*at, places[-1] + 1), first, last)
+
+
+def _unescaped(characters: list[str], places: list[int]) -> tuple[list[str], list[int]]:
     text: list[str] = []
     at: list[int] = []
     n = 0
@@ -78,6 +90,4 @@ def _made(characters: list[str], places: list[int], first: int, last: int) -> It
         text.append(characters[n])
         at.append(places[n])
         n += 1
-    joined = "".join(text)
-    if joined.strip(SPACE):
-        yield Logical(joined, (*at, places[-1] + 1), first, last)
+    return text, at

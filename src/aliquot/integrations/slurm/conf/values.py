@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cache
 
 import msgspec
 
@@ -33,7 +34,13 @@ class Pair(msgspec.Struct, frozen=True):
 
     def called(self, *keys: str) -> bool:
         """Whether the key is one of these. Slurm's keys have no case."""
-        return self.key.lower() in {k.lower() for k in keys}
+        return self.key.lower() in _lowered(keys)
+
+
+@cache
+def _lowered(keys: tuple[str, ...]) -> frozenset[str]:
+    """Keys are constants of ours, asked for again for each pair of each file."""
+    return frozenset(k.lower() for k in keys)
 
 
 class Statement(msgspec.Struct, frozen=True):
