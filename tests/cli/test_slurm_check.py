@@ -73,7 +73,7 @@ def test_inventories_of_other_nodes(run: Run, etc: Path, a100: Sim, tmp_path: Pa
     (tmp_path / "n1.json").write_text(run("show", "-o", "json").out)
     (etc / "gres.conf").write_text("NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia4\n")
     document = run("slurm", "check", "--inventory", "n1=n1.json", "-o", "json").document
-    assert [f["rule"] for f in document["findings"]] == ["NO_SUCH_GPU", "NOT_OFFERED"]
+    assert [f["rule"] for f in document["findings"]] == ["NO_SUCH_GPU", "NOT_FENCED", "NOT_OFFERED"]
     assert run("slurm", "check", "--inventory", "gone.json").code == 2
 
 

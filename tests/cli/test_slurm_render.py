@@ -55,10 +55,14 @@ def test_the_document_has_it_all(run: Run, cut: Sim) -> None:
     found = run(*RENDERED, "-o", "json").document
     assert (found["kind"], found["checkedBySlurmd"]) == ("SlurmFiles", False)
     node = found["nodes"][0]
-    assert node["gres"] == "gpu:a30_1g.6gb:4,gpu:h100_80gb_hbm3_3g.40gb:1,gpu:tesla_t4:1"
+    assert node["gres"] == "gpu:a30_1g.6gb:4,gpu:h100_80gb_hbm3_3g.40gb:1,gpu:tesla_t4:1,nic:no_consume:1"
     assert [d["uuid"][:4] for d in node["devices"]] == ["MIG-"] * 5 + ["GPU-"]
     assert tuple(found["gresConf"]) == tuple(node["gresConf"])
-    assert len(node["gresConf"]) == 6
+    assert len(node["gresConf"]) == 7
+    assert node["gresConf"][-1].startswith("NodeName=n1 Name=nic MultipleFiles=/dev/nvidia2,")
+    assert found["slurmConf"][0] == "GresTypes=gpu,nic"
+    bare = run(*RENDERED, "--fence", "never", "-o", "json").document
+    assert (bare["slurmConf"][0], len(bare["gresConf"])) == ("GresTypes=gpu", 6)
 
 
 def test_a_whole_inventory_is_several_nodes(run: Run, cut: Sim, tmp_path: Path) -> None:
@@ -111,7 +115,8 @@ def test_choices_are_those_of_the_code() -> None:
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="device nodes need root")
 def test_device_nodes_that_a_boot_took_are_made_once(run: Run, cut: Sim, tmp_path: Path) -> None:
-    words = (*RENDERED, "--gpu", "0", "--make-devices", "--dev-root", str(tmp_path), "--part", "gres")
+    whole = (*RENDERED, "--gpu", "0", "--make-devices", "--dev-root", str(tmp_path), "--part", "gres")
+    words = (*whole, "--fence", "never")
     first = run(*words)
     named = {path for line in first.out.split() if line.startswith("MultipleFiles=") for path in line[14:].split(",")}
     assert len(named) == 9, "the GPU, and two capabilities for each of four instances"
@@ -119,6 +124,10 @@ def test_device_nodes_that_a_boot_took_are_made_once(run: Run, cut: Sim, tmp_pat
     assert not {f"{tmp_path}/dev/nvidia-caps/nvidia-cap{minor}" for minor in (1, 2)} & named
     assert first.err.count("made /dev/") == 10
     assert "made" not in run(*words).err
+    fence = next(line for line in run(*whole).out.split("\n") if "Name=nic" in line)
+    files = fence.partition("MultipleFiles=")[2].split(",")
+    assert {f"{tmp_path}/dev/nvidia{n}" for n in (1, 2, 3)} < set(files)
+    assert {Path(path).is_char_device() for path in files} == {True}
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from aliquot.model.inventory import Inventory
 from .bed import Bed
 
 CLIENT = Path(__file__).resolve().parent.parent / "containers" / "inside.py"
-_PROBE = """
+PROBE = """
 import errno, glob, json, os
 def opened(path):
     try:
@@ -39,7 +39,7 @@ class Site:
         control.start(self.state, template, name)
         self.node = control.Node(self.state, name)
         self.library = Path(control.library(self.state, name))
-        (bed.folder / "probe.py").write_text(_PROBE)
+        (bed.folder / "probe.py").write_text(PROBE)
 
     def read(self) -> Inventory:
         """What the node has now; its device nodes are made."""

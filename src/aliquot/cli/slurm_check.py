@@ -154,7 +154,8 @@ def _absent(args: Args, given: Given, machines: Mapping[str, Inventory], here: s
     elsewhere = args.inventory or args.files_only or (args.node is not None and not args.dev_root)
     if elsewhere or not (machines or args.node_name):
         return frozenset()
-    files = {file for line in given.gpu_lines if line.serves(here) for file in line.files}
+    lines = (*given.gpu_lines, *given.fence_lines)
+    files = {file for line in lines if line.serves(here) for file in line.files}
     root = args.dev_root or "/"
     return frozenset(file for file in files if not os.path.exists(os.path.join(root, file.lstrip("/"))))
 

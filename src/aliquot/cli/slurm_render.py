@@ -29,6 +29,7 @@ def run(args: Args) -> int:
     for record in records:
         for sentence in record.offered.notes:
             streams.note(f"note     {record.name}: {sentence}")
+        _tell_fence(record)
     parts = _parts(records, args)
     if args.make_devices:
         _make_devices(args)
@@ -38,6 +39,17 @@ def run(args: Args) -> int:
     shown = "\n".join(parts[args.part]) if args.part else _text(parts)
     output.emit(_document(records, parts, checked), args.output, shown)
     return 0
+
+
+def _tell_fence(record: Record) -> None:
+    from aliquot.integrations.slurm import fence
+
+    if record.offered.fenced:
+        streams.note(
+            f"note     {record.name}: jobs are kept from {record.offered.fenced[0]} and what else is not its own by "
+            f"{fence.VALUE}; once slurmd has registered, have slurmctld forget it, so that no job can ask for it: "
+            f"scontrol update nodename={record.name} gres={fence.without(record.line.gres)}"
+        )
 
 
 def _this(args: Args) -> Record:
@@ -53,7 +65,8 @@ def _this(args: Args) -> Record:
         streams.note(f"note     {sentence}")
     hardware = nodeline.Hardware.parse(slurm_sources.said(args.slurmd, "-C"))
     name = slurm_sources.node_name(args)
-    made = _record(name, found, Choice(gpus, args.type_style, f"{root}/dev"), args, near.of, hardware)
+    choice = Choice(gpus, args.type_style, f"{root}/dev", args.fence == "auto")
+    made = _record(name, found, choice, args, near.of, hardware)
     wrong = disagreements(made.offered.devices, slurm_sources.listed_capabilities()) if args.node is None else ()
     if wrong:
         raise BlockedError(
@@ -76,7 +89,7 @@ def _files(args: Args) -> list[Record]:
                 next_step="aliquot slurm render --help",
             )
     root = (args.dev_root or "/").rstrip("/")
-    choice = Choice(None, args.type_style, f"{root}/dev")
+    choice = Choice(None, args.type_style, f"{root}/dev", args.fence == "auto")
     return [_record(name, found, choice, args, {}, None) for name, found in slurm_sources.inventories(args.inventories)]
 
 
@@ -187,8 +200,9 @@ def _make_devices(args: Args) -> None:
 
     with node.connected(args) as connection:
         found, simulated = connection.backend.read(), connection.simulated
-    chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu else found.gpus
-    for path in devices.make(chosen, args.dev_root or "/", simulated=simulated):
+    fence = args.fence == "auto"
+    chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu and not fence else found.gpus
+    for path in devices.make(chosen, args.dev_root or "/", simulated=simulated, fence=fence):
         streams.note(f"made {path}")
 
 

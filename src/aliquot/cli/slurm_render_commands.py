@@ -61,6 +61,13 @@ RENDER = Command(
             choices=("auto", "near", "none"),
             default="auto",
         ),
+        Option(
+            "--fence",
+            help="auto: keep jobs from the host's GPUs that this node does not offer, by a GRES that nobody is given "
+            "(nic); never",
+            choices=("auto", "never"),
+            default="auto",
+        ),
         Option("--feature", help="a static feature of the node; repeatable", kind="repeat", metavar="NAME"),
         Option("--task-prolog", help="the TaskProlog to name in slurm.conf", metavar="FILE", complete="file"),
         Option("--dev-root", help="where /dev is, if elsewhere", metavar="DIR", complete="file"),

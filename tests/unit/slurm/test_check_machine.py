@@ -117,7 +117,8 @@ def test_a_list_of_hosts_that_covers_one_without_such_a_gpu() -> None:
 def test_records_of_one_host_share_its_gpus() -> None:
     nodes = "NodeName=h-gpu[0-1] NodeHostname=h,h Gres=gpu:a100:1 Port=[7001-7002]\n"
     gres = "".join(f"NodeName=h-gpu{n} Name=gpu Type=a100 File=/dev/nvidia{n}\n" for n in (0, 1))
-    assert rules(nodes, gres, machines={"h-gpu0": inventory(f"{A100}*2")}) == []
+    found = rules(nodes, gres, machines={"h-gpu0": inventory(f"{A100}*2")})
+    assert found == ["warning NOT_FENCED gres.conf:1", "warning NOT_FENCED gres.conf:2"]
 
 
 def test_records_of_one_host_do_not_have_the_same_gpu() -> None:

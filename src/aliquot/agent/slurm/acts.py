@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import re
 from collections.abc import Callable
 from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import besides, cutting, files, guards, nodeconf, steps, waiting
+from aliquot.agent.slurm import besides, cutting, files, guards, hiding, nodeconf, steps, waiting
 from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held, ours
 from aliquot.agent.slurm.daemon import shell
 from aliquot.agent.slurm.meant import agrees, counts, meant
@@ -17,6 +19,9 @@ from aliquot.errors import AliquotError, BlockedError, MovedError
 from aliquot.integrations.slurm import numbering, validate
 from aliquot.integrations.slurm.devices import Offering
 from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError, OldSlurmError
+
+_CGROUPS = re.compile(r"^[ \t]*(?:CgroupPlugin|CgroupMountpoint|IgnoreSystemd\w*)\b.*$", re.IGNORECASE | re.MULTILINE)
+"""The lines of cgroup.conf that say where control groups are."""
 
 COMMAND_S = 300.0
 """The bound of --push and --slurmctld-restart."""
@@ -67,11 +72,14 @@ def _read_by_slurmd(record: Record) -> None:
     """
     if record.change.settings.form not in ("none", "off"):
         return
+    folder = record.change.settings.conf_dir
     offered = Offering(record.meant.devices)
     configured = record.meant.text if record.meant.gres else ""
     texts = {
         "slurm.conf": validate.minimal(record.name, configured),
         "gres.conf": "".join(f"{line}\n" for line in record.meant.lines),
+        # Where control groups are is nothing that slurmd finds out everywhere, and without them it ends.
+        "cgroup.conf": "\n".join(_CGROUPS.findall(files.content(os.path.join(folder, "cgroup.conf")))) + "\n",
     }
     try:
         wrong = validate.differences(offered, validate.parse(texts, record.name), configured)
@@ -208,6 +216,7 @@ def _conf(record: Record, *, drained: bool = False) -> str:
 def _verify(record: Record, world: World) -> Record:
     node = waiting.registered(record, world)
     world.say(f"{record.name} registered with {record.meant.text}")
+    hiding.hide(record.change.settings, world)
     _refuse_moved(record, world)
     if record.kind == DYNAMIC and not record.change.settings.by_commands:
         files.write(files.options_file(record.change.settings, _conf(record)))

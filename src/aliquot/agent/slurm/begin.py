@@ -7,14 +7,14 @@ import time
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import acts, besides, files, guards, nodeconf, steps, waiting
+from aliquot.agent.slurm import acts, besides, files, guards, hiding, nodeconf, steps, waiting
 from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, STATIC, Change, checked, held, ours
 from aliquot.agent.slurm.meant import agrees, meant
 from aliquot.agent.slurm.planned import feasible, freed
 from aliquot.agent.slurm.record import OPEN, Before, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import BlockedError, UsageError
-from aliquot.integrations.slurm import block, conf
+from aliquot.integrations.slurm import block, conf, fence
 from aliquot.integrations.slurm.errors import NoNodeError
 from aliquot.integrations.slurm.values import Job, SlurmNode
 from aliquot.model.inventory import Inventory
@@ -28,6 +28,8 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     """
     settings = checked(change.settings)
     found = files.conf_of(settings)
+    settings = replace(settings, fence=files.fences(settings, found))
+    change = replace(change, settings=settings)
     kind = files.kind_of(settings, found)
     version = str(world.slurm.version())
     node = _node(settings.name, kind, world)
@@ -53,6 +55,7 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     )
     _refuse(record, made, node)
     if cut_off is None and not made.changes and _settled(record, node):
+        hiding.hide(settings, world)
         return None
     if change.jobs == REFUSE and jobs:
         raise waiting.busy(settings.name, jobs, "jobs are on it")
@@ -94,7 +97,8 @@ def _before(
     mine = next((b for b in block.blocks(text) if b.node == settings.name), None)
     line = conf.node_line(found, settings.name)
     words = "" if line else _node_conf(change, node)
-    has = line.get("Gres") if line else ",".join(map(str, node.gres)) if node else ""
+    said = ",".join(map(fence.said, node.gres)) if node else ""
+    has = line.get("Gres") if line else fence.counted(said, mine.lines if mine else ())
     typed = earlier is None or earlier.change.settings.node_conf != settings.node_conf
     return Before(
         desired=former(inventory, pcis) if change.desired.gpus else change.desired,

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from aliquot.errors import AliquotError
-from aliquot.integrations.slurm import grestext
+from aliquot.integrations.slurm import fence, grestext
 from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import SlurmNode
 
@@ -36,9 +36,9 @@ def of(node: SlurmNode | None, gres_text: str) -> Beside:
 
 
 def others(gres_text: str) -> Iterator[str]:
-    """The entries of a ``Gres=`` that are no GPUs."""
+    """The entries of a ``Gres=`` that are neither GPUs nor the fence, which is ours to say."""
     for part in grestext.parts(gres_text):
-        if part.partition(":")[0].lower() != "gpu":
+        if part.partition(":")[0].lower() != "gpu" and not fence.ours(part):
             yield part
 
 

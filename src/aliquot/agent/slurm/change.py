@@ -31,7 +31,8 @@ class Settings(msgspec.Struct, frozen=True):
     it: ``none`` for explicit lines, or a way of AutoDetect (see ``integrations.slurm.gres``). slurmd is the systemd
     unit ``unit``, or run by the shell commands ``start`` and ``stop``. ``node_conf`` are the words of a dynamic node
     beside Gres (``CPUs=2 Feature=mig``). ``controller_restart`` restarts slurmctld where its release needs that,
-    ``push`` takes files to the other nodes.
+    ``push`` takes files to the other nodes. ``fence`` is found out anew for each change: whether slurm.conf lets jobs
+    be kept from the host's other GPUs (see ``integrations.slurm.fence``).
     """
 
     name: str
@@ -49,6 +50,7 @@ class Settings(msgspec.Struct, frozen=True):
     push: str = ""
     dev_root: str = "/"
     root: str = "/"
+    fence: bool = False
 
     @property
     def dev(self) -> str:

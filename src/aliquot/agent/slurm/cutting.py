@@ -23,7 +23,7 @@ def cut(record: Record, world: World) -> Record:
     settings = record.change.settings
     chosen = named_gpus(inventory, record)
     simulated = world.places.simulated
-    made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated)
+    made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
     if made_nodes:
         world.say(f"made {len(made_nodes)} device nodes")
     _refresh_cdi(inventory, world)
@@ -35,7 +35,7 @@ def named_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
     them.
     """
     settings = record.change.settings
-    return tuple(g for g in inventory.gpus if not settings.gpus or g.pci in settings.gpus)
+    return tuple(g for g in inventory.gpus if not settings.gpus or settings.fence or g.pci in settings.gpus)
 
 
 def _changed(record: Record, world: World) -> Inventory:

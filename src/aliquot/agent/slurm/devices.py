@@ -13,12 +13,19 @@ from collections.abc import Iterable
 from aliquot.errors import BlockedError, StorageError
 from aliquot.integrations.cdi.devices import majors as machine_majors
 from aliquot.integrations.cdi.options import SIMULATED_MAJORS, Majors, Node
+from aliquot.integrations.slurm.fence import ADMIN
 from aliquot.model.inventory import Gpu
 
 
-def needed(gpus: Iterable[Gpu], majors: Majors) -> tuple[Node, ...]:
-    """The nodes that gres.conf's lines for these GPUs name, and nvidiactl, which every client opens first."""
+def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[Node, ...]:
+    """The nodes that gres.conf's lines for these GPUs name, and nvidiactl, which every client opens first. With
+    ``fence`` those of administrators, too, which that names; their modes are the driver's.
+    """
     found = [Node("/dev/nvidiactl", majors.gpu, 255)]
+    gpus = list(gpus)
+    if fence and any(gpu.instances for gpu in gpus):
+        modes = {1: 0o400, 2: 0o444}
+        found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
     for gpu in gpus:
         if gpu.minor < 0 or gpu.passthrough:
             continue
@@ -29,12 +36,14 @@ def needed(gpus: Iterable[Gpu], majors: Majors) -> tuple[Node, ...]:
     return tuple(found)
 
 
-def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool) -> tuple[str, ...]:
-    """Make what is missing below ``dev_root``; the paths that were made. Raises BlockedError for a node that is there
-    with other numbers, or a kernel that lists no capability devices; StorageError where a node cannot be made.
+def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = False) -> tuple[str, ...]:
+    """Make what is missing below ``dev_root``; the paths that were made. ``fence`` as of ``needed``.
+
+    Raises BlockedError for a node that is there with other numbers, or a kernel that lists no capability devices;
+    StorageError where a node cannot be made.
     """
     majors = SIMULATED_MAJORS if simulated else machine_majors()
-    return tuple(node.path for node in needed(gpus, majors) if _make(node, dev_root.rstrip("/")))
+    return tuple(node.path for node in needed(gpus, majors, fence=fence) if _make(node, dev_root.rstrip("/")))
 
 
 def _make(node: Node, root: str) -> bool:

@@ -22,7 +22,7 @@ from aliquot.agent.slurm.change import DYNAMIC, STATIC, Settings
 from aliquot.agent.slurm.daemon import OPTIONS_FILES
 from aliquot.agent.slurm.record import put
 from aliquot.errors import BlockedError, ConfigError, LockedError
-from aliquot.integrations.slurm import block, conf, hostlist
+from aliquot.integrations.slurm import block, conf, fence, hostlist
 from aliquot.integrations.slurm.conf import NodeLine, Pair
 
 LOCK = ".aliquot.lock"
@@ -70,10 +70,30 @@ def kind_of(settings: Settings, found: conf.Conf) -> str:
     return kind
 
 
+def fences(settings: Settings, found: conf.Conf) -> bool:
+    """Whether slurm.conf has the GRES that keeps jobs from other GPUs, and no line about it for this node that has a
+    type or no file: slurmd does not start where some have them and others not.
+    """
+    if fence.NAME not in {word.strip() for word in found.get("GresTypes").split(",")}:
+        return False
+    lines = conf.read(os.path.join(settings.conf_dir, "gres.conf"), "gres.conf")
+    own = [s for s in lines.statements if s.get("Name") == fence.NAME and _about(s, settings.name)] if lines else []
+    return all(not s.pair("Type") and s.pair("File", "Files", "MultipleFiles") for s in own)
+
+
+def _about(statement: conf.Statement, name: str) -> bool:
+    """Whether a line of gres.conf is one of this node's, or of all nodes."""
+    about = statement.get("NodeName")
+    try:
+        return not about or name in hostlist.expand(about)
+    except ValueError:
+        return about == name
+
+
 def gres_file(settings: Settings, lines: Sequence[str], *, force: bool) -> Wanted:
     """gres.conf with our block. Raises ConfigError where somebody wrote in the block, or beside it about this node."""
     path = os.path.join(settings.conf_dir, "gres.conf")
-    text = _text(path)
+    text = content(path)
     mine = [b for b in block.blocks(text) if b.node == settings.name]
     edited = [b for b in mine if b.edited]
     if edited and not force:
@@ -99,12 +119,12 @@ def _refuse_beside(path: str, name: str, mine: Sequence[block.Block]) -> None:
     foreign = []
     for each in found.statements:
         ours = each.place.file == path and any(first <= each.place.line <= last for first, last in inside)
-        about = each.get("NodeName")
-        try:
-            named = not about or name in hostlist.expand(about)
-        except ValueError:
-            named = about == name
-        if not ours and named and each.get("Name", default="gpu").lower() == "gpu" and each.pair("Name", "File"):
+        if (
+            not ours
+            and _about(each, name)
+            and each.get("Name", default="gpu").lower() == "gpu"
+            and each.pair("Name", "File")
+        ):
             foreign.append(str(each.place))
     if foreign:
         raise ConfigError(
@@ -169,7 +189,7 @@ def options_of(settings: Settings) -> str:
     """SLURMD_OPTIONS as it stands there; "" where it does not. Raises ConfigError for quotes that do not close."""
     import shlex
 
-    match = _OPTIONS.search(_text(options_path(settings)))
+    match = _OPTIONS.search(content(options_path(settings)))
     try:
         return " ".join(shlex.split(match["value"])) if match else ""
     except ValueError as error:
@@ -179,7 +199,7 @@ def options_of(settings: Settings) -> str:
 def options_file(settings: Settings, words: str) -> Wanted:
     """The environment file with ``-Z --conf '...'`` in SLURMD_OPTIONS; all else stays."""
     path = options_path(settings)
-    text = _text(path)
+    text = content(path)
     value = nodeconf.with_conf(options_of(settings), words).replace("\\", "\\\\").replace('"', '\\"')
     line = f'SLURMD_OPTIONS="{value}"'
     if _OPTIONS.search(text):
@@ -190,14 +210,14 @@ def options_file(settings: Settings, words: str) -> Wanted:
 
 def differs(wanted: Wanted) -> bool:
     """Whether a file does not say what it should."""
-    return _text(wanted.path) != wanted.text
+    return content(wanted.path) != wanted.text
 
 
 def write(wanted: Wanted) -> bool:
     """Make a file so; False where it is. Mode and owner are kept, links are followed. Raises StorageError."""
     path = os.path.realpath(wanted.path)
     there = os.path.exists(path)
-    if _text(path) == wanted.text:
+    if content(path) == wanted.text:
         return False
     mode, owner = 0o644, None
     if there:
@@ -239,7 +259,7 @@ def _taken(handle: int) -> bool:
     return True
 
 
-def _text(path: str) -> str:
+def content(path: str) -> str:
     """A file's text, "" where there is none."""
     try:
         return conf.text_of(path)

@@ -5,27 +5,40 @@ from __future__ import annotations
 from aliquot.agent.slurm.change import Settings
 from aliquot.agent.slurm.record import Meant
 from aliquot.agent.slurm.steps import version_of
-from aliquot.integrations.slurm import gres
+from aliquot.integrations.slurm import fence, gres
 from aliquot.integrations.slurm.devices import Choice, Offering, offering
 from aliquot.integrations.slurm.values import Gres, SlurmNode
 from aliquot.model.inventory import Inventory
 
 
-def offered(inventory: Inventory, settings: Settings) -> Offering:
+def offered(inventory: Inventory, settings: Settings, *, fenced: bool = False) -> Offering:
     """What the node's GPUs offer. Raises BlockedError."""
-    return offering(inventory, Choice(settings.gpus or None, settings.style, settings.dev))
+    return offering(inventory, Choice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
 
 
 def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[str, str] | None = None) -> Meant:
     """Types, counts and lines. ``cores`` are the near cores by PCI address. Raises BlockedError, OldSlurmError."""
-    found = offered(inventory, settings)
+    found = offered(inventory, settings, fenced=True)
+    notes = found.notes
+    if found.fenced and not settings.fence:
+        notes = (*notes, _open(found.fenced, settings.name))
+        found = offered(inventory, settings)
     release = version_of(version)
     form = gres.Form(settings.form, cores=cores or {}, version=release if release.major else None)
     return Meant(
         gres=tuple(Gres("gpu", kind, count) for kind, count in found.counts.items()),
         lines=gres.lines(settings.name, found, form),
-        notes=found.notes,
+        notes=notes,
         devices=found.devices,
+        fenced=bool(found.fenced),
+    )
+
+
+def _open(fenced: tuple[str, ...], name: str) -> str:
+    more = f" and {len(fenced) - 1} more" if len(fenced) > 1 else ""
+    return (
+        f"{name} does not offer {fenced[0]}{more}, and Slurm does not keep its jobs from it: give slurm.conf "
+        f"GresTypes=gpu,{fence.NAME}, restart slurmctld, and run this again"
     )
 
 

@@ -14,6 +14,7 @@ import msgspec
 from aliquot.agent.slurm.besides import Beside
 from aliquot.agent.slurm.change import Change
 from aliquot.errors import StorageError
+from aliquot.integrations.slurm import fence
 from aliquot.integrations.slurm.devices import Device
 from aliquot.integrations.slurm.values import Gres
 from aliquot.model.desired import Desired
@@ -24,18 +25,19 @@ OPEN, DONE, UNDONE, REFUSED = "open", "done", "undone", "refused"
 
 class Meant(msgspec.Struct, frozen=True):
     """What Slurm should say of the node, from the GPUs as they are: types and counts, and the lines of gres.conf.
-    ``devices`` are in the order of the ordinals that jobs get.
+    ``devices`` are in the order of the ordinals that jobs get. ``fenced``: the lines keep jobs from other GPUs, too.
     """
 
     gres: tuple[Gres, ...] = ()
     lines: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     devices: tuple[Device, ...] = ()
+    fenced: bool = False
 
     @property
     def text(self) -> str:
         """The value of ``Gres=``."""
-        return ",".join(map(str, self.gres)) or "gpu:0"
+        return (",".join(map(str, self.gres)) or "gpu:0") + (f",{fence.VALUE}" if self.fenced else "")
 
 
 class Before(msgspec.Struct, frozen=True):

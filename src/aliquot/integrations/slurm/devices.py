@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.errors import BlockedError
-from aliquot.integrations.slurm import types
+from aliquot.integrations.slurm import fence, types
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 
 MOST = 1024
@@ -45,11 +45,13 @@ class Offering(msgspec.Struct, frozen=True):
     """What a Slurm node offers. ``devices`` are in Slurm's order: it numbers the GRES of a node type by type as
     ``Gres=`` lists them, and by gres.conf's lines within one; here both follow from this order. ``notes`` say why some
     GPU offers nothing; ``visible`` are those of such GPUs that slurmd's own detection would find all the same.
+    ``fenced`` are files of the host's other GPUs, which no job of the node is to open (see ``fence``).
     """
 
     devices: tuple[Device, ...]
     notes: tuple[str, ...] = ()
     visible: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
 
     @property
     def counts(self) -> dict[str, int]:
@@ -61,11 +63,14 @@ class Offering(msgspec.Struct, frozen=True):
 
 
 class Choice(msgspec.Struct, frozen=True):
-    """Which GPUs (PCI addresses; all if None), how types are named, and the folder of device nodes."""
+    """Which GPUs (PCI addresses; all if None), how types are named, and the folder of device nodes. ``fence``: jobs are
+    kept from the host's GPUs that are not offered.
+    """
 
     gpus: tuple[str, ...] | None = None
     style: str = types.SHORT
     dev: str = "/dev"
+    fence: bool = False
 
 
 def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
@@ -86,7 +91,9 @@ def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
             devices += _slices(gpu, chosen) if gpu.mig.enabled else [_whole(gpu, chosen)]
             notes += _remarks(gpu)
     order = {kind: n for n, kind in enumerate(dict.fromkeys(d.type for d in devices))}
-    found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible))
+    taken = {file for device in devices for file in device.files}
+    fenced = fence.files(inventory.gpus, taken, chosen.dev) if chosen.fence else ()
+    found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible), fenced)
     for kind, count in found.counts.items():
         if not _TYPE.fullmatch(kind):
             raise BlockedError(

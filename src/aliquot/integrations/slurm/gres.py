@@ -13,6 +13,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.errors import BlockedError
+from aliquot.integrations.slurm import fence
 from aliquot.integrations.slurm.devices import Device, Offering
 from aliquot.integrations.slurm.errors import OldSlurmError
 from aliquot.integrations.slurm.values import Version
@@ -46,14 +47,16 @@ def lines(node: str, offered: Offering, form: Form | None = None) -> tuple[str, 
     """
     said = form or Form()
     _refuse_old(said)
+    fenced = (fence.line(node, offered.fenced),) if offered.fenced else ()
     if explicit(said):
-        return tuple(_explicit(node, device, said) for device in offered.devices)
+        return (*(_explicit(node, device, said) for device in offered.devices), *fenced)
     _refuse_detection(offered, said)
     flags = _FLAGS[said.environment]
     line = f"NodeName={node} AutoDetect={said.autodetect}"
     # A plugin that finds NVIDIA's GPUs sets that vendor's variable by itself.
     usual = said.environment == "nvidia" and said.autodetect != "full"
-    return (line if usual or not flags else f"{line} Name=gpu Flags={flags}",) if offered.devices else ()
+    line = line if usual or not flags else f"{line} Name=gpu Flags={flags}"
+    return ((line,) if offered.devices else ()) + fenced
 
 
 def explicit(form: Form) -> bool:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from aliquot.integrations.slurm import fence
 from aliquot.integrations.slurm.devices import Offering
 
 NAME = "gpu"
@@ -52,8 +53,11 @@ class NodeLine(msgspec.Struct, frozen=True):
 
 
 def gres_value(offered: Offering) -> str:
-    """The value of ``Gres=``: ``gpu:a100_3g.20gb:2,gpu:a100:1``; "" for a node without GPUs to offer."""
-    return ",".join(f"{NAME}:{kind}:{count}" for kind, count in offered.counts.items())
+    """The value of ``Gres=``: ``gpu:a100_3g.20gb:2,gpu:a100:1``, and the node's fence if it has one; "" for a node
+    without GPUs to offer.
+    """
+    words = [f"{NAME}:{kind}:{count}" for kind, count in offered.counts.items()]
+    return ",".join([*words, *([fence.VALUE] if offered.fenced else [])])
 
 
 def tracked(offerings: Iterable[Offering]) -> str:
@@ -64,11 +68,13 @@ def tracked(offerings: Iterable[Offering]) -> str:
 
 def keys(offerings: Iterable[Offering], task_prolog: str = "") -> tuple[str, ...]:
     """What slurm.conf needs once for a cluster with these nodes. Plugins are named as lists: keep what yours have."""
+    every = list(offerings)
+    kinds = f"{NAME},{fence.NAME}" if any(each.fenced for each in every) else NAME
     found = (
-        f"GresTypes={NAME}",
+        f"GresTypes={kinds}",
         "SelectType=select/cons_tres",
         "ProctrackType=proctrack/cgroup",
         "TaskPlugin=task/affinity,task/cgroup",
-        f"AccountingStorageTRES={tracked(offerings)}",
+        f"AccountingStorageTRES={tracked(every)}",
     )
     return (*found, f"TaskProlog={task_prolog}") if task_prolog else found

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import msgspec
 
-from aliquot.integrations.slurm import grestext
+from aliquot.integrations.slurm import fence, grestext
 from aliquot.integrations.slurm.devices import Offering
 from aliquot.integrations.slurm.errors import NoSlurmError
 from aliquot.integrations.slurm.grestext import GresError
@@ -91,7 +91,7 @@ def minimal(node: str, gres: str) -> str:
     """A slurm.conf that says of a node what matters here and nothing else."""
     return (
         f"ClusterName=aliquot-check\nSlurmctldHost=localhost\nAuthType=auth/none\nCredType=cred/none\n"
-        f"GresTypes=gpu\nProctrackType=proctrack/linuxproc\n"
+        f"GresTypes={NAME},{fence.NAME}\nProctrackType=proctrack/linuxproc\n"
         f"TaskPlugin=task/none\nSelectType=select/cons_tres\nMpiDefault=none\nSlurmdParameters=config_overrides\n"
         f"NodeName={node} NodeHostname=localhost CPUs=1 {f'Gres={gres}' if gres else ''}\n"
     )

@@ -6,7 +6,18 @@ from collections.abc import Callable, Iterable, Iterator
 
 import msgspec
 
-from aliquot.integrations.slurm.check import block, detect, devices, features, live, machine, numbers, script, settings
+from aliquot.integrations.slurm.check import (
+    block,
+    detect,
+    devices,
+    features,
+    fenced,
+    live,
+    machine,
+    numbers,
+    script,
+    settings,
+)
 from aliquot.integrations.slurm.check.values import ERROR, WARNING, Finding, Given, Live
 
 RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
@@ -21,6 +32,9 @@ RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
     devices.twice,
     devices.shared,
     devices.missing,
+    fenced.neighbours,
+    fenced.handed_out,
+    fenced.missing,
     detect.words,
     detect.nodes,
     detect.flags,

@@ -7,6 +7,7 @@ from functools import cached_property
 
 import msgspec
 
+from aliquot.integrations.slurm import fence
 from aliquot.integrations.slurm.conf.gres import GresLine, detections, gres_lines
 from aliquot.integrations.slurm.conf.nodes import NodeLine, node_lines
 from aliquot.integrations.slurm.conf.values import Conf, Pair, Place, Source
@@ -86,6 +87,12 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     def gpu_lines(self) -> tuple[GresLine, ...]:
         """The lines of gres.conf about GPUs."""
         return tuple(line for line in gres_lines(self.gres) if line.gpu) if self.gres else ()
+
+    @cached_property
+    def fence_lines(self) -> tuple[GresLine, ...]:
+        """The lines of gres.conf that keep jobs from other GPUs."""
+        every = gres_lines(self.gres) if self.gres else ()
+        return tuple(line for line in every if (line.name, line.type) == (fence.NAME, ""))
 
     def autodetect(self, node: str) -> Pair | None:
         """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
