@@ -34,6 +34,7 @@ class Told:
         self.looks = list(looks)
         self.seconds = 0.0
         self.said: list[str] = []
+        self.orders: list[str] = []
 
     def node(self, name: str) -> SlurmNode:
         found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
@@ -43,6 +44,12 @@ class Told:
 
     def jobs(self, node: str = "") -> tuple[Job, ...]:
         return ()
+
+    def resume(self, name: str) -> None:
+        self.orders.append(f"resume {name}")
+
+    def note(self, name: str, extra: str) -> None:
+        self.orders.append(f"note {name} {extra}, {'/'.join(sorted(self.looks[0].states)) if self.looks[0] else ''}")
 
     @property
     def world(self) -> World:
@@ -90,3 +97,25 @@ def test_words_of_others_stay_the_reason() -> None:
     foreign = replace(RECORD, before=Before(reason="new fans"))
     assert waiting.reason(foreign) == "new fans"
     assert waiting.reason(replace(foreign, drained=True)).startswith("aliquot: ")
+
+
+def test_a_resumed_node_that_answers_late_is_put_before_slurm_once_more() -> None:
+    """Else what waits for it goes on waiting for Slurm's next look at the queue, up to half a minute."""
+    silent = node(1001, WANTED, "IDLE", "NOT_RESPONDING")
+    told = Told(node(1001), silent, silent, replace(node(1001, WANTED, "IDLE"), extra="aliquot x"))
+    waiting.resumed(RECORD, told.world)
+    assert told.orders == ["resume n1", "note n1 aliquot x, IDLE"]
+
+
+def test_a_resumed_node_that_does_not_answer_is_not_waited_for_long() -> None:
+    told = Told(node(1001), node(1001, WANTED, "IDLE", "NOT_RESPONDING"))
+    waiting.resumed(RECORD, told.world)
+    assert told.orders[0] == "resume n1"
+    assert waiting.SETTLE_S <= told.seconds < waiting.SETTLE_S + 1
+
+
+def test_a_node_that_takes_jobs_or_that_somebody_has_drained_is_left_as_it_is() -> None:
+    for states, reason in ((("IDLE",), ""), (("IDLE", "DRAIN"), "fan")):
+        told = Told(replace(node(1001, WANTED, *states), reason=reason))
+        waiting.resumed(RECORD, told.world)
+        assert not told.orders
