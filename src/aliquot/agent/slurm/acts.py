@@ -94,7 +94,7 @@ def wanted(record: Record) -> tuple[files.Wanted, ...]:
     settings = record.change.settings
     force = record.change.force or record.back
     lines = record.before.lines if _as_before(record) and record.before.lines else record.meant.lines
-    found = [files.gres_file(settings, lines, force=force)]
+    found = [files.gres_file(settings, lines, force=force, beside=record.back)]
     if record.kind != DYNAMIC:
         found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))
     return tuple(found)
@@ -151,9 +151,15 @@ def _tell(record: Record, world: World) -> Record:
         world.slurm.reconfigure()
         waiting.answering(world)
         return record
-    if not agrees(world.slurm.node(record.name), record.meant.gres):
+    if not _known(record, world):
         _restart_controller(record, world)
     return record
+
+
+def _known(record: Record, world: World) -> bool:
+    """Whether slurmctld has the new GRES. Of a node that is INVALID it shows what slurmd said, not what it asks for."""
+    node = world.slurm.node(record.name)
+    return agrees(node, record.meant.gres) and not node.invalid
 
 
 def _restart_controller(record: Record, world: World) -> None:
@@ -171,7 +177,7 @@ def _restart_controller(record: Record, world: World) -> None:
     begin = world.now()
     while world.now() - begin <= seconds:
         waiting.answering(world, seconds)
-        if agrees(world.slurm.node(record.name), record.meant.gres):
+        if _known(record, world):
             return
         world.sleep(waiting.POLL_S * 5)
     raise BlockedError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import shlex
 import stat
 import time
 from collections.abc import Iterator, Sequence
@@ -90,8 +91,10 @@ def _about(statement: conf.Statement, name: str) -> bool:
         return about == name
 
 
-def gres_file(settings: Settings, lines: Sequence[str], *, force: bool) -> Wanted:
-    """gres.conf with our block. Raises ConfigError where somebody wrote in the block, or beside it about this node."""
+def gres_file(settings: Settings, lines: Sequence[str], *, force: bool, beside: bool = False) -> Wanted:
+    """gres.conf with our block. Raises ConfigError where somebody wrote in the block, unless ``force``, or beside it
+    about this node, unless ``beside``.
+    """
     path = os.path.join(settings.conf_dir, "gres.conf")
     text = content(path)
     mine = [b for b in block.blocks(text) if b.node == settings.name]
@@ -102,7 +105,7 @@ def gres_file(settings: Settings, lines: Sequence[str], *, force: bool) -> Wante
             details=tuple(f"{path}:{edited[0].first + 1 + n}: {line}" for n, line in enumerate(edited[0].lines)),
             next_step="move what must stay out of the block, then run it again with --force",
         )
-    if not force:
+    if not beside:
         _refuse_beside(path, settings.name, mine)
     return Wanted(path, block.placed(text, settings.name, tuple(lines)))
 
@@ -125,13 +128,24 @@ def _refuse_beside(path: str, name: str, mine: Sequence[block.Block]) -> None:
             and each.get("Name", default="gpu").lower() == "gpu"
             and each.pair("Name", "File")
         ):
-            foreign.append(str(each.place))
+            foreign.append(each)
     if foreign:
         raise ConfigError(
-            f"{foreign[0]} speaks of this node's GPUs, too: a device in two lines is counted twice",
-            details=tuple(foreign[1:]),
-            next_step=f"take the lines about {name} out of {path}: aliquot writes them all",
+            f"{foreign[0].place} speaks of this node's GPUs, too: a device in two lines is counted twice",
+            details=(*(str(each.place) for each in foreign[1:]), f"aliquot writes all lines about {name}"),
+            next_step=_taken_out(found, foreign, name),
         )
+
+
+def _taken_out(found: conf.Conf, lines: Sequence[conf.Statement], name: str) -> str:
+    """The command that takes lines out of gres.conf. Those that other nodes may read are for people."""
+    first = lines[0].place
+    text = found.source(first.file).text
+    alone = all(each.place.file == first.file and each.get("NodeName") == name for each in lines)
+    if not alone or any("\n" in text[each.start : each.end] for each in lines):
+        return f"${{EDITOR:-vi}} +{first.line} {shlex.quote(first.file)}"
+    numbers = "".join(f"{each.place.line}d;" for each in lines)
+    return f"sed -i.bak '{numbers}' {shlex.quote(first.file)}"
 
 
 def node_file(settings: Settings, found: conf.Conf, text: str, features: tuple[str, ...] | None) -> Wanted:
@@ -187,8 +201,6 @@ def options_path(settings: Settings) -> str:
 
 def options_of(settings: Settings) -> str:
     """SLURMD_OPTIONS as it stands there; "" where it does not. Raises ConfigError for quotes that do not close."""
-    import shlex
-
     match = _OPTIONS.search(content(options_path(settings)))
     try:
         return " ".join(shlex.split(match["value"])) if match else ""

@@ -112,7 +112,7 @@ def lines_now(settings: Settings) -> tuple[str, ...]:
 def put_lines(settings: Settings, lines: tuple[str, ...]) -> None:
     """Make the node's block in gres.conf say this; without lines it goes."""
     with files.alone(settings.conf_dir):
-        files.write(files.gres_file(settings, lines, force=True))
+        files.write(files.gres_file(settings, lines, force=True, beside=True))
 
 
 def untyped(line: str) -> str:
