@@ -5,6 +5,7 @@ a reboot that somebody has asked for.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Collection, Iterator, Sequence
 
 from aliquot.agent.slurm import files
@@ -52,13 +53,12 @@ def _refuse_common(settings: Settings, theirs: Settings, free: Sequence[str], pc
     if not common:
         return
     name = settings.name
-    words = " ".join(f"--offers {pci}" for pci in free)
+    offered = [word for pci in free for word in ("--offers", pci)]
+    own = shlex.join(["aliquot", "slurm", "apply", "--node-name", name, *offered])
     raise BlockedError(
         f"Slurm node {theirs.name} offers GPU {min(common)} already: what two nodes offer is given to two jobs",
         details=(f"is {name} this host's name in Slurm? --node-name, or SLURMD_NODENAME, says it",),
-        next_step=f"aliquot slurm apply --node-name {name} {words}"
-        if free
-        else f"scontrol delete nodename={theirs.name}",
+        next_step=own if free else f"scontrol delete nodename={theirs.name}",
     )
 
 
