@@ -25,8 +25,9 @@ _Slices = dict[Capability, tuple[Gpu, GpuInstance, ComputeInstance]]
 
 def compared(given: Given) -> Iterator[Finding]:
     """Each node whose GPUs are known against its lines."""
+    hosts = _Hosts(given)
     for name, found, group in given.with_machine():
-        for finding in (*_lines(found, group), *_types(found, group), *_whole(given, name, found, group)):
+        for finding in (*_lines(found, group), *_types(found, group), *_whole(hosts, name, found, group)):
             yield msgspec.structs.replace(finding, nodes=(name,))
 
 
@@ -104,8 +105,9 @@ def _types(found: Inventory, group: Group) -> Iterator[Finding]:
             yield error("UNKNOWN_TYPE", pair.place, sentence, "", "aliquot profiles")
 
 
-def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[Finding]:
+def _whole(hosts: _Hosts, name: str, found: Inventory, group: Group) -> Iterator[Finding]:
     """What the machine has and the files do not say; with detection: what it will find."""
+    given = hosts.given
     pair = group.line.pair("Gres") if group.line else None
     detect = given.autodetect(name)
     place = group.gres[0].place if group.gres else (pair.place if pair else given.file("gres.conf"))
@@ -113,7 +115,7 @@ def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[
         if pair and kind(detect.value) == "nvml":
             yield from _detection(found, pair)
         return
-    every = [gres for line in _of_host(given, name) for gres in opened(line)]
+    every = [gres for line in hosts.lines(name) for gres in opened(line)]
     given_out = {c for gres in every for c in gres.capabilities if c.ci is not None}
     left = [c for c in _slices(found) if c not in given_out]
     handed = {m for gres in every if not gres.slice for m in gres.gpus}
@@ -124,19 +126,28 @@ def _whole(given: Given, name: str, found: Inventory, group: Group) -> Iterator[
         yield warning("NOT_OFFERED", place, f"no line hands out {words[0]}{more}", "", _APPLY)
 
 
-def _of_host(given: Given, name: str) -> list[GresLine]:
-    """The lines of a node, and of other records on its host: one slurmd per GPU has each its own. Of dynamic nodes
-    nobody knows the host here: any of them may be this one.
+class _Hosts:
+    """The lines of each host: its records' (one slurmd per GPU has each its own) and those of every node. Of dynamic
+    nodes nobody knows the host here: any of them may be this one. Clusters have thousands of nodes: each line is looked
+    at once.
     """
-    host = _host(given, name)
-    return [
-        line for line in given.gpu_lines if line.serves(name) or any(_host(given, n) == host for n in line.nodes or ())
-    ]
 
+    def __init__(self, given: Given) -> None:
+        self.given = given
+        self._by_host: dict[str, dict[int, GresLine]] = {}
+        self._all = {n: line for n, line in enumerate(given.gpu_lines) if line.nodes is None}
+        for n, line in enumerate(given.gpu_lines):
+            for name in line.nodes or ():
+                self._by_host.setdefault(self._host(name), {})[n] = line
 
-def _host(given: Given, name: str) -> str:
-    line = given.line_of.get(name)
-    return (line.get("NodeHostname") or name) if line else ""
+    def lines(self, name: str) -> list[GresLine]:
+        """In the order of the file."""
+        found = self._by_host.get(self._host(name), {}) | self._all
+        return [found[n] for n in sorted(found)]
+
+    def _host(self, name: str) -> str:
+        line = self.given.line_of.get(name)
+        return (line.get("NodeHostname") or name) if line else ""
 
 
 def _slices(found: Inventory) -> _Slices:
