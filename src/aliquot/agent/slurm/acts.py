@@ -227,7 +227,7 @@ def _verify(record: Record, world: World) -> Record:
     if record.kind == DYNAMIC and not record.change.settings.by_commands:
         files.write(files.options_file(record.change.settings, _conf(record)))
     if not record.back and record.change.revision:
-        world.slurm.note(record.name, f"aliquot {record.change.revision}")
+        world.slurm.note(record.name, f"aliquot: {record.change.revision}")
     if not node.draining and record.back:
         world.slurm.drain(record.name, waiting.reason(record))
     if record.kind != DYNAMIC:
