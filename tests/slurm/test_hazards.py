@@ -103,3 +103,23 @@ def test_a_simulated_host_has_its_device_nodes_where_its_lines_say(bed: Bed) -> 
     assert made.code == 0, made
     assert f"{bed.folder}/machine/dev/nvidia0" in (bed.etc / "gres.conf").read_text()
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
+
+
+def test_a_dry_run_touches_nothing_and_is_true(bed: Bed) -> None:
+    host = cut(bed)
+    began, conf = bed.field("n1", "SlurmdStartTime"), (bed.etc / "gres.conf").read_text()
+    said = host.apply(*HALVES, "--dry-run")
+    assert said.code == 0, said
+    assert '"status": "would"' in said.out
+    assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in said.out
+    assert (bed.field("n1", "SlurmdStartTime"), (bed.etc / "gres.conf").read_text()) == (began, conf)
+    assert host.counts() == {"1g.5gb": 14}
+    assert "DRAIN" not in bed.state("n1")
+    added = {
+        line[1:] for line in host.ok("slurm", "apply", *host.how, *HALVES, "--dry-run").splitlines() if line[:1] == "+"
+    }
+    host.applied(*HALVES)
+    after = (bed.etc / "gres.conf").read_text().splitlines()
+    assert {line for line in added if line.startswith("NodeName")} == set(after) - set(conf.splitlines()) - {
+        line for line in after if line.startswith("#")
+    }

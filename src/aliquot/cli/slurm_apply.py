@@ -7,7 +7,7 @@ import re
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli import node, output, streams, wish
+from aliquot.cli import node, output, slurm_preview, streams, wish
 from aliquot.cli.parse import Args
 from aliquot.errors import AliquotError, UsageError
 
@@ -47,11 +47,18 @@ def _apply(args: Args) -> int:
                 chosen = settings(args, connection, inventory, record)
                 change = _change(args, chosen, inventory, config, policy)
                 with _world(args, connection, chosen) as world:
+                    if args.dry_run:
+                        return slurm_preview.told(args, change, world, inventory)
                     outcome = apply.apply(change, world)
     return _told(args, outcome)
 
 
 def _one_of(args: Args, resume: bool) -> None:
+    if resume and args.dry_run:
+        raise UsageError(
+            "--dry-run is about a change that was not begun yet: what is under way is on record",
+            next_step="aliquot slurm node",
+        )
     if getattr(args, "continue") and args.undo:
         raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
     if resume and wish.typed(args):

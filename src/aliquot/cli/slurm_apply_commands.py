@@ -108,6 +108,7 @@ APPLY = Command(
         Option("--feature", help="the node's features from now on, a layout's name among them", kind="repeat"),
         Option("--revision", help="what Slurm shows of the layout, as the node's Extra", metavar="TEXT"),
         Option("--force", help="overwrite what somebody wrote into our lines of gres.conf", kind="flag"),
+        Option("--dry-run", help="say what would be done, with the files' differences, and touch nothing", kind="flag"),
         Option("--continue", help="finish the change that was cut off; nothing else need be typed", kind="flag"),
         Option("--undo", help="undo the change that was cut off", kind="flag"),
         HOOKS,
@@ -120,6 +121,7 @@ APPLY = Command(
     examples=(
         "aliquot slurm apply --gpu 0 --mig 3g.20gb*2 --jobs wait --timeout 7200",
         "aliquot slurm apply -f layout.yaml -c day --slurmctld-restart 'ssh ctl systemctl restart slurmctld'",
+        "aliquot slurm apply --gpu 0-3 --mig 1g.10gb*7 --dry-run",
         "aliquot slurm apply --continue",
     ),
     exits="0 done or nothing to do, 20 blocked or stopped on record, 40 hardware refused (and it was undone)",
