@@ -30,7 +30,7 @@ def apply(change: Change, world: World) -> Outcome:
     earlier = world.file.read()
     record = begin.begin(change, world, earlier)
     if record is None:
-        node = waiting.look(change.settings.name, world).node
+        node = waiting.record_of(change.settings.name, world)
         assert node is not None
         return Outcome(
             "nothing",
@@ -87,8 +87,8 @@ def _run(record: Record, world: World) -> Outcome:
 
 def _one(record: Record, world: World) -> Record:
     """The next step, and the record behind it."""
-    step = steps.next_step(record, waiting.look(record.name, world))
     begin_s = world.now()
+    step = steps.next_step(record, waiting.look(record.name, world))
     if step == steps.DRAIN and not record.touched:
         world.keep(record)
     if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):
@@ -117,7 +117,7 @@ def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
     world.keep(record, must=False)
     if record.back and record.drained and record.touched:
         with suppress(AliquotError):
-            node = waiting.look(record.name, world).node
+            node = waiting.record_of(record.name, world)
             if node is not None and not held(node):
                 world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
@@ -136,7 +136,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
             raise failure
     record = replace(record, status=UNDONE if record.back else DONE)
     world.keep(record, must=False)
-    node = waiting.look(record.name, world).node
+    node = waiting.record_of(record.name, world)
     return Outcome(
         record.status,
         record.name,

@@ -34,11 +34,16 @@ HELD = "HELD"
 
 def look(name: str, world: World) -> Seen:
     """The node and its jobs, fresh."""
+    found = record_of(name, world)
+    return Seen(found, world.slurm.jobs(name)) if found else Seen(None)
+
+
+def record_of(name: str, world: World) -> SlurmNode | None:
+    """The node alone, fresh; None where Slurm has no such record. The whole queue is not read for it."""
     try:
-        node = world.slurm.node(name)
+        return world.slurm.node(name)
     except NoNodeError:
-        return Seen(None)
-    return Seen(node, world.slurm.jobs(name))
+        return None
 
 
 def told(jobs: Iterable[Job]) -> tuple[str, ...]:
@@ -128,7 +133,7 @@ def registered(record: Record, world: World) -> SlurmNode:
     explained = False
     node: SlurmNode | None = None
     while world.now() - begin <= REGISTER_S:
-        node = look(name, world).node
+        node = record_of(name, world)
         if node is not None and record.kind == DYNAMIC and not explained:
             explained = _explained(node, record, world)
         if node is not None and _fresh(node, record):
@@ -165,7 +170,7 @@ def minded(record: Record, world: World) -> Record:
     """The record, and on disk, with the words of whoever has drained the node since we did: they go with the node's
     record in Slurm, and are said again of the next one. The node is theirs to resume then.
     """
-    node = look(record.name, world).node
+    node = record_of(record.name, world)
     if node is None or not held(node) or node.reason == record.before.reason:
         return record
     record = replace(record, drained=False, before=replace(record.before, reason=node.reason))
@@ -241,7 +246,7 @@ def settling(name: str, world: World) -> SlurmNode | None:
     """
     begin = world.now()
     while True:
-        node = look(name, world).node
+        node = record_of(name, world)
         if node is None or "NOT_RESPONDING" not in node.states or world.now() - begin > SETTLE_S:
             return node
         world.sleep(POLL_S)
