@@ -18,7 +18,7 @@ from aliquot.agent.slurm.change import Change, Settings
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.world import Outcome, Places, World
 from aliquot.engine.world import World as Gpus
-from aliquot.errors import LockedError
+from aliquot.errors import BlockedError, LockedError
 from aliquot.integrations.slurm import grestext, validate
 from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError
 from aliquot.integrations.slurm.port import Slurm
@@ -106,13 +106,20 @@ class Cluster:
 
 
 class Slurmd:
-    """Registers what ``--conf`` says. ``works`` False: it starts and is never heard of."""
+    """Registers what ``--conf`` says. ``works`` False: it starts and is never heard of. ``absent``: why it cannot be
+    started on this host at all.
+    """
 
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster = cluster
         self.name = name
         self.works = True
+        self.absent = ""
         self.log: list[str] = []
+
+    def ready(self) -> None:
+        if self.absent:
+            raise BlockedError(self.absent)
 
     def stop(self) -> None:
         self.log.append("stop")

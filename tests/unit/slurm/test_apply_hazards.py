@@ -251,3 +251,32 @@ def test_lines_name_the_device_nodes_that_were_made(host: Host) -> None:
     text = (host.folder / "etc" / "gres.conf").read_text()
     assert f"={host.folder}/machine/dev/nvidia0," in text
     assert "=/dev/" not in text
+
+
+def test_a_slurmd_that_nobody_here_can_start_is_known_before_the_node_is_drained(host: Host) -> None:
+    host.slurmd.absent = "this host runs no systemd that could restart slurmd"
+    before = list(host.cluster.calls)
+    with pytest.raises(BlockedError, match="no systemd"):
+        host.apply("0", HALVES)
+    assert "drain n1" not in host.cluster.calls[len(before) :]
+    assert host.apply("0-1", SEVEN).status == "nothing"
+
+
+def test_a_failure_is_told_with_its_last_words(host: Host) -> None:
+    def fails() -> None:
+        raise BlockedError("--slurmd-start ended with status 1", details=("slurmd: no such plugin",))
+
+    host.at("start", fails)
+    assert host.apply("0", HALVES).status == "undone"
+    assert "  slurmd: no such plugin" in host.said
+
+
+def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> None:
+    def fails() -> None:
+        raise AwayError("slurmctld does not answer", next_step="scontrol ping")
+
+    host.at("forget", fails)
+    with pytest.raises(AwayError) as caught:
+        host.apply("0", HALVES)
+    assert "what may help: scontrol ping" in caught.value.details
+    assert "--continue" in (caught.value.next_step or "")

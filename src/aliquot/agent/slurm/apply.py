@@ -78,7 +78,8 @@ def _run(record: Record, world: World) -> Outcome:
             if record.back or _to_stay(record, error):
                 raise _stopped(record, world, error) from error
             failure = error
-            world.say(f"failed: {error.brief}")
+            for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):
+                world.say(line)
             record = replace(record, back=True, why=error.brief)
             record = replace(record, phase=steps.route(record)[0])
             world.keep(record, must=False)
@@ -122,6 +123,7 @@ def _stopped(record: Record, world: World, error: AliquotError) -> AliquotError:
                 world.slurm.drain(record.name, f"aliquot: {record.why}; undoing it failed: {error.brief}"[:250])
     error.details = (
         *error.details,
+        *((f"what may help: {error.next_step}",) if error.next_step else ()),
         f"the change of {record.name} stands at step '{record.phase}', on record; the node takes no jobs",
         f"to undo it: aliquot slurm apply --undo --node-name {record.name}",
     )

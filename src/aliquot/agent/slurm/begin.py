@@ -53,7 +53,7 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
         touched=cut_off is not None,
         before=_kept(cut_off, node) if cut_off else _before(change, inventory, found, node, earlier),
     )
-    _refuse(record, made, node)
+    _refuse(record, made, node, world)
     if cut_off is None and not made.changes and _settled(record, node):
         hiding.hide(settings, world)
         return None
@@ -151,9 +151,11 @@ def _ours(node: SlurmNode | None, earlier: Record | None) -> bool:
     return node is None or not node.draining or bool(node.reason)
 
 
-def _refuse(record: Record, made: Plan, node: SlurmNode | None) -> None:
-    """Hand edits, lines that cover other nodes, and a restart that nobody may do."""
+def _refuse(record: Record, made: Plan, node: SlurmNode | None, world: World) -> None:
+    """Hand edits, lines that cover other nodes, and restarts that nobody may do."""
     change, settings = record.change, record.change.settings
+    if steps.START in steps.route(record) and (made.changes or not _settled(record, node)):
+        world.daemon.ready()
     files.gres_file(settings, record.meant.lines, force=change.force)
     if record.kind == DYNAMIC:
         return

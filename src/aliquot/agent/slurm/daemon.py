@@ -18,6 +18,10 @@ OPTIONS_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
 class Daemon(Protocol):
     """The slurmd of one node. Jobs outlive it: their steps have processes of their own."""
 
+    def ready(self) -> None:
+        """Raises BlockedError where it cannot be stopped and started on this host at all."""
+        ...
+
     def stop(self) -> None:
         """It runs no more when this returns; fine where it did not run. Raises BlockedError."""
         ...
@@ -45,7 +49,7 @@ class Unit:
 
         from aliquot.integrations.systemd.services import Services
 
-        self._reachable()
+        self.ready()
         asyncio.run(Services(self._root, stop_s=STOP_S).stop([self._unit], lambda _: None))
 
     def start(self, conf: str) -> None:
@@ -54,12 +58,12 @@ class Unit:
         from aliquot.integrations.systemd.services import Services
         from aliquot.integrations.systemd.units import StoppedServices, StoppedUnit
 
-        self._reachable()
+        self.ready()
         notes = asyncio.run(Services(self._root, start_s=START_S).start(StoppedServices((StoppedUnit(self._unit),))))
         if notes:
             raise BlockedError(f"slurmd does not start: {notes[0]}", next_step=f"systemctl status {self._unit}")
 
-    def _reachable(self) -> None:
+    def ready(self) -> None:
         from aliquot.integrations.systemd.bus import reachable
 
         if not reachable(self._root):
@@ -77,6 +81,9 @@ class Commands:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+
+    def ready(self) -> None:
+        """A shell can always be asked."""
 
     def stop(self) -> None:
         self._run(self._settings.stop, "--slurmd-stop", STOP_S, "")

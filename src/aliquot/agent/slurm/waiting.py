@@ -189,9 +189,11 @@ def reason(record: Record) -> str:
 
 def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
     wanted = record.meant.text
-    if node is None:
+    if node is None or not _fresh(node, record):
         return BlockedError(
-            f"slurmd did not register {record.name} within {REGISTER_S:.0f} s", next_step="journalctl -u slurmd -n 50"
+            f"slurmd did not register {record.name} within {REGISTER_S:.0f} s",
+            details=("its own log says why: SlurmdLogFile in slurm.conf",),
+            next_step="journalctl -u slurmd -n 50",
         )
     has = ",".join(map(str, node.gres)) or "no GRES"
     state = "+".join(sorted(node.states))
