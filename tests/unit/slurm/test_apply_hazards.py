@@ -14,7 +14,7 @@ from aliquot.agent.slurm.record import RecordFile
 from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError, StorageError
 from aliquot.integrations.slurm import grestext
-from aliquot.integrations.slurm.errors import AwayError, BusyError
+from aliquot.integrations.slurm.errors import AwayError, BusyError, RefusedError
 from aliquot.integrations.slurm.values import Job, Reservation
 from aliquot.model.inventory import Holder
 from factory import inventory, with_instances
@@ -280,3 +280,18 @@ def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> No
         host.apply("0", HALVES)
     assert "what may help: scontrol ping" in caught.value.details
     assert "--continue" in (caught.value.next_step or "")
+
+
+def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host) -> None:
+    resume, tries = host.cluster.resume, [0]
+
+    def not_yet(name: str) -> None:
+        tries[0] += 1
+        if tries[0] == 1:
+            drained(host)
+            raise RefusedError("not registered yet")
+        resume(name)
+
+    host.cluster.resume = not_yet  # type: ignore[method-assign]
+    outcome = host.apply("0", HALVES)
+    assert (tries[0], outcome.drained, host.now.reason) == (1, True, "new fans")
