@@ -6,10 +6,11 @@ from argparse import Namespace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from aliquot.agent.slurm.change import Settings
 from aliquot.agent.slurm.world import Outcome
-from aliquot.cli.slurm_apply import _sentence, _unheard
+from aliquot.cli.slurm_apply import _rerun, _sentence
 
 from .conftest import Run
 
@@ -38,14 +39,12 @@ def test_a_file_that_is_not_there_says_where_to_look(run: Run, tmp_path: Path, w
     assert f"ls -l {tmp_path}" in result.err
 
 
-def test_a_command_that_is_not_heard_beside_continue_is_told(capsys: pytest.CaptureFixture[str]) -> None:
-    kept = Settings("n1", start="start", stop="stop")
-    _unheard(Namespace(slurmd_start=None, slurmd_stop="stop"), kept)
-    assert capsys.readouterr().err == ""
-    _unheard(Namespace(slurmd_start="start", slurmd_stop="another"), kept)
-    said = capsys.readouterr().err
-    assert "--slurmd-stop is the one on record, not this one" in said
-    assert "--slurmd-start" not in said
+def test_commands_beside_continue_take_the_place_of_those_on_record() -> None:
+    kept = Settings("n1", start="start", stop="stop", push="push", node_conf="CPUs=2")
+    nothing = dict.fromkeys(("slurmd_unit", "slurmd_start", "slurmd_stop", "slurmctld_restart", "push"))
+    assert _rerun(Namespace(**nothing), kept) == kept
+    typed = _rerun(Namespace(**{**nothing, "slurmd_stop": "another"}), kept)
+    assert typed == replace(kept, stop="another")
 
 
 def test_nobody_on_a_gpu_is_said(run: Run, tmp_path: Path) -> None:

@@ -38,10 +38,9 @@ def _apply(args: Args) -> int:
         with _lock(connection, name).hold():
             record = RecordFile(connection.directory, name).read()
             if resume:
-                chosen = record.change.settings if record else settings(args, connection, None, None)
-                _unheard(args, chosen)
+                chosen = _rerun(args, record.change.settings) if record else settings(args, connection, None, None)
                 with _world(args, connection, chosen) as world:
-                    outcome = apply.go_back(world) if args.undo else apply.go_on(world)
+                    outcome = apply.go_back(world, chosen) if args.undo else apply.go_on(world, chosen)
             else:
                 inventory = connection.backend.read()
                 chosen = settings(args, connection, inventory, record)
@@ -65,14 +64,22 @@ def _one_of(args: Args, resume: bool) -> None:
         raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
 
 
-def _unheard(args: Args, chosen: Settings) -> None:
-    """Commands that were typed beside --continue or --undo, which go on with those on record."""
-    for option, typed, kept in (
-        ("--slurmd-start", args.slurmd_start, chosen.start),
-        ("--slurmd-stop", args.slurmd_stop, chosen.stop),
-    ):
-        if typed and typed != kept:
-            streams.note(f"note     {option} is the one on record, not this one: type the whole command to change it")
+def _rerun(args: Args, kept: Settings) -> Settings:
+    """The settings on record, with the commands that were typed beside --continue or --undo: the one on record may be
+    why the change stands.
+    """
+    import msgspec
+
+    from aliquot.agent.slurm.change import checked
+
+    typed = {
+        "unit": args.slurmd_unit,
+        "start": args.slurmd_start,
+        "stop": args.slurmd_stop,
+        "controller_restart": args.slurmctld_restart,
+        "push": args.push,
+    }
+    return checked(msgspec.structs.replace(kept, **{key: value for key, value in typed.items() if value is not None}))
 
 
 def node_name(args: Args) -> str:

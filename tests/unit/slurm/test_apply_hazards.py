@@ -295,3 +295,19 @@ def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host
     host.cluster.resume = not_yet  # type: ignore[method-assign]
     outcome = host.apply("0", HALVES)
     assert (tries[0], outcome.drained, host.now.reason) == (1, True, "new fans")
+
+
+def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
+    def fails() -> None:
+        raise AwayError("slurmctld does not answer")
+
+    host.at("forget", fails)
+    with pytest.raises(AwayError):
+        host.apply("0", HALVES)
+    record = RecordFile(host.world.places.lib, "n1").read()
+    assert record is not None
+    typed = replace(record.change.settings, push="another")
+    assert apply.go_on(host.world, typed).status == "done"
+    after = RecordFile(host.world.places.lib, "n1").read()
+    assert after is not None
+    assert after.change.settings.push == "another"

@@ -12,7 +12,7 @@ from contextlib import suppress
 from msgspec.structs import replace
 
 from aliquot.agent.slurm import acts, begin, steps, waiting
-from aliquot.agent.slurm.change import Change, held
+from aliquot.agent.slurm.change import Change, Settings, held
 from aliquot.agent.slurm.record import DONE, OPEN, REFUSED, UNDONE, Record
 from aliquot.agent.slurm.world import Outcome, World
 from aliquot.errors import AliquotError, BlockedError, CutOffError
@@ -44,15 +44,16 @@ def apply(change: Change, world: World) -> Outcome:
     return _run(record, world)
 
 
-def go_on(world: World) -> Outcome:
-    """Finish what was cut off. Raises BlockedError where nothing was."""
-    record = _open(world)
-    return _run(record, world)
+def go_on(world: World, settings: Settings | None = None) -> Outcome:
+    """Finish what was cut off; with ``settings``, by those from here on: commands that failed are typed anew. Raises
+    BlockedError where nothing was cut off.
+    """
+    return _run(_open(world, settings), world)
 
 
-def go_back(world: World) -> Outcome:
-    """Undo what was cut off. Raises BlockedError where nothing was."""
-    record = _open(world)
+def go_back(world: World, settings: Settings | None = None) -> Outcome:
+    """Undo what was cut off, as ``go_on`` finishes it."""
+    record = _open(world, settings)
     if not record.back:
         record = replace(record, back=True, why="it was called back")
         record = replace(record, phase=steps.route(record)[0])
@@ -60,11 +61,11 @@ def go_back(world: World) -> Outcome:
     return _run(record, world)
 
 
-def _open(world: World) -> Record:
+def _open(world: World, settings: Settings | None) -> Record:
     record = world.file.read()
     if record is None or record.status != OPEN:
         raise BlockedError("no change of this node is under way", next_step="aliquot slurm node")
-    return record
+    return record if settings is None else replace(record, change=replace(record.change, settings=settings))
 
 
 def _run(record: Record, world: World) -> Outcome:
