@@ -13,7 +13,7 @@ from aliquot.agent.slurm import besides, cutting, files, guards, hiding, nodecon
 from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held, ours
 from aliquot.agent.slurm.daemon import shell
 from aliquot.agent.slurm.meant import agrees, counts, meant
-from aliquot.agent.slurm.record import Record
+from aliquot.agent.slurm.record import Meant, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError, MovedError
 from aliquot.integrations.slurm import numbering, validate
@@ -73,8 +73,7 @@ def _read_by_slurmd(record: Record) -> None:
     if record.change.settings.form not in ("none", "off"):
         return
     folder = record.change.settings.conf_dir
-    offered = Offering(record.meant.devices)
-    configured = record.meant.text if record.meant.gres else ""
+    offered, configured = _as_written(record.meant)
     texts = {
         "slurm.conf": validate.minimal(record.name, configured),
         "gres.conf": "".join(f"{line}\n" for line in record.meant.lines),
@@ -87,6 +86,14 @@ def _read_by_slurmd(record: Record) -> None:
         return
     if wrong:
         raise BlockedError(f"slurmd does not read gres.conf as it is meant: {wrong[0]}", details=wrong[1:])
+
+
+def _as_written(meant: Meant) -> tuple[Offering, str]:
+    """What the lines say, and ``Gres=`` beside them: of a node whose layouts are features neither names types."""
+    if not meant.lines or any(" Type=" in line for line in meant.lines):
+        return Offering(meant.devices), meant.text if meant.gres else ""
+    plain = tuple(replace(device, type="") for device in meant.devices)
+    return Offering(plain), f"gpu:{len(plain)}"
 
 
 def wanted(record: Record) -> tuple[files.Wanted, ...]:
