@@ -50,8 +50,9 @@ def preview(change: Change, world: World) -> Preview:
         has, jobs = "", ()
     if record is None:
         return Preview("nothing", name, has=has, gres=has)
-    inventory = world.gpus.backend.read()
-    made = feasible(change, freed(inventory) if jobs else inventory)
+    now = world.gpus.backend.read()
+    inventory = freed(now) if jobs else now
+    made = feasible(change, inventory)
     record = replace(record, meant=meant(foretold(inventory, made), record.change.settings, record.version))
     with files.alone(change.settings.conf_dir):
         differences = tuple(d for each in acts.wanted(record) if (d := _difference(each)))
