@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import groupby
 
 from benchmarks.measure import Figure, machine
@@ -30,8 +31,22 @@ def table(figures: list[Figure], quick: bool) -> str:
     out = [_HEAD.format(machine=machine())]
     if quick:
         out.append(_QUICK)
+    return "".join([*out, *(_section(group, rows) for group, rows in groupby(figures, key=lambda f: f.group))])
+
+
+def updated(text: str, figures: list[Figure]) -> str:
+    """RESULTS.md with the sections of these figures in place of its own, those that it lacks at its end; all else as it
+    was.
+    """
     for group, rows in groupby(figures, key=lambda f: f.group):
-        out.append(f"\n## {group}\n\n| what | figure | goal | verdict | spread | kind |\n|---|---|---|---|---|---|\n")
-        for f in rows:
-            out.append(f"| {f.name} | {f.value} | {f.goal or '-'} | {f.verdict} | {f.spread or '-'} | {f.kind} |\n")
+        before, heading, rest = text.partition(f"\n## {group}\n")
+        after = rest.partition("\n## ")[1:] if heading else ("", "")
+        text = before + _section(group, rows) + "".join(after)
+    return text
+
+
+def _section(group: str, rows: Iterable[Figure]) -> str:
+    out = [f"\n## {group}\n\n| what | figure | goal | verdict | spread | kind |\n|---|---|---|---|---|---|\n"]
+    for f in rows:
+        out.append(f"| {f.name} | {f.value} | {f.goal or '-'} | {f.verdict} | {f.spread or '-'} | {f.kind} |\n")
     return "".join(out)

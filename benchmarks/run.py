@@ -21,6 +21,7 @@ EXPERIMENTS = {
     "allocate": "E9: Allocate",
     "devices": "E10: the devices agent",
     "admission": "E11: admission and capacity",
+    "slurm": "E12: Slurm",
 }
 
 
@@ -29,10 +30,11 @@ def main() -> int:
     parser.add_argument("--only", choices=sorted(EXPERIMENTS), action="append", help="run this experiment alone")
     parser.add_argument("--quick", action="store_true", help="few repeats: to see that it works, not for figures")
     parser.add_argument("--out", metavar="FILE", help="where the table goes (default: RESULTS.md, if all are run)")
+    parser.add_argument("--update", action="store_true", help="put the sections of this run into RESULTS.md alone")
     args = parser.parse_args()
     sys.path[:1] = [ROOT, os.path.join(ROOT, "tests")]
     from benchmarks.measure import Figure
-    from benchmarks.results import line, table
+    from benchmarks.results import line, table, updated
 
     figures: list[Figure] = []
 
@@ -45,10 +47,13 @@ def main() -> int:
             print(f"\n== {title}", flush=True)
             import_module(f"benchmarks.{name}").run(say, args.quick)
     whole = not args.only and not args.quick
-    out = args.out or (os.path.join(ROOT, "benchmarks", "RESULTS.md") if whole else None)
+    usual = os.path.join(ROOT, "benchmarks", "RESULTS.md")
+    out = args.out or (usual if whole or args.update else None)
     if out:
+        with open(usual) as file:
+            text = updated(file.read(), figures) if args.update else table(figures, args.quick)
         with open(out, "w") as file:
-            file.write(table(figures, args.quick))
+            file.write(text)
         print(f"\nwritten: {os.path.relpath(out)}")
     return 0
 

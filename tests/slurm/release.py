@@ -8,7 +8,19 @@ import subprocess
 from dataclasses import dataclass
 from pathlib import Path
 
-PROGRAMS = ("slurmctld", "slurmd", "slurmrestd", "scontrol", "sinfo", "squeue", "srun", "sbatch", "scancel", "munged")
+PROGRAMS = (
+    "slurmctld",
+    "slurmd",
+    "slurmrestd",
+    "munged",
+    "scontrol",
+    "sinfo",
+    "squeue",
+    "srun",
+    "sbatch",
+    "scancel",
+    "sdiag",
+)
 
 
 @dataclass(frozen=True)

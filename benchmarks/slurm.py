@@ -1,0 +1,81 @@
+"""E12: Slurm. Real slurmctld and slurmd of each release that is here, over simulated GPUs that take no time.
+
+What hardware takes (0.5 to 1.9 s for a re-cut, as others measured) comes on top of every clock here.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from compileall import compile_dir
+from statistics import median
+
+import msgspec
+from benchmarks import slurm_demand, slurm_verbs
+from benchmarks.bench_slurm import DYNAMIC, KINDS, LAYOUTS, STATIC, Changed, Took, bed
+from benchmarks.measure import Figure, Say, digest, load, ratio, spread
+
+import aliquot
+from slurm.release import NEW, RELEASES, Release
+
+GROUP = "E12 Slurm"
+HOW = {DYNAMIC: "a dynamic node", STATIC: "a node of slurm.conf"}
+
+
+def run(say: Say, quick: bool) -> None:
+    """Skips, with a line, what is not here."""
+    # As it is where it is installed.
+    compile_dir(os.path.dirname(aliquot.__file__), quiet=2)
+    here = [release for release in RELEASES if not release.missing]
+    for release in RELEASES:
+        if release.missing:
+            say(Figure(GROUP, f"Slurm {release.name}", "not measured", "simulated", "", "skipped", release.missing))
+    if here:
+        say(load(GROUP))
+        code = digest(msgspec.json.encode([LAYOUTS, slurm_demand.INPUT]))
+        say(Figure(GROUP, "input: the layouts, the jobs, their number", f"sha256 {code}", "simulated"))
+    for release in here:
+        for kind in KINDS:
+            _changes(say, release, kind, 2 if quick else 4)
+    for release in here:
+        for interval in slurm_demand.INTERVALS:
+            slurm_demand.pending(say, GROUP, release, interval, 1 if quick else 3)
+    if here:
+        slurm_demand.many(say, GROUP, NEW if NEW in here else here[-1], 16 if quick else slurm_demand.JOBS)
+        slurm_demand.idle(say, GROUP, here, 5.0 if quick else 20.0)
+    slurm_verbs.run(say, GROUP, quick)
+
+
+def _changes(say: Say, release: Release, kind: str, turns: int) -> None:
+    """Both ways in turn, each to and fro as often as the other."""
+    ours: list[Took] = []
+    theirs: list[Took] = []
+    there, back = reversed(LAYOUTS)
+    with bed(release) as place:
+        changed = Changed(place, kind)
+        try:
+            for turn in range(turns):
+                target = there if changed.now == back else back
+                first, second = (changed.ours, changed.by_hand) if turn % 2 == 0 else (changed.by_hand, changed.ours)
+                for act in (first, second):
+                    (ours if act == changed.ours else theirs).append(act(target))
+                    target = there if changed.now == back else back
+        finally:
+            changed.close()
+    head = f"Slurm {release.name}, {HOW[kind]}, 7x1g to 2x3g and back"
+    _say(say, f"{head}: `aliquot slurm apply`, the whole command", [t.whole for t in ours])
+    _say(say, f"{head}: of this from drain to resume", [t.drained for t in ours])
+    _say(say, f"{head}: the same by hand, no time for typing and looking", [t.drained for t in theirs])
+    over, each = ratio([t.drained for t in ours], [t.drained for t in theirs])
+    more = median(a.drained - b.drained for a, b in zip(ours, theirs, strict=True))
+    value = f"{over:.1f}x, {more:.2f} s more"
+    say(
+        Figure(
+            GROUP, f"{head}: from drain to resume, ours over by hand", value, "simulated", "", "-", spread(each, ".1f")
+        )
+    )
+
+
+def _say(say: Say, name: str, values: Sequence[float]) -> None:
+    text = f"{median(values):.2f} s median"
+    say(Figure(GROUP, name, text, "simulated", "", "-", spread(values, ".2f", " s")))
