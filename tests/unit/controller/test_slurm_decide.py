@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.controller.slurm.candidates import _tight
 from aliquot.controller.slurm.settings import Limits, PartitionRules, Rules
 from aliquot.controller.slurm.values import ALONE, COVERED, CUT, DRAINED, STUCK, WAITING, WAITS, Decision
 from slurmtoy import QUICK, Toy, ToyNode, toy
@@ -345,3 +346,10 @@ def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
     assert _want_turn_by_turn(cluster, "ada", 4) >= 2
     assert _want_turn_by_turn(toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3)), "eve", 40) == 3
     assert _want_turn_by_turn(toy("7g.40gb", per_hour=8), "eve", 40) == 6
+
+
+def test_a_gpu_whose_mig_is_off_is_named_with_what_would_turn_it_on() -> None:
+    record = toy("7g.40gb").world().records[0]
+    off = msgspec.structs.replace(record, cards=tuple(msgspec.structs.replace(c, placed=None) for c in record.cards))
+    assert "MIG is off on GPU 0000:00:00.0, and 'modes: true'" in _tight(off)
+    assert "MIG" not in _tight(record)

@@ -15,7 +15,7 @@ from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError, StorageError
 from aliquot.integrations.slurm import grestext
 from aliquot.integrations.slurm.errors import AwayError, BusyError, RefusedError
-from aliquot.integrations.slurm.values import Job, Reservation
+from aliquot.integrations.slurm.values import Gres, Job, Reservation
 from aliquot.model.inventory import Holder
 from factory import inventory, with_instances
 from slurmfake import Host
@@ -311,3 +311,12 @@ def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
     after = RecordFile(host.world.places.lib, "n1").read()
     assert after is not None
     assert after.change.settings.push == "another"
+
+
+def test_a_job_whose_type_is_gone_from_the_cluster_is_told(host: Host) -> None:
+    kinds = {7: "a100_7g.40gb", 8: "a100_3g.20gb", 9: ""}
+    host.cluster.queue = [Job(n, "PENDING", user="ann", wanted=(("node", Gres("gpu", t)),)) for n, t in kinds.items()]
+    notes = host.apply("0", HALVES).notes
+    assert [note for note in notes if note.startswith("job ")] == [
+        "job 7 of ann waits for a100_7g.40gb, which no node has now: Slurm may hold it; scontrol release 7 when one has"
+    ]

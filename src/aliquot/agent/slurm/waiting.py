@@ -13,7 +13,7 @@ from aliquot.agent.slurm.planned import feasible
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.steps import Seen
 from aliquot.agent.slurm.world import World
-from aliquot.errors import BlockedError
+from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations.slurm.errors import AwayError, BusyError, NoNodeError, RefusedError
 from aliquot.integrations.slurm.values import Job, SlurmNode
 
@@ -49,6 +49,26 @@ def record_of(name: str, world: World) -> SlurmNode | None:
 def told(jobs: Iterable[Job]) -> tuple[str, ...]:
     """Jobs, a line each."""
     return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
+
+
+def stranded(world: World) -> tuple[str, ...]:
+    """A sentence for each pending job that asks for a type which no record of the cluster has any more: Slurm holds
+    such a job (BadConstraints), and does not let it go by itself. None where Slurm does not answer now.
+    """
+    try:
+        there = {g.type for node in world.slurm.nodes() for g in node.gres if g.name == "gpu"}
+        waiting = [job for job in world.slurm.jobs() if job.pending]
+    except AliquotError:
+        return ()
+    found = []
+    for job in waiting:
+        absent = sorted({g.type for _, g in job.wanted if g.type and g.type not in there})
+        if absent:
+            found.append(
+                f"job {job.id} of {job.user or 'unknown'} waits for {', '.join(absent)}, which no node has now: "
+                f"Slurm may hold it; scontrol release {job.id} when one has"
+            )
+    return tuple(found[:20])
 
 
 def wait_for_jobs(record: Record, world: World) -> None:

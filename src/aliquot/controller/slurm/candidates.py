@@ -119,7 +119,7 @@ class Candidates:
             after = search.aim([*asked, need])
             if all(after.met) and _more(after, before):
                 return Option(record.name, need, _more(after, before)), ""
-        return None, "its GPUs cannot be cut so beside what is in use there, or to be kept"
+        return None, _tight(record)
 
     def would(self, record: Record, want: Want) -> bool:
         """Whether a busy record could serve a job once its jobs have ended."""
@@ -244,6 +244,14 @@ def promise(name: str, promised: Mapping[str, Want], want: Want) -> str:
     if first is None or (want.rank < first.rank and not want.follows):
         return ""
     return f"its free slices are promised to job {first.job}"
+
+
+def _tight(record: Record) -> str:
+    text = "its GPUs cannot be cut so beside what is in use there, or to be kept"
+    whole = [card.pci for card in record.cards if card.placed is None and not card.modes]
+    if not whole:
+        return text
+    return f"{text}; MIG is off on GPU {', '.join(whole)}, and 'modes: true' in the settings would turn it on"
 
 
 def _more(after: Layout, before: Layout) -> tuple[int, ...]:
