@@ -73,8 +73,9 @@ def test_a_busy_node_is_refused_its_job_named_and_lives(host: Host, jobs: Jobs) 
     error = refusal(refused.err)
     assert (refused.code, error["exit_code"]) == (20, 20)
     assert error["message"] == "n1 cannot be changed now: jobs are on it"
-    assert error["details"] == [f"job {job} (train of root): running"]
-    assert error["next"].startswith("aliquot slurm apply --jobs wait --timeout ")
+    assert error["details"][0] == f"job {job} (train of root): running"
+    assert "--jobs wait --timeout 3600" in " ".join([*error["details"], error["next"]])
+    assert error["next"]
     jobs.one_runs(SMALL)
     assert same_process(process)
     assert Process.of(host.bed, job) == process
