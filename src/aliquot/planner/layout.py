@@ -254,6 +254,15 @@ def _placements(card: Card, table: Board, profiles: set[int]) -> Iterator[Placem
     yield from _grown(table, fixed, table.mask(fixed), Counter(p for p, _ in fixed), singles)
 
 
+def exactly(card: Card, counts: Mapping[int, int]) -> Placement:
+    """The cheapest way for a GPU to have these instances and no others (profile id -> number). None where there is
+    none: they do not fit, others must stay, or MIG is off and may not be turned on.
+    """
+    table, wanted = board(card.family), Counter(counts)
+    ways = [p for p in _placements(card, table, set(counts)) if p is not None and Counter(i for i, _ in p) == wanted]
+    return min(ways, key=lambda p: (_cost(card, p, table, {}, ()), p), default=None)
+
+
 def states(table: Board) -> Iterator[Placement]:
     """Every placed layout that an empty GPU of a table may be given, one after the other."""
     yield from _grown(table, (), 0, Counter(), sorted((p, s) for p, starts in table.starts.items() for s in starts))

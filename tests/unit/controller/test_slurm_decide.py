@@ -7,6 +7,7 @@ import msgspec
 from aliquot.controller.slurm.candidates import _tight
 from aliquot.controller.slurm.settings import Limits, PartitionRules, Rules
 from aliquot.controller.slurm.values import ALONE, COVERED, CUT, DRAINED, STUCK, WAITING, WAITS, Decision
+from aliquot.planner.board import board
 from slurmtoy import QUICK, Toy, ToyNode, toy
 
 
@@ -264,6 +265,29 @@ def test_a_feature_that_names_a_layout_is_asked_for_and_set() -> None:
     (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
     assert recut.offered == {"3g.20gb": 4}
     assert recut.features == ("mig", "mig_2x3g")
+
+
+def test_a_layout_by_name_is_exact_on_every_gpu_and_comes_to_rest() -> None:
+    """Room that is left is not filled and nothing else is kept: the node would lack the feature, and be cut again."""
+    from aliquot.controller.slurm.decide import decide
+    from aliquot.controller.slurm.demands import demands
+    from aliquot.integrations.slurm.values import Job, Partition
+
+    cluster = Toy({"n0": ToyNode([(("3g.20gb", 0), ("3g.20gb", 4)), (("7g.40gb", 0),)])})
+    cluster.settings = msgspec.structs.replace(cluster.settings, layouts={"small": {"2g.10gb": 2, "1g.5gb": 1}})
+    job = Job(7, "PENDING", reason="Resources", partitions=("all",), features="small", priority=1)
+    queue = demands([job], [Partition("all")], cluster.settings.layouts, cluster.now)
+    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    assert recut.offered == {"1g.5gb": 2, "2g.10gb": 4}
+    assert recut.features == ("mig", "small")
+    table = board(cluster.family)
+    for placement in recut.cards.values():
+        assert sorted(table.profiles[p].name for p, _ in placement or ()) == ["1g.5gb", "2g.10gb", "2g.10gb"]
+    cluster.nodes["n0"].placed = [
+        tuple((table.profiles[p].name, s) for p, s in recut.cards[pci] or ()) for pci in sorted(recut.cards)
+    ]
+    cluster.nodes["n0"].features = recut.features
+    assert not decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
 
 
 def test_slices_are_promised_once() -> None:

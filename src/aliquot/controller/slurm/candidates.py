@@ -9,6 +9,7 @@ import msgspec
 
 from aliquot.controller.slurm.cards import geometry, makeable
 from aliquot.controller.slurm.demands import Want
+from aliquot.controller.slurm.exact import exact
 from aliquot.controller.slurm.placeholders import WORD
 from aliquot.controller.slurm.settings import Settings
 from aliquot.controller.slurm.values import MARK, Record, Recut, World
@@ -18,11 +19,14 @@ HOUR_S = 3600.0
 
 
 class Option(msgspec.Struct, frozen=True):
-    """What a record would become with one job more. ``cost`` orders options: the least is the best."""
+    """What a record would become with one job more. ``cost`` orders options: the least is the best. ``layout`` is the
+    name of the one that all of its GPUs get then, "" where the job asks for none.
+    """
 
     record: str
     need: dict[str, int]
     cost: tuple[int, ...]
+    layout: str = ""
 
 
 class Candidates:
@@ -41,6 +45,7 @@ class Candidates:
         self._searches: dict[str, Search] = {}
         self._records = {r.name: r for r in world.records}
         self._assigned: dict[str, list[tuple[int, dict[str, int]]]] = {}
+        self._named: dict[str, str] = {}
         self._joining: list[Want] = []
         self._users = {want.job: want.user for want in wants}
 
@@ -112,6 +117,10 @@ class Candidates:
         why = self.closed(record, want)
         if why:
             return None, why
+        if want.layouts:
+            return self._by_name(record, want)
+        if record.name in self._named:
+            return None, f"it gets the layout {self._named[record.name]} for another job"
         search = self._search(record)
         asked = [need for _, need in self._assigned.get(record.name, [])]
         before = search.aim(asked)
@@ -119,6 +128,25 @@ class Candidates:
             after = search.aim([*asked, need])
             if all(after.met) and _more(after, before):
                 return Option(record.name, need, _more(after, before)), ""
+        return None, _tight(record)
+
+    def _by_name(self, record: Record, want: Want) -> tuple[Option | None, str]:
+        """The cheapest of the layouts that a job takes, alone with jobs that take the same."""
+        found = []
+        for name in want.layouts:
+            if record.name in self._assigned and self._named.get(record.name) != name:
+                continue
+            asked = Counter(dict(want.need))
+            for _, need in self._assigned.get(record.name, []):
+                asked.update(need)
+            made = exact(record, name, self._settings, self._bounds(record))
+            if made is not None and all(made.offered.get(kind, 0) >= n for kind, n in asked.items()):
+                cost = (made.destroyed, 1, len(made.changed), made.created)
+                found.append(Option(record.name, dict(want.need), cost, name))
+        if found:
+            return min(found, key=lambda option: option.cost), ""
+        if record.name in self._assigned:
+            return None, "it is cut otherwise for another job"
         return None, _tight(record)
 
     def would(self, record: Record, want: Want) -> bool:
@@ -140,6 +168,8 @@ class Candidates:
             return False
         for option in best:
             self._assigned.setdefault(option.record, []).append((want.job, option.need))
+            if option.layout:
+                self._named[option.record] = option.layout
         return True
 
     def join(self, want: Want) -> None:
@@ -152,22 +182,29 @@ class Candidates:
         joined: set[int] = set()
         for name, pairs in self._assigned.items():
             record = self._records[name]
+            if name in self._named:
+                yield self._recut(record, pairs, exact(record, self._named[name], self._settings, self._bounds(record)))
+                continue
             more = [(w, n) for w in self._joining if w.job not in joined for n in self._needs(record, w)[:1]]
             fits = [(w, n) for w, n in more if set(w.partitions) & set(self._partitions(record)) or not w.partitions]
             found = self._search(record).aim([*(need for _, need in pairs), *(need for _, need in fits)])
             joined |= {w.job for (w, _), met in zip(fits, found.met[len(pairs) :], strict=True) if met}
-            yield Recut(
-                record=name,
-                cards={pci: found.cards[pci] for pci in found.changed or found.cards},
-                jobs=tuple(job for job, _ in pairs),
-                offered=found.offered,
-                destroyed=found.destroyed,
-                created=found.created,
-                features=self._features(record, found),
-                user=self._users.get(pairs[0][0], ""),
-            )
+            yield self._recut(record, pairs, found)
 
     # -- inner
+
+    def _recut(self, record: Record, pairs: Sequence[tuple[int, dict[str, int]]], found: Layout | None) -> Recut:
+        assert found is not None, "it was there when the record was chosen"
+        return Recut(
+            record=record.name,
+            cards={pci: found.cards[pci] for pci in found.changed or found.cards},
+            jobs=tuple(job for job, _ in pairs),
+            offered=found.offered,
+            destroyed=found.destroyed,
+            created=found.created,
+            features=self._features(record, found),
+            user=self._users.get(pairs[0][0], ""),
+        )
 
     def _needs(self, record: Record, want: Want) -> list[dict[str, int]]:
         """What a job needs of a record: one way, or one for each layout that it takes."""
