@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import signal
 
+import yaml
+
 from .bed import Bed, until
 from .demanded import Cluster, Witness
 
@@ -54,6 +56,20 @@ def test_two_jobs_that_want_different_layouts_at_once_both_run_by_priority(bed: 
     cluster.ran(high)
     assert bed.job(high, "EndTime") <= bed.job(low, "StartTime")
     assert cluster.log().count(" is cut for job ") == 2, "once for each: no flapping"
+
+
+def test_a_layout_is_asked_for_by_its_name_and_made_once(bed: Bed) -> None:
+    cluster = Cluster(bed, "n1", first="3g.20gb,2g.10gb")
+    document = yaml.safe_load(cluster.settings.read_text())
+    cluster.settings.write_text(yaml.safe_dump(document | {"layouts": {"small": {"2g.10gb": 2, "1g.5gb": 1}}}))
+    cluster.controller()
+    until(lambda: "jobs may wait" in cluster.log(), lambda: cluster.log())
+    done = bed.submit("true", "--constraint=small", "--gres=gpu:a100_2g.10gb:1")
+    assert done.code == 0, done
+    cluster.ran(done.out)
+    assert bed.field("n1", "Gres") == "gpu:a100_2g.10gb:4,gpu:a100_1g.5gb:2"
+    assert "small" in bed.field("n1", "ActiveFeatures").split(",")
+    assert cluster.log().count(" is cut for job ") == 1, "once: no flapping"
 
 
 def test_a_controller_that_is_killed_in_the_middle_is_followed_by_another(bed: Bed) -> None:
