@@ -29,7 +29,7 @@ def test_a_dynamic_node_registers_and_changes_its_layout(bed: Bed) -> None:
     assert outcome["nodeKind"] == "dynamic"
     assert host.gres() == "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7"
     assert host.counts() == {"3g.20gb": 2, "1g.5gb": 7}
-    assert "aliquot r2" in bed.ok("scontrol", "-o", "show", "node", "n1")
+    assert "aliquot: r2" in bed.ok("scontrol", "-o", "show", "node", "n1")
     ended(bed, bed.submit("true", "--gres=gpu:a100_3g.20gb:1").out)
     assert bed.job(elsewhere, "JobState") == "RUNNING"
     assert bed.job(elsewhere, "Restarts") == "0"
