@@ -85,6 +85,8 @@ def test_after_a_change_jobs_open_the_new_slices(bed: Bed, site: Site) -> None:
         bed.stop(name)
     changed = offering(site.cut(0, "1g.5gb", "1g.5gb"))
     serve(bed, ("n1", changed))
+    # slurmctld remembers the node as it was until slurmd has registered.
+    until(lambda: bed.run("srun", "--gres=gpu:a100_1g.5gb:1", "true").code == 0, lambda: bed.state("n1"))
     opened = site.opened("--gres=gpu:a100_1g.5gb:1")
     own, other = (device.files for device in changed.devices[:2])
     assert {opened[path] for path in own} == {"ENXIO"}
