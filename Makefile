@@ -24,6 +24,13 @@ setup: $(VENV)/.dev   ## the working environment
 demo: $(VENV)/.demo   ## the main job on a simulated 8-GPU node
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/demo.sh
 
+$(VENV)/.page: $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[dashboard]'
+	@touch $@
+
+dashboard: $(VENV)/.page   ## a simulated fleet with holes and drift, and the web page over it, until Ctrl-C
+	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/dashboard.sh
+
 demo-kubernetes: $(VENV)/.dev   ## the agent in a cluster on this machine, told with kubectl
 	@$(BIN)/python tools/sandbox.py --story
 
@@ -46,7 +53,7 @@ check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/mypy
 
 test: check   ## everything that must pass; skips what cannot start here and lists it
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -rs
+	@$(BIN)/python -m pytest -n 3 --dist worksteal -rs
 
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
 	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore tests/crash
@@ -63,10 +70,24 @@ slurm-trixie: $(VENV)/.dev   ## Debian 13, its Slurm and docker, for the tests: 
 bench: $(VENV)/.dev   ## figures for benchmarks/RESULTS.md
 	@$(BIN)/python benchmarks/run.py
 
+docs: $(VENV)/.dev       ## the pages as a site, in site/
+	@$(BIN)/python tools/build_docs.py
+	@$(BIN)/python tools/build_site.py
+
+docs-check: $(VENV)/.dev   ## every command of the pages is typed (PAGE=docs/tutorial.md: of one)
+	@cd tests && ../$(BIN)/python -m docs $(if $(PAGE),$(abspath $(PAGE)))
+
+docs-update: $(VENV)/.dev   ## ... and what it prints is written into them
+	@$(BIN)/python tools/build_docs.py
+	@cd tests && ../$(BIN)/python -m docs --update $(if $(PAGE),$(abspath $(PAGE)))
+
+pictures: $(VENV)/.dev   ## the pages' pictures in docs/pictures, taken anew in Chromium
+	@cd tests && ../$(BIN)/python -m browser.pictures $(CURDIR)/docs/pictures
+
 catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 	@$(BIN)/python tools/build_catalog.py
 
 clean:           ## remove what the targets above made
-	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build
+	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
 
-.PHONY: help setup demo demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-fast vm-kernel test-vm slurm-trixie bench catalog clean
+.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog clean

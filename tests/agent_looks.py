@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from aliquot.agent import decide
 from aliquot.agent.holders import Use, held_by_pods
 from aliquot.agent.observation import Durable, Memory, Observation
 from aliquot.agent.status import Status, parse
@@ -77,4 +76,4 @@ def said(status: Status) -> tuple[dict[str, str], dict[str, str]]:
 
 def published(o: Observation, **more: Any) -> Memory:
     """A memory of having published what is now."""
-    return Memory(published=decide.key(o), **more)
+    return Memory(published=o.key, **more)

@@ -125,7 +125,7 @@ class World:
                 return replace(m, did="done", did_for=o.digest)
             case steps.Publish():
                 self.write()
-                return replace(m, published=decide.key(o))
+                return replace(m, published=o.key)
             case steps.Restore():
                 patch = operands.restore(self.marks)
                 if step.status is None:

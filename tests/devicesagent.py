@@ -98,7 +98,7 @@ class DevicesAgent(Agent):
     def page(self, path: str) -> tuple[int, str]:
         """A page of the agent's own: status and text."""
         found = re.findall(r"health and metrics on port (\d+)", self.log())
-        with suppress(OSError):
+        with suppress(OSError, IndexError):
             connection = http.client.HTTPConnection("127.0.0.1", int(found[-1]), timeout=5)
             connection.request("GET", path)
             answer = connection.getresponse()

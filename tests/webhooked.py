@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from aliquot.controller.run import Controller, Pace
+from aliquot.controller.loop import Controller, Pace
 from aliquot.controller.webhook.options import WebhookOptions
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming

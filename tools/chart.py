@@ -1,73 +1,45 @@
 """The Helm chart: the same objects as deploy/kubernetes, with a few holes for values. No logic of its own.
 
-A hole is a value of ``Values`` that holds a template expression, or an entry of ``HOLES``.
+``chart_holes`` has the holes.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+from pathlib import Path as FilePath
 
+from tools.chart_holes import CERTIFICATE, MANAGED, TOOLKIT, VALUES, fill
 from tools.chart_values import CUSTOM, LOCATED, NOTES, VALUES_YAML, schema
-from tools.yaml_text import Path, Text, insert_before
+from tools.yaml_text import Text
 
 from aliquot import __version__
-from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.manifests import bundle, toolkit, webhooks
+from aliquot.integrations.kubernetes.manifests import bundle, toolkit
 from aliquot.integrations.kubernetes.manifests.notes import notes
 from aliquot.integrations.kubernetes.manifests.values import (
-    AGENT,
-    BESIDE,
-    CONTROLLER,
-    DEVICES,
     WEBHOOK,
     Object,
-    Values,
     metadata,
 )
 
 HEAD = "{{- /* Made by tools/build_manifests.py: change tools/chart.py or the package's manifests. */ -}}\n"
 
 
-def _named(name: str, around: str = "{{ %s }}") -> str:
-    """An object's name, which is another one beside the GPU Operator."""
-    return around % f'(ternary "{BESIDE[name]}" "{name}" .Values.besideOperator)'
-
-
-VALUES = Values(
-    namespace="{{ .Release.Namespace }}",
-    image='{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}',
-    strategy="{{ .Values.mig.strategy }}",
-    stop_host_clients="{{ not .Values.driver.enabled }}",
-    cdi="{{ .Values.cdi.enabled }}",
-    daemon_set=_named(AGENT),
-    fallback_map=_named(names.DEFAULT_CONFIG_MAP),
-    clients_made=_named(names.DEFAULT_CLIENTS_MAP),
-    clients_map=_named(names.DEFAULT_CLIENTS_MAP, "{{ .Values.migManager.gpuClientsConfig.name | default %s }}"),
-    driver="{{ .Values.devices.driver }}",
-    driver_namespace="{{ ternary .Release.Namespace .Values.devices.driverNamespace .Values.driverToolkit.enabled }}",
-    kubevirt_namespace="{{ .Values.devices.kubevirtNamespace }}",
-    certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
-)  # fmt: skip
-
-TOOLKIT = toolkit.Toolkit(
-    image="{{ .Values.driverToolkit.image.repository }}:{{ .Values.driverToolkit.image.tag }}",
-    location="{{ .Values.driverToolkit.location }}",
-)
 _WHEN = {
     bundle.CONTAINERS: ".Values.migManager.enabled",
     bundle.MACHINES: ".Values.devices.enabled",
     bundle.CERTIFICATE: "and .Values.devices.enabled (not .Values.webhook.certManager.enabled)",
     bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
 }
-_MANAGED = ".Values.webhook.certManager.enabled"
-CERTIFICATE = f"{WEBHOOK}-cert-manager"
-"""The Secret of cert-manager's certificate; the controller's own lies in another."""
-_MOUNTED = "volumeMounts: [{name: certificate, mountPath: /webhook-certificate, readOnly: true}]"
-_POD: Path = ("spec", "template", "spec")
-_CONTAINER: Path = (*_POD, "containers", 0)
-_PULL = "{{ .Values.image.pullPolicy }}"
+_SWITCHED = {
+    f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
+    f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",
+}
+_PROMETHEUS = FilePath(__file__).resolve().parent.parent / "deploy/prometheus"
+_FILES = {"prometheusrule": "aliquot.rules.yaml", "grafana-dashboard": "aliquot.dashboard.json"}
+_COPIED = {
+    "prometheusrule": ".Values.metrics.prometheusRule.enabled",
+    "grafana-dashboard": ".Values.metrics.grafanaDashboard.enabled",
+}
 
 
 def files() -> dict[str, str]:
@@ -81,13 +53,28 @@ def files() -> dict[str, str]:
     }
     for name, groups in bundle.grouped(VALUES).items():
         if name != "00-namespace":
-            more = "and .Values.metrics.serviceMonitor.enabled ({})" if name.startswith(bundle.OPTIONAL) else "{}"
+            more = _SWITCHED.get(name, "{}")
             text = "".join(_part(more.format(_WHEN[place]), objects) for place, objects in groups)
             found[f"templates/{name.rpartition('/')[2]}.yaml"] = HEAD + text
-    found["templates/34-certificate.yaml"] = HEAD + _part("and .Values.devices.enabled " + _MANAGED, _certificate())
+    found["templates/34-certificate.yaml"] = HEAD + _part("and .Values.devices.enabled " + MANAGED, _certificate())
     driver = toolkit.objects(VALUES, TOOLKIT)
     found["templates/50-driver-toolkit.yaml"] = HEAD + _part(".Values.driverToolkit.enabled", driver, LOCATED)
+    for kind, switch in _COPIED.items():
+        found[f"templates/{kind}.yaml"] = HEAD + f"{{{{- if and {switch} ({_WHEN[bundle.BOTH]}) }}}}\n" + _copied(kind)
+        found[f"prometheus/{_FILES[kind]}"] = (_PROMETHEUS / _FILES[kind]).read_text()
     return found
+
+
+def _copied(kind: str) -> str:
+    """A file that has braces of its own: it goes in as it is, no template is made of it."""
+    meta = Text().dump({"metadata": metadata("aliquot", "metrics", VALUES.namespace)})
+    get = f'.Files.Get "prometheus/{_FILES[kind]}"'
+    if kind == "prometheusrule":
+        head = "apiVersion: monitoring.coreos.com/v1\nkind: PrometheusRule\n"
+        return f"---\n{head}{meta}spec:\n{{{{ {get} | indent 2 }}}}\n{{{{- end }}}}\n"
+    meta = meta.replace("name: aliquot\n", "name: aliquot-dashboard-grafana\n", 1) + '    grafana_dashboard: "1"\n'
+    data = f"data:\n  {_FILES[kind]}: |\n{{{{ {get} | indent 4 }}}}\n"
+    return f"---\napiVersion: v1\nkind: ConfigMap\n{meta}{data}{{{{- end }}}}\n"
 
 
 def _part(condition: str, objects: list[Object], before: str = "") -> str:
@@ -99,53 +86,8 @@ def _part(condition: str, objects: list[Object], before: str = "") -> str:
 def _template(item: Object) -> str:
     text = Text()
     item = text.annotate(item, notes(item))
-    change = _CHANGES.get((item["kind"], item["metadata"]["name"]))
-    if change is not None:
-        change(item, text)
+    fill(item, text)
     return text.dump(item)
-
-
-def _agent(item: Object, text: Text) -> None:
-    pod, container = _at(item, _POD), _at(item, _CONTAINER)
-    container["imagePullPolicy"] = _PULL
-    container["env"] = _environment(container["env"], text)
-    _block(container, "resources", ".Values.migManager.resources", text)
-    _block(pod, "tolerations", ".Values.daemonsets.tolerations", text)
-    _pull_secrets(pod, text)
-
-
-def _controller(item: Object, text: Text) -> None:
-    pod, container = _at(item, _POD), _at(item, _CONTAINER)
-    container["imagePullPolicy"] = _PULL
-    _block(container, "resources", ".Values.controller.resources", text)
-    _pull_secrets(pod, text)
-    for line in (f"{{{{- if and .Values.devices.enabled {_MANAGED} }}}}", _MOUNTED, "{{- end }}"):
-        insert_before(container, ("securityContext",), text.line(line))
-    volume = f"volumes: [{{name: certificate, secret: {{secretName: {CERTIFICATE}}}}}]"
-    for line in (f"{{{{- if and .Values.devices.enabled {_MANAGED} }}}}", volume, "{{- end }}"):
-        insert_before(pod, ("containers",), text.line(line))
-    insert_before(item["spec"], ("replicas",), text.line("replicas: {{ .Values.controller.replicas }}"))
-    del item["spec"]["replicas"]
-
-
-def _devices(item: Object, text: Text) -> None:
-    pod, container = _at(item, _POD), _at(item, _CONTAINER)
-    container["imagePullPolicy"] = _PULL
-    _block(container, "resources", ".Values.devices.resources", text)
-    _block(pod, "tolerations", ".Values.devices.tolerations", text)
-    _pull_secrets(pod, text)
-
-
-def _driver(item: Object, text: Text) -> None:
-    _at(item, _CONTAINER)["imagePullPolicy"] = "{{ .Values.driverToolkit.image.pullPolicy }}"
-    _pull_secrets(_at(item, _POD), text)
-
-
-def _webhooks(item: Object, text: Text) -> None:
-    """cert-manager puts its authority in, where it makes the certificate."""
-    where = "cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/" + WEBHOOK
-    for line in (f"{{{{- if {_MANAGED} }}}}", "annotations: {" + where.replace(": ", ": '") + "'}", "{{- end }}"):
-        insert_before(item["metadata"], ("labels",), text.line(line))
 
 
 def _certificate() -> list[Object]:
@@ -163,63 +105,6 @@ def _certificate() -> list[Object]:
             "spec": {"secretName": CERTIFICATE, "dnsNames": hosts, "issuerRef": issuer},
         },
     ]
-
-
-def _settings(item: Object, text: Text) -> None:
-    said = (
-        '(dict "version" "aliquot/v1"'
-        ' "mig" (dict "config-map" .Values.migManager.config.name "default-config" .Values.migManager.config.default)'
-        ' "device-plugin" (dict "enabled" .Values.devicePlugin.enabled)'
-        ' "labels" (dict "enabled" .Values.gfd.enabled))'
-    )
-    item["data"] = {
-        text.line(f"{names.SETTINGS_KEY}: |"): None,
-        text.line(f"{{{{- toYaml (mergeOverwrite {said} .Values.settings) | nindent 4 }}}}"): None,
-    }
-
-
-_CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
-    ("DaemonSet", VALUES.daemon_set): _agent,
-    ("Deployment", CONTROLLER): _controller,
-    ("DaemonSet", DEVICES): _devices,
-    ("DaemonSet", toolkit.NAME): _driver,
-    (webhooks.VALIDATING, WEBHOOK): _webhooks,
-    (webhooks.MUTATING, WEBHOOK): _webhooks,
-    ("ConfigMap", names.SETTINGS_MAP): _settings,
-}
-
-
-def _at(item: Any, path: Path) -> Any:
-    for step in path:
-        item = item[step]
-    return item
-
-
-def _block(item: Object, key: str, value: str, text: Text) -> None:
-    """What is at ``key`` comes from a value, whole."""
-    insert_before(item, (key,), text.line(f"{key}: {{{{- toYaml {value} | nindent {{inner}} }}}}"))
-    del item[key]
-
-
-def _pull_secrets(pod: Object, text: Text) -> None:
-    insert_before(pod, ("containers",), text.line("{{- with .Values.imagePullSecrets }}"))
-    insert_before(pod, ("containers",), text.line("imagePullSecrets: {{- toYaml . | nindent {inner} }}"))
-    insert_before(pod, ("containers",), text.line("{{- end }}"))
-
-
-def _environment(entries: list[Object], text: Text) -> list[Any]:
-    """Each variable unless the values give one of that name; then those of the values."""
-    found: list[Any] = [
-        text.line("{{- $given := dict }}{{ range .Values.migManager.env }}{{ $_ := set $given .name true }}{{ end }}")
-    ]
-    for entry in entries:
-        if "value" in entry:
-            found.append(text.line(f'{{{{- if not (hasKey $given "{entry["name"]}") }}}}'))
-            found += [entry, text.line("{{- end }}")]
-        else:
-            found.append(entry)
-    found.append(text.line("{{- with .Values.migManager.env }}{{ toYaml . | nindent {indent} }}{{ end }}"))
-    return found
 
 
 def _chart() -> str:

@@ -68,6 +68,11 @@ controller:
 metrics:
   serviceMonitor:
     enabled: false
+  # Alerts for the Prometheus Operator, and a dashboard that Grafana's sidecar finds; docs/metrics.md
+  prometheusRule:
+    enabled: false
+  grafanaDashboard:
+    enabled: false
 
 # GPUs for virtual machines (KubeVirt, Harvester), in the place of Harvester's pcidevices. Apply deploy/crds first
 # where the kinds are there already: Helm does not replace them
@@ -93,6 +98,21 @@ webhook:
       # empty: an authority that is made for this alone
       name: ""
       kind: Issuer
+
+# the web page: kubectl port-forward -n NAMESPACE deploy/aliquot-dashboard 8470
+dashboard:
+  enabled: false
+  # nobody changes anything by it
+  readOnly: false
+  # names by which an ingress, or another proxy, is reached that stands before it
+  hosts: []
+  # Secret with tls.crt and tls.key: the page speaks HTTPS itself
+  tlsSecret: ""
+  # who may come over the network, as in a NetworkPolicy (from); nobody where this is empty
+  from: []
+  resources:
+    requests: {cpu: 10m, memory: 96Mi}
+    limits: {memory: 512Mi}
 
 # NVIDIA's vGPU host driver on nodes that need it, with Harvester's image
 driverToolkit:
@@ -157,27 +177,13 @@ def schema() -> dict[str, Any]:
     text, flag = {"type": "string"}, {"type": "boolean"}
     name = {"type": "string", "minLength": 1}
     pull = {"enum": ["Always", "IfNotPresent", "Never"]}
-    variable = {**_section(name=text, value=text, valueFrom={"type": "object"}), "required": ["name"]}
-    config = _section(
-        name=text,
-        create=flag,
-        data={"type": ["object", "null"], "additionalProperties": text},
-        default={"enum": ["all-disabled", ""]},
-    )
-    manager = _section(
-        enabled=flag,
-        env={"type": "array", "items": variable},
-        config=config,
-        gpuClientsConfig=_section(name=text),
-        resources={"type": "object"},
-    )
     return {"$schema": "http://json-schema.org/draft-07/schema#"} | _section(
         **{"global": {"type": "object"}},
         image=_section(repository=text, tag=text, pullPolicy=pull),
         imagePullSecrets={"type": "array", "items": {"type": "object"}},
         besideOperator=flag,
         mig=_section(strategy={"enum": list(names.STRATEGIES)}),
-        migManager=manager,
+        migManager=_manager(),
         driver=_section(enabled=flag),
         cdi=_section(enabled=flag),
         devicePlugin=_section(enabled=flag),
@@ -195,9 +201,39 @@ def schema() -> dict[str, Any]:
         webhook=_section(
             certManager=_section(enabled=flag, issuer=_section(name=text, kind={"enum": ["Issuer", "ClusterIssuer"]}))
         ),
+        dashboard=_section(
+            enabled=flag,
+            readOnly=flag,
+            hosts={"type": "array", "items": name},
+            tlsSecret=text,
+            resources={"type": "object"},
+            **{"from": {"type": "array", "items": {"type": "object"}}},
+        ),
         driverToolkit=_section(enabled=flag, image=_section(repository=text, tag=text, pullPolicy=pull), location=text),
-        metrics=_section(serviceMonitor=_section(enabled=flag)),
+        metrics=_section(
+            serviceMonitor=_section(enabled=flag),
+            prometheusRule=_section(enabled=flag),
+            grafanaDashboard=_section(enabled=flag),
+        ),
         settings={"type": "object"},
+    )
+
+
+def _manager() -> dict[str, Any]:
+    text, flag = {"type": "string"}, {"type": "boolean"}
+    variable = {**_section(name=text, value=text, valueFrom={"type": "object"}), "required": ["name"]}
+    config = _section(
+        name=text,
+        create=flag,
+        data={"type": ["object", "null"], "additionalProperties": text},
+        default={"enum": ["all-disabled", ""]},
+    )
+    return _section(
+        enabled=flag,
+        env={"type": "array", "items": variable},
+        config=config,
+        gpuClientsConfig=_section(name=text),
+        resources={"type": "object"},
     )
 
 

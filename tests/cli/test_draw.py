@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aliquot.cli import colour, draw, planview
+from aliquot.drawing import pieces
 from aliquot.model import catalog
 from aliquot.model.actions import Action, ComputePart, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.model.desired import Desired
@@ -48,9 +49,9 @@ def test_letters_stand_under_their_slices(
 ) -> None:
     one = gpu(family, *places)
     table = catalog.family(family)
-    column = draw.width([draw.title(one)])
-    assert draw.ruler(draw.title(one), table, column) == f"GPU 0  {PCI}  X  memory slice  {ruler}"
-    row = draw.row("  now", draw.now(one), table, column, False)
+    column = draw.width([pieces.title(one)])
+    assert draw.ruler(pieces.title(one), table, column) == f"GPU 0  {PCI}  X  memory slice  {ruler}"
+    row = draw.row("  now", pieces.now(one), table, column, False)
     assert row == f"{'  now':<{column}}{' ' * len('memory slice  ')}{letters}"
 
 
@@ -59,7 +60,7 @@ def test_every_placement_of_every_family_can_be_drawn() -> None:
         table = catalog.family(name)
         for profile in table.profiles:
             for place in profile.placements:
-                row = draw.row("", draw.now(gpu(name, (profile.name, str(place)))), table, 0, False)
+                row = draw.row("", pieces.now(gpu(name, (profile.name, str(place)))), table, 0, False)
                 assert row.split().count("a") == place.size, (name, profile.name, place)
                 assert len(row.split()) == table.memory_slices
 
@@ -149,7 +150,7 @@ def test_colour_appears_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv("NO_COLOR", "1")
     assert not colour.wanted()
     one = gpu("a100-40gb", ("1g.5gb", "0:1"), held=0)
-    row = draw.row("", draw.now(one), catalog.family("a100-40gb"), 0, True)
+    row = draw.row("", pieces.now(one), catalog.family("a100-40gb"), 0, True)
     assert "\x1b[33ma\x1b[0m" in row
     tinted = planview.text(plan_of(DESTROY, CREATE), Inventory("n", (one,)), True)
     assert "\x1b[31mdestroy\x1b[0m" in tinted

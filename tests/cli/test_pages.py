@@ -18,7 +18,8 @@ from aliquot.cli.commands import ROOT
 from aliquot.errors import UsageError
 
 HOUSE = Path(__file__).resolve().parents[2]
-PAGES = sorted({*HOUSE.glob("docs/*.md"), HOUSE / "README.md", *HOUSE.glob("deploy/**/*.md")} - {HOUSE / "docs/cli.md"})
+MADE = {HOUSE / "docs/cli.md", *HOUSE.glob("docs/reference/*.md")}
+PAGES = sorted({*HOUSE.glob("docs/**/*.md"), HOUSE / "README.md", *HOUSE.glob("deploy/**/*.md")} - MADE)
 SHIPPED = sorted(p for p in HOUSE.glob("deploy/s*/*") if p.is_file() and p.suffix != ".md")
 
 _SPAN = re.compile(r"`(?:sudo )?(aliquot [a-z][^`]*)`")

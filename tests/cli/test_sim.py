@@ -109,3 +109,11 @@ def test_a_state_directory_that_is_not_ours_to_read(run: Run, state: str, monkey
     assert (result.code, result.out) == (20, "")
     assert "Permission denied" in result.err
     assert "ls -ld " in result.err
+
+
+def test_of_many_nodes_only_some_are_named(run: Run) -> None:
+    assert run("sim", "start", "a2", "--name", "many", "--count", "12").code == 0
+    assert "many-10 and 2 more" in run("sim", "show").err
+    said = run("sim", "stop", "--all").out
+    assert said.startswith("stopped many-01, ")
+    assert said.endswith("many-10 and 2 more\n")

@@ -92,3 +92,11 @@ def test_completion_at_tab_time_is_cheap(a100: Sim) -> None:
 def test_a_plan_without_vgpus_loads_nothing_of_their_planner(a100: Sim) -> None:
     names = imported("plan", "--gpu", "0", "--mig", "3g.20gb", code=10)
     assert not {n for n in names if n.startswith("aliquot.planner.vgpu")}
+
+
+def test_an_agent_loads_what_it_needs_only_on_some_nodes_when_it_needs_it() -> None:
+    """D-Bus is for the host's services, gRPC for kubelet: megabytes, for as long as the agent lives."""
+    script = "import sys, aliquot.agent.run; print(*{name.partition('.')[0] for name in sys.modules})"
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env, check=True)
+    assert {"jeepney", "grpclib", "google"}.isdisjoint(done.stdout.split())

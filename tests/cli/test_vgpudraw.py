@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.cli import draw, planview, vgpudraw, vgpuview
+from aliquot.cli import planview, vgpudraw, vgpuview
+from aliquot.drawing import acts, shares, summary
 from aliquot.model import vgpu
 from aliquot.model.actions import Action, CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.model.desired import Desired
@@ -73,7 +74,7 @@ def test_every_type_of_every_card_can_be_drawn(file: str) -> None:
             continue
         places = each.mixed or (None,)
         for place in places:
-            share = vgpudraw.Share("a", each.short, ("f", "u"), max(1, each.size_gib), place)
+            share = shares.Share("a", each.short, ("f", "u"), max(1, each.size_gib), place)
             bar = vgpudraw.bar("", (share,), got, 0, False).strip()
             cells = bar.count("a")
             unit = -(-got.region // 48)
@@ -172,7 +173,7 @@ def test_a_plan_draws_what_stays_goes_and_comes() -> None:
         "",
         "0 kept, 1 to destroy, 1 to create",
     ]
-    assert planview.deeds(plan_of(found, gone, new)) == "kept 0, destroyed 1, created 1"
+    assert summary.deeds(plan_of(found, gone, new)) == "kept 0, destroyed 1, created 1"
 
 
 def test_a_plan_of_modes_needs_no_picture() -> None:
@@ -194,6 +195,6 @@ def test_a_plan_for_passthrough_says_so() -> None:
     one = SetPassthrough(gpu=found.gpus[0].pci, reason="asked", on=True)
     lines = planview.text(plan_of(found, one), found, False).splitlines()
     assert lines[2].split() == ["planned", "passed", "through"]
-    assert draw.act(one, found.gpus[0], (one,)) == ("set", "", "passthrough on")
+    assert acts.act(one, found.gpus[0], (one,)) == ("set", "", "passthrough on")
     vf = replace(one, on=False, function="0000:07:00.4")
-    assert draw.act(vf, found.gpus[0], (vf,))[2] == "passthrough of 0000:07:00.4 off"
+    assert acts.act(vf, found.gpus[0], (vf,))[2] == "passthrough of 0000:07:00.4 off"

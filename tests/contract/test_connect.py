@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends import connect as module
 from aliquot.backends import paths
-from aliquot.backends.connect import Connection, connect
+from aliquot.backends.connect import connect
+from aliquot.backends.connection import Connection, nvidia_smi_root
 from aliquot.backends.local import LocalHost
 from aliquot.backends.nvml import NvmlBackend, available
 from aliquot.backends.sim import control, library
@@ -126,6 +126,19 @@ def test_journal_and_lock_belong_to_the_node(machine: Start) -> None:
         assert len(other.journal.records()) == 0
 
 
+def test_a_connection_that_is_closed_has_no_file_open(machine: Start) -> None:
+    """A page or an agent opens a node for each change, for months: at one open file each it would run out of them."""
+    node = machine("a30")
+    with opened(node) as connection:  # libraries that stay loaded are opened now
+        connection.backend.read()
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(5):
+        with opened(node) as connection:
+            journal = connection.world().journal
+            journal.append(Record("begin", journal.new_run()), durable=True)
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_a_reboot_of_the_node_is_another_boot(machine: Start) -> None:
     node = machine("a30")
     with opened(node) as connection:
@@ -160,11 +173,11 @@ def test_the_machine_itself() -> None:
 
 
 def test_nvidia_smi_of_a_driver_root(tmp_path: Path) -> None:
-    assert module._nvidia_smi_root(None) == "/"
-    assert module._nvidia_smi_root(str(tmp_path)) == "/"
+    assert nvidia_smi_root(None) == "/"
+    assert nvidia_smi_root(str(tmp_path)) == "/"
     (tmp_path / "usr/bin").mkdir(parents=True)
     (tmp_path / "usr/bin/nvidia-smi").touch()
-    assert module._nvidia_smi_root(str(tmp_path)) == str(tmp_path)
+    assert nvidia_smi_root(str(tmp_path)) == str(tmp_path)
 
 
 def test_the_state_directory_is_the_users_when_none_is_given(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:

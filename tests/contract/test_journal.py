@@ -7,14 +7,19 @@ import resource
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from zlib import crc32
 
 import msgspec
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from aliquot.backends import journal
+from aliquot.backends.journal_read import Mark, added, last_run, read
 from aliquot.backends.local import FileJournal
 from aliquot.engine.ports import Journal, Record
 from aliquot.errors import StorageError
@@ -177,12 +182,97 @@ def test_lanes_append_at_once_without_mixing(path: str) -> None:
 
 
 def test_a_long_journal_keeps_its_last_runs_and_never_the_run_in_the_middle(path: str) -> None:
-    log = FileJournal(path, "b", rotate_at=2000)
-    runs = [run(log, *map(str, range(20))) for _ in range(journal.KEEP_RUNS + 4)]
+    log = FileJournal(path, "b", rotate_at=12_000)
+    runs = [run(log, *map(str, range(20))) for _ in range(30)]
     assert len(set(runs)) == len(runs)
-    kept = list(dict.fromkeys(r.run for r in journal.read(path)))
+    found = read(path)
+    kept = list(dict.fromkeys(r.run for r in found))
     assert kept == runs[-len(kept) :]
-    assert len(kept) <= journal.KEEP_RUNS + 1
+    assert journal.KEEP_WHOLE < len(kept) < len(runs)
     for name in kept:
-        assert sum(r.run == name for r in journal.read(path)) == 21
+        assert sum(r.run == name for r in found) == 21
+    with_plan = [r.run for r in found if r.plan is not None]
+    assert with_plan[-1] == runs[-1], "the last run can be taken up again"
+    assert len(with_plan) < len(kept), "older runs are thinned"
     assert not Path(path + ".new").exists()
+
+
+def test_a_record_says_when_and_a_run_for_whom(path: str) -> None:
+    log = FileJournal(path, "b", by="web: ann", clock=lambda: 1_700_000_000.25)
+    run(log, "a")
+    begin, intent = log.records()
+    assert (begin.at, begin.by) == (1_700_000_000.25, "web: ann")
+    assert (intent.at, intent.by) == (1_700_000_000.25, ""), "once in a run is enough"
+
+
+def test_without_a_word_it_is_the_user_or_who_called_sudo(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(os, "getuid", lambda: 0)
+    monkeypatch.setenv("SUDO_USER", "ann")
+    assert journal.user() == "ann"
+    monkeypatch.delenv("SUDO_USER")
+    assert journal.user() == "root"
+    monkeypatch.setattr(os, "getuid", lambda: 12345678)
+    assert journal.user() == "uid 12345678"
+
+
+def test_a_journal_of_before_is_read(path: str) -> None:
+    body = b'{"kind":"begin","run":"r","boot":"b","plan":{"kind":"Plan"}}'
+    Path(path).parent.mkdir(parents=True, exist_ok=True)
+    Path(path).write_bytes(b"%08x %s\n" % (crc32(body), body))
+    (record,) = read(path)
+    assert (record.kind, record.at, record.by) == ("begin", 0.0, "")
+
+
+@settings(deadline=None)
+@given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20_000), st.booleans()), max_size=12), st.integers(0, 40))
+def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple[int, int, bool]], torn: int) -> None:
+    """However long it is, wherever it is cut, and whenever somebody looks."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = os.path.join(folder, "journal.jsonl")
+        log, told, mark = FileJournal(path, "b"), list[Record](), Mark()
+        for steps, size, look in runs:
+            name = log.new_run()
+            log.append(Record("begin", name, text="x" * size), durable=False)
+            for n in range(steps):
+                log.append(Record("intent", name, step=str(n)), durable=False)
+            if look:
+                records, mark, anew = added(path, mark)
+                told = records if anew else told + records
+        log.close()
+        if not runs:
+            assert last_run(path) == []
+            return
+        whole = Path(path).read_bytes()
+        Path(path).write_bytes(whole[: len(whole) - torn])
+        found = read(path)
+        assert last_run(path) == [r for r in found if r.run == found[-1].run]
+        Path(path).write_bytes(whole)
+        records, _, anew = added(path, mark)
+        assert (records if anew else told + records) == read(path)
+
+
+def test_what_was_added_to_a_file_that_was_cut_down_is_all_of_it(path: str) -> None:
+    log = FileJournal(path, "b", rotate_at=2000)
+    mark, told = Mark(), 0
+    for n in range(60):
+        name = log.new_run()
+        log.append(Record("end", name, text=str(n)), durable=False)
+        records, mark, anew = added(path, mark)
+        told = len(records) if anew else told + len(records)
+        assert told == len(read(path))
+        assert records[-1].text == str(n)
+
+
+def test_a_line_that_is_not_whole_yet_is_told_when_it_is(path: str) -> None:
+    log = FileJournal(path, "b")
+    run(log, "a", "b")
+    log.close()
+    whole = Path(path).read_bytes()
+    Path(path).write_bytes(whole[:-5])
+    records, mark, anew = added(path, Mark())
+    assert ([r.step for r in records], anew) == (["", "a"], True)
+    with open(path, "ab") as file:
+        file.write(whole[-5:])
+    records, mark, anew = added(path, mark)
+    assert ([r.step for r in records], anew) == (["b"], False)
+    assert added(path, mark) == ([], mark, False)

@@ -288,6 +288,22 @@ def test_the_binding_is_private() -> None:
     assert pynvml not in (one, two)
 
 
+def test_nodes_that_are_opened_at_the_same_time_have_a_binding_each() -> None:
+    """The page looks at a node and plans for it in threads: one saw the other's half-made module go."""
+    code = (
+        "import sys\n"
+        "from concurrent.futures import ThreadPoolExecutor\n"
+        "from aliquot.backends import nvml_session\n"
+        "sys.setswitchinterval(1e-6)\n"
+        "with ThreadPoolExecutor(8) as pool:\n"
+        "    made = [*pool.map(lambda _: nvml_session._import_binding(), range(40))]\n"
+        "assert len({id(each) for each in made}) == 40\n"
+    )
+    env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, env=env)
+    assert done.returncode == 0, done.stderr
+
+
 def test_a_node_that_was_stopped_and_started_again(state_dir: str) -> None:
     found = []
     for template in ("a30", "h100-80gb-hbm3", "a30*2"):

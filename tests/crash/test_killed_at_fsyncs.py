@@ -6,7 +6,8 @@ import os
 
 import pytest
 
-from aliquot.backends.journal import ROTATE_AT, encode, read
+from aliquot.backends.journal import ROTATE_AT, encode
+from aliquot.backends.journal_read import read
 from aliquot.backends.wishes import FileWishes
 from aliquot.engine.ports import Record
 from crash import cases

@@ -11,7 +11,7 @@ from harvester.bench import A2, A100, carry, enabled, give_up, layout, types, wr
 from harvester.bench import machine_refused as refused
 from unit.kubernetes.harvester.cluster_of_one import One, message, ready
 
-ONE_G, ONE_ME, TWO_G, THREE_G, SEVEN_G = 19, 20, 14, 9, 0
+ONE_G, TWO_G, THREE_G, SEVEN_G = 19, 14, 9, 0
 SKIP = "harvesterhci.io/skip-mig-configuration"
 
 

@@ -33,6 +33,7 @@ MACHINE, SETTINGS = (
     f"{KUBEVIRT}/namespaces/default/virtualmachines/vm",
     f"{KUBEVIRT}/namespaces/{HARVESTER}/kubevirts/kubevirt",
 )
+MAPS = f"/api/v1/namespaces/{NS}/configmaps"
 SECRETS = f"/api/v1/namespaces/{NS}/secrets"
 LAUNCHER, DRIVER = "virt-launcher-vm-abcde", "nvidia-driver-daemonset-abcde"
 EXEC_DRIVER = (
@@ -151,6 +152,11 @@ def _secret(world: MachinesWorld, door: Door) -> Answer:
     return door.ask("POST", SECRETS, {"metadata": {"name": WEBHOOK}, "type": "kubernetes.io/tls", "data": data})
 
 
+def _shown(world: MachinesWorld, door: Door) -> Answer:
+    world.admin.ask("DELETE", f"{MAPS}/{OWN_NODE}-vgpus")
+    return door.ask("POST", MAPS, {"metadata": {"name": f"{OWN_NODE}-vgpus"}, "data": {"inventory.json": "{}"}})
+
+
 LABELLED = {"metadata": {"labels": {"a": "b"}, "finalizers": [names.CLAIM_FINALIZER]}}
 TOLD = {
     "metadata": {"labels": {names.DRIVER_NEEDED_LABEL: "true"}, "annotations": {"aliquot.dev/devices": "{}"}},
@@ -170,6 +176,11 @@ USES: dict[tuple[str, str], dict[str, Use]] = {
     (DEVICES, "pods/exec"): {"get": _asks("GET", EXEC_DRIVER), "create": _asks("POST", EXEC_LAUNCHER)},
     (DEVICES, "virtualmachines"): _reads(*MACHINE.rsplit("/", 1)) | {"patch": _asks("PATCH", MACHINE, ALLOCATED)},
     (DEVICES, "virtualmachineinstances"): _reads(f"{KUBEVIRT}/namespaces/default/virtualmachineinstances", "x"),
+    (DEVICES, "configmaps"): {
+        "get": _asks("GET", f"{MAPS}/{OWN_NODE}-vgpus"),
+        "create": _shown,
+        "patch": _asks("PATCH", f"{MAPS}/{OWN_NODE}-vgpus", {"data": {"inventory.json": "{}"}}),
+    },
     (DEVICES, "events"): {
         "create": _asks("POST", "/api/v1/namespaces/default/events", event(f"{OWN_NODE}-000008004")),
     },

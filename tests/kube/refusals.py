@@ -95,6 +95,8 @@ AGENT_MAY_NOT = (
     Try("making pods", "", "POST", f"{ACCOUNT}/pods", {}),
     Try("entering pods", "", "POST", "/exec?command=sh", pod=OWN_POD),
     Try("another node's ConfigMap", _MAP, "POST", MAPS, config_map(f"{OTHER_NODE}-mig-config")),
+    Try("another node's document", _MAP, "POST", MAPS, config_map(f"{OTHER_NODE}-gpus")),
+    Try("a config of its node's own", _MAP, "POST", MAPS, config_map(f"{OWN_NODE}-own-config")),
     Try("the settings", _MAP, "PATCH", SETTINGS, {"data": {"a": "b"}}),
     Try("ConfigMaps elsewhere", "", "GET", "/api/v1/namespaces/default/configmaps"),
     Try("deleting ConfigMaps", "", "DELETE", SETTINGS),

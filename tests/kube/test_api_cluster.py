@@ -22,7 +22,6 @@ from aliquot.integrations.kubernetes.api.lease import Leader, LeaseTiming
 from aliquot.integrations.kubernetes.api.objects import (
     ClusterPolicy,
     ConfigMap,
-    DaemonSet,
     KubeObject,
     Lease,
     Node,
@@ -176,7 +175,6 @@ def test_an_object_that_breaks_the_rules_is_told_by_field(cluster: Cluster) -> N
 def test_rights_are_asked_for_and_missing_ones_are_named(cluster: Cluster) -> None:
     async def story(api: Api) -> None:
         user = "system:serviceaccount:team:reader"
-        assert await api.whoami() in (user, "")
         assert not await api.can_i("patch", "nodes")
         assert not await api.can_i("create", "pods/eviction", "team")
         with pytest.raises(ForbiddenError) as caught:
@@ -206,13 +204,6 @@ async def _grant(cluster: Cluster, user: str) -> None:
         "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "User", "name": user}],
     }
     cluster.must("POST", f"{rbac}/clusterrolebindings", body)
-
-
-def test_the_version_is_known(cluster: Cluster) -> None:
-    async def story(api: Api) -> None:
-        assert (await api.version()).git_version.startswith("v1.")
-
-    run(cluster, story)
 
 
 @asynccontextmanager
@@ -297,7 +288,7 @@ def test_a_leader_is_elected_and_followed(cluster: Cluster) -> None:
 
 def test_kinds_that_are_watched_can_be_listed(cluster: Cluster) -> None:
     async def story(api: Api) -> None:
-        for kind in (Node, Pod, ConfigMap, DaemonSet, Lease):
+        for kind in (Node, Pod, ConfigMap, Lease):
             assert isinstance(await api.list(kind, "*"), tuple)
 
     run(cluster, story)

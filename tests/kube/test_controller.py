@@ -13,7 +13,7 @@ import yaml
 from aliquot.config import settings_text
 from aliquot.config.settings import Settings, merge
 from aliquot.controller.effective import NOTES_KEY
-from aliquot.controller.run import Controller, Pace
+from aliquot.controller.loop import Controller, Pace
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming
@@ -163,7 +163,7 @@ def test_new_nodes_get_the_agent_and_a_first_wish_and_an_idle_cluster_no_writes(
             assert bed.labels("off") == {names.DEPLOY_LABEL: "false"}
             assert bed.effective() == {}
             assert controller.pages["/readyz"]()[0] == 200
-            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.pages["/metrics"]()[2]
+            assert b'aliquot_controller_writes_total{what="node"} 3.0' in controller.figures["/metrics"]({})[2]
 
     play(story())
 

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from aliquot.controller.devices.part import ANNOTATION, PCIDEVICES
-from aliquot.controller.run import Controller, Pace
+from aliquot.controller.loop import Controller, Pace
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.lease import LeaseTiming
 from aliquot.integrations.kubernetes.api.watch import Timing

@@ -12,7 +12,8 @@ from cluster_real import RealServer
 from kube.refusals import AGENT_MAY_NOT, CONTROLLER_MAY_NOT, DRY, EVICTIONS, Try
 from kube.rights_world import AGENT, CONTROLLER, OTHER_NODE, USES, World, patch_node
 
-EACH = sorted({(right.who, right.resource, verb) for right in RIGHTS if not right.devices for verb in right.verbs})
+OURS = (AGENT, CONTROLLER)
+EACH = sorted({(r.who, r.resource, verb) for r in RIGHTS if not r.devices and r.who in OURS for verb in r.verbs})
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
 

@@ -24,6 +24,7 @@ from kube.machines_world import (
     KINDS,
     LAUNCHER,
     MACHINE,
+    MAPS,
     SECRETS,
     SETTINGS,
     USES,
@@ -46,6 +47,7 @@ CORDON: Any = {"spec": {"unschedulable": True}}
 CLAIM, OWN_PATH, FAR_PATH = path("pcideviceclaims"), f"/api/v1/nodes/{OWN_NODE}", f"/api/v1/nodes/{OTHER_NODE}"
 FAR_VGPU, VM_EVENT = f"{OTHER_NODE}-000008004", event("vm", "VirtualMachine", "kubevirt.io/v1")
 FINALIZERS = "takes finalizers off"
+SHOWN = "<node>-vgpus of its own node alone"
 RENAME, ENTER = "renames", "reads 'env' in launchers, alone"
 
 
@@ -91,6 +93,9 @@ _MEMORY: Any = {"spec": {"template": {"spec": {"domain": {"memory": {}}}}}}
 _GATES: Any = {"spec": {"configuration": {"developerConfiguration": {"featureGates": []}}}}
 REFUSED = [
     *(each for plural in KINDS for each in _of_others(plural)),
+    Try(DEVICES, "another node's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OTHER_NODE}-vgpus"}}),
+    Try(DEVICES, "the other agent's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OWN_NODE}-gpus"}}),
+    Try(DEVICES, "every ConfigMap", "", "GET", MAPS),
     Try(DEVICES, "a wish", WISH, "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
     Try(DEVICES, "a layout", WISH, "PATCH", path("migconfigurations"), {"spec": {"enabled": False}}),
     Try(DEVICES, "a user's claim", "no user's", "DELETE", path("pcideviceclaims")),

@@ -11,7 +11,6 @@ from controllers import settle
 
 PODS = "/api/v1/namespaces/default/pods"
 SETS = "/apis/apps/v1/namespaces/default/daemonsets"
-BUDGETS = "/apis/policy/v1/namespaces/default/poddisruptionbudgets"
 
 
 def daemon_set(**selector: str) -> dict[str, Any]:

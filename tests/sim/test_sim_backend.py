@@ -70,7 +70,9 @@ def test_acting_by_hand(node: Node) -> None:
     assert gi == 13
     assert node.release(0, gi) == 0
     node.hold(0, "13/0", pid=77, name="a|b")
-    assert node.show()["gpus"][0]["processes"] == [{"pid": 77, "name": "a b", "instance": 13, "compute_instance": 0}]
+    assert node.show()["gpus"][0]["processes"] == [
+        {"pid": 77, "name": "a b", "instance": 13, "compute_instance": 0, "memory_mib": 256, "busy": 0.5}
+    ]
     with pytest.raises(InUseError):
         node.destroy(0, gi)
     assert node.terminate(77) == 1

@@ -95,9 +95,19 @@ class Bed(Machine):
         self.start("munged", "munged", "--foreground", f"--key-file={key}", f"--socket={place / 'socket'}", *files)
         until(lambda: (place / "socket").exists(), lambda: f"munged did not start: {self.log('munged')}")
 
-    def conf(self, nodes: str, *, more: str = "", gres: str = "", cgroup: str = "", constrain: bool = False) -> None:
+    def conf(
+        self,
+        nodes: str,
+        *,
+        more: str = "",
+        gres: str = "",
+        cgroup: str = "",
+        constrain: bool = False,
+        returns: bool = True,
+    ) -> None:
         """Writes slurm.conf (with ``nodes``: node and partition lines), gres.conf and cgroup.conf. With ``constrain``
-        jobs may open only the devices that they were given (skip where ``cgroups.missing`` says why not).
+        jobs may open only the devices that they were given (skip where ``cgroups.missing`` says why not). ``returns``:
+        a node that answers is brought back by Slurm itself, even where an operator set it down.
         """
         if constrain:
             self.cgroups.make()
@@ -125,7 +135,7 @@ ProctrackType=proctrack/{kind or "linuxproc"}
 TaskPlugin=task/{kind or "none"}
 SelectType=select/cons_tres
 SelectTypeParameters=CR_Core
-ReturnToService=2
+ReturnToService={2 if returns else 1}
 SlurmctldTimeout=30
 SlurmdTimeout=30
 InactiveLimit=0

@@ -30,9 +30,9 @@ class DynamicHost(Host):
 class Cluster:
     """slurmctld, and hosts of two A100 each, all GPUs cut as ``first`` says."""
 
-    def __init__(self, bed: Bed, *names: str, first: str = "7g.40gb", more: str = "") -> None:
+    def __init__(self, bed: Bed, *names: str, first: str = "7g.40gb", more: str = "", returns: bool = True) -> None:
         self.bed = bed
-        bed.conf(CONF, more=more)
+        bed.conf(CONF, more=more, returns=returns)
         bed.controller()
         self.hosts = {name: DynamicHost(bed, name) for name in names}
         for host in self.hosts.values():

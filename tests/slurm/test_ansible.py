@@ -128,6 +128,22 @@ def test_lists_in_slurm_conf_are_added_to(bed: Bed) -> None:
     assert {row["changed"] for row in play.ok("--tags", "files").values()} == {0}
 
 
+@ONCE
+def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> None:
+    hosts = two(bed)
+    path, done = bed.etc / "slurm.conf", bed.folder / "restarted"
+    own = {"aliquot_apply_options": ["--offers", "0"], "aliquot_constrain_devices": True}
+    play = Play(bed, *hosts[:1], aliquot_reconfigure="true", aliquot_slurmctld_restart=f"touch {done}")
+    play.own["n1"] |= own
+    play.ok("--tags", "files")
+    assert "GresTypes=nic,gpu\n" in path.read_text()
+    assert done.exists(), "slurmctld of 22.05 learns of it by a restart alone"
+    assert play.ok("--tags", "files")["n1"]["changed"] == 0
+    path.write_text(path.read_text().replace("GresTypes=nic,gpu\n", ""))
+    play.ok("--tags", "files")
+    assert "GresTypes=gpu,nic\n" in path.read_text()
+
+
 def _wheel(folder: Path) -> Path:
     """Aliquot as a wheel, without a build: pip's own checks read the same things."""
     import zipfile
@@ -177,6 +193,7 @@ def test_it_is_installed_in_the_version_that_is_pinned(bed: Bed) -> None:
     assert play.ok("--tags", "files", "--limit", "n1")["n1"]["changed"] >= 4
     assert os.path.realpath(program) == str(venv / "bin/aliquot")
     assert (bed.folder / "units/aliquot-slurm-node.service").is_file()
+    assert (bed.folder / "units/aliquot-slurm-continue.service").is_file()
     assert play.ok("--tags", "files", "--limit", "n1")["n1"]["changed"] == 0
 
 

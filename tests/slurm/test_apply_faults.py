@@ -230,6 +230,18 @@ def test_a_slurmd_that_does_not_start_is_undone(bed: Bed) -> None:
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
 
 
+def test_a_slurmd_that_died_is_started_without_a_wish_once_slurm_misses_it(bed: Bed) -> None:
+    """Until then nothing tells it from one that is well: nothing is done, and nothing is lost."""
+    host = cut(bed)
+    pid = bed.folder / "run" / "n1.pid"
+    os.kill(int(pid.read_text()), signal.SIGKILL)
+    pid.unlink()
+    until(lambda: not bed.registered("n1"), lambda: bed.state("n1"), 90)
+    assert host.applied()["status"] == "done"
+    until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
+    assert host.counts() == {"1g.5gb": 14}
+
+
 def test_an_invalid_node_is_cured_by_the_truth(bed: Bed) -> None:
     host = static(bed)
     host.ok("apply", "--gpu", "0", "--mig", "3g.20gb*2")

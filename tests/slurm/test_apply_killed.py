@@ -85,6 +85,36 @@ def test_a_change_that_was_cut_off_can_be_undone(bed: Bed) -> None:
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
 
 
+@pytest.mark.parametrize("step", [steps.STOP, steps.GPUS, steps.FILES])
+def test_what_a_power_loss_cut_off_is_finished_at_boot(bed: Bed, step: str) -> None:
+    """As the units do it: the instances first, then what was under way, once slurmctld answers."""
+    host = dynamic(bed)
+    host.applied(*LAYOUTS[1][0], "--node-conf", WORDS)
+    killed(host, step, "after", *LAYOUTS[0][0])
+    host.ok("sim", "reboot")
+    host.ok("restore", "--boot", "--wait", "0")
+    assert "DRAIN" in bed.state("n1")
+    bed.ok("scontrol", "shutdown", "slurmctld")
+    away = host.run("slurm", "apply", "--boot", timeout=90)
+    assert away.code == 20, away
+    assert "n1: a change was cut off; it is finished" in away.err
+    bed.ok("sh", "-c", "slurmctld >/dev/null 2>&1")
+    until(lambda: "UP" in bed.run("scontrol", "ping").out, "slurmctld does not answer")
+    done = host.run("slurm", "apply", "--boot", timeout=90)
+    assert done.code == 0, done
+    until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
+    assert host.gres() == LAYOUTS[0][1]
+    ended(bed, bed.submit("true", f"--gres=gpu:{LAYOUTS[0][2]}:1").out)
+    again = host.run("slurm", "apply", "--boot")
+    assert (again.code, again.out) == (0, "no change was cut off on this host\n")
+
+
+def test_at_boot_nothing_is_typed_beside_it(bed: Bed) -> None:
+    refused = dynamic(bed).run("slurm", "apply", "--boot", "--undo")
+    assert refused.code == 2
+    assert "--boot stands alone" in refused.err
+
+
 def test_nothing_under_way_is_a_clear_answer(bed: Bed) -> None:
     host = dynamic(bed)
     for word in ("--continue", "--undo"):

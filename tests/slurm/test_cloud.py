@@ -31,8 +31,8 @@ class Cloud:
         lines = [line for line in plain["slurm_conf"] if line.startswith("NodeName=")]
         lines = [line.replace("NodeHostname=n1", f"NodeHostname={bed.host}") for line in lines]
         keys = [k for k in plain["slurm_conf"] if not k.startswith(("NodeName=", "GresTypes", "SelectType"))]
-        keys = [k.replace("/usr/libexec/aliquot/slurm-resume", programs["resume"]) for k in keys]
-        keys = [k.replace("/usr/libexec/aliquot/slurm-suspend", programs["suspend"]) for k in keys]
+        keys = [k.replace("/usr/local/libexec/aliquot/slurm-resume", programs["resume"]) for k in keys]
+        keys = [k.replace("/usr/local/libexec/aliquot/slurm-suspend", programs["suspend"]) for k in keys]
         keys = [k.replace("SuspendTimeout=60", "SuspendTimeout=5") for k in keys]
         bed.conf(
             "\n".join([*lines, "PartitionName=all Nodes=ALL Default=YES"]),

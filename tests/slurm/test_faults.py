@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -84,32 +83,26 @@ def test_a_busy_node_is_refused_its_job_named_and_lives(host: Host, jobs: Jobs) 
 
 
 def test_a_node_that_is_down_is_told_its_job_waits_and_runs_when_it_is_back(bed: Bed) -> None:
-    cluster, jobs = Cluster(bed, "n1"), Jobs(bed)
+    # A late answer must not bring it back before it is looked at.
+    cluster, jobs = Cluster(bed, "n1", returns=False), Jobs(bed)
     host = cluster.hosts["n1"]
     cluster.controller()
     until(lambda: "jobs may wait" in cluster.log(), cluster.log)
     os.kill(int((bed.folder / "run" / "n1.pid").read_text()), signal.SIGKILL)
-
-    def down() -> bool:
-        """A registration that was under way brings it back once more (ReturnToService=2)."""
-        bed.ok("scontrol", "update", "nodename=n1", "state=down", "reason=power supply")
-        time.sleep(1)
-        return "DOWN" in bed.state("n1")
-
-    until(down, lambda: bed.state("n1"))
+    bed.ok("scontrol", "update", "nodename=n1", "state=down", "reason=power supply")
     jobs.numbers.append(cluster.submit("a100_1g.5gb:7", "true"))
     (job,) = jobs.numbers
-
-    def told() -> bool:
-        """Down, or, where Slurm itself brought it back meanwhile, silent: named with the reason, and left alone."""
-        (verdict,) = cluster.demand()["jobs"]
-        return any("DOWN" in why or "NOT_RESPONDING" in why for why in verdict["why"])
-
-    until(told, lambda: str(cluster.demand()))
+    until(lambda: f"job {job}: waits" in cluster.log(), cluster.log)
+    (told,) = cluster.demand()["jobs"]
+    assert "DOWN" in told["why"][0], told
+    assert "(power supply)" in told["why"][0], told
     assert instances(host) == Counter({"7g.40gb": 2}), "nothing is cut on a node that is down"
     jobs.none_lost()
     again = f"{host.prefix}slurmd -N n1 -Z --conf '{WORDS} Gres=gpu:a100_7g.40gb:2' -L {bed.logs}/n1.log"
     bed.ok("sh", "-c", again)
+    until(lambda: "DOWN" in bed.state("n1") and "*" not in bed.state("n1"), lambda: bed.state("n1"))
+    assert instances(host) == Counter({"7g.40gb": 2}), "nor on one that waits for its operator"
+    bed.ok("scontrol", "update", "nodename=n1", "state=resume")
     cluster.ran(job)
     jobs.none_lost()
 

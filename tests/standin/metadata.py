@@ -139,16 +139,3 @@ def _owner_causes(owners: list[JSON]) -> list[Cause]:
     if sum(1 for owner in owners if owner.get("controller")) > 1:
         found.append(Cause.invalid(field, owners, "Only one reference can have Controller set to true"))
     return found
-
-
-_FIXED = ("name", "namespace", "uid", "creationTimestamp", "deletionTimestamp", "deletionGracePeriodSeconds")
-
-
-def immutable_causes(old: JSON, new: JSON) -> list[Cause]:
-    """What an update may not change."""
-    before, after = old["metadata"], new["metadata"]
-    return [
-        Cause.invalid(f"metadata.{name}", after.get(name), "field is immutable")
-        for name in _FIXED
-        if before.get(name) != after.get(name)
-    ]

@@ -55,10 +55,6 @@ class Store:
             found = self._buckets.get(bucket, {})
             return [found[key] for key in sorted(found) if namespace is None or key[0] == namespace]
 
-    def buckets(self) -> list[str]:
-        with self.changed:
-            return [name for name, objects in self._buckets.items() if objects]
-
     def put(self, bucket: str, value: JSON) -> JSON:
         """Create or replace; the stored object is the given one with its new version."""
         with self.changed:

@@ -32,11 +32,6 @@ class Tokens:
         self._secret = secrets.token_bytes(32)
         self._lock = threading.Lock()
 
-    def add_user(self, token: str, name: str, groups: tuple[str, ...] = ()) -> None:
-        """A user that is no service account."""
-        with self._lock:
-            self._known[token] = Caller(name, (*groups, "system:authenticated"))
-
     def caller(self, header: str | None) -> Caller:
         """Who an Authorization header names.
 

@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from aliquot.agent.publish import Publisher
     from aliquot.agent.tally import Tally
 
+COUNTED = ("ApplyFailed", "ApplyRefused")
+"""Reasons that figures know better, by the error's own code."""
 PAUSES = 5
 """How often one pause is made before it counts as undone by somebody."""
 
@@ -134,7 +136,7 @@ class Actor:
         log.log(30 if status.state == "failed" else 20, "%s", status.sentence)
         for line in status.details:
             log.info("%s", line)
-        self.tally.state(status)
+        self.tally.state(status.state)
         await self.corner.event(status, o.now)
 
     async def _withdraw(self, status: Status, o: Observation) -> None:
@@ -269,6 +271,8 @@ class Actor:
         failures = m.failures + 1 if m.attempt == o.attempt else 1
         pause = min(o.settings.retry_first_s * 2 ** min(failures - 1, 16), o.settings.retry_longest_s)
         log.error("%s: next attempt in %d s", trouble.reason, pause)
+        if trouble.reason not in COUNTED:
+            self.tally.changes.failed(trouble.reason)
         return msgspec.structs.replace(
             m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=boot_clock() + pause, waiting_since=0.0
         )

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.agent import decide, phrases, steps
+from aliquot.agent import phrases, said, steps
 from aliquot.agent.concerned import doomed, in_the_way
 from aliquot.agent.holders import Use
 from aliquot.agent.log import log, plain
@@ -69,9 +69,13 @@ class Change:
             log.info("pod %s/%s was given a device meanwhile: looking again", late.namespace, late.pod)
             return m
         started = time.monotonic()
+        changes = self._actor.tally.changes
+        if m.failures and m.attempt == o.attempt:
+            changes.retried()
         progress = Progress(self._actor.corner, step.status, len(step.plan.actions))
         try:
-            outcome = await self._actor.hardware.apply(step.plan, progress.report)
+            with changes.change():
+                outcome = await self._actor.hardware.apply(step.plan, progress.report)
         except AliquotError as error:
             if error.code == "MOVED":
                 return m
@@ -79,11 +83,11 @@ class Change:
         finally:
             await progress.close()
         seconds = time.monotonic() - started
-        self._actor.tally.applied(outcome.status, seconds)
+        self._actor.tally.applied(outcome, seconds)
         if outcome.error is not None:
             return self._undone(outcome.status, outcome.error, outcome.sentences, o, m)
         done = phrases.deed(step.plan)
-        word = "healed" if step.status.reason == decide.HEALING else "applied"
+        word = "healed" if step.status.reason == said.HEALING else "applied"
         text = f"{o.label!r} is {word}: {done} in {seconds:.1f} s, verified by a fresh read"
         if outcome.status == "reboot":
             text = f"{o.label!r} waits for a reboot: {done}"

@@ -11,11 +11,9 @@ kill between any two leaves nothing that the next look does not see. A look lead
 
 from __future__ import annotations
 
-import msgspec
-
-from aliquot.agent import holders, phrases
+from aliquot.agent import holders, phrases, said
 from aliquot.agent.observation import Memory, Observation
-from aliquot.agent.status import FAILED, NO_WISH, PENDING, REBOOTING, SUCCESS, Status
+from aliquot.agent.status import FAILED, NO_WISH, PENDING, REBOOTING, Status
 from aliquot.agent.steps import (
     Apply,
     AwaitOperands,
@@ -40,9 +38,6 @@ from aliquot.model.plan import Plan
 REBOOT_PATIENCE_S = 600.0
 """How long a machine may take to go down before the reboot counts as refused."""
 HOLDERS_POLL_S = 5.0
-_MOST_DETAILS, _LONGEST_DETAIL = 20, 1000
-_MET = ("Applied", "AlreadyApplied", "Healed")
-HEALING = "Healing"
 OWED = "HostClientsDown"
 """The reason of a failed attempt to start the host's services again."""
 
@@ -65,22 +60,10 @@ def decide(o: Observation, m: Memory) -> Step:
     return _change(o, m, plan)
 
 
-def key(o: Observation) -> str:
-    """What labels, plugins and CDI follow: the GPUs as they are, how they are to be named, and on which node object."""
-    if o.inventory is None:
-        return ""
-    lost = ",".join(g.pci for g in o.inventory.gpus if g.lost)
-    unfit = ",".join(sorted(o.unhealthy))
-    s = o.settings
-    how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
-    away = ",".join(sorted(o.reserved))
-    return f"{o.inventory.fingerprint}/{lost}/{unfit}/{away}/{how}/{o.uid}"
-
-
 def _unpublished(o: Observation, m: Memory) -> bool:
     """True if others do not know yet what is. Nothing is said for the first time under settings that are not known."""
     unclear = o.trouble is not None and o.trouble.reason == "InvalidSettings" and not m.published
-    return o.inventory is not None and not unclear and m.published != key(o)
+    return o.inventory is not None and not unclear and m.published != o.key
 
 
 # -- the four ends
@@ -100,7 +83,8 @@ def _look_on(o: Observation, m: Memory) -> Step:
 def _no_wish(o: Observation, m: Memory) -> Step:
     message = f"no wish: the GPUs are left as they are{o.hint}"
     # The former wish stays on record: the controller gives a first wish to new nodes, not one that was withdrawn.
-    status = _stamped(o, Status(NO_WISH, "NoWish", message, config=o.status.config if o.status is not None else ""))
+    config = o.status.config if o.status is not None else ""
+    status = Status(NO_WISH, "NoWish", message, config=config).at(o.now, o.status)
     if _owed(o, m):
         return StartServices()
     if restore(o.marks):
@@ -114,8 +98,8 @@ def _no_wish(o: Observation, m: Memory) -> Step:
 
 def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
     """Everything paused is given back first: a wish that cannot be met must not cost the monitoring as well."""
-    status = _stamped(
-        o, _status(o, FAILED, trouble.reason, trouble.message, next_step=trouble.next_step, details=trouble.details)
+    status = said.status(
+        o, FAILED, trouble.reason, trouble.message, next_step=trouble.next_step, details=trouble.details
     )
     if _unpublished(o, m):
         return Publish()
@@ -123,41 +107,23 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
         return StartServices()
     if restore(o.marks):
         return Restore(status)
-    if _untold(o, status):
+    if said.untold(o, status):
         return Tell(status)
     wait = m.retry_at - o.clock if m.failed is not None and m.attempt == o.attempt else o.settings.check_s
     return Rest(max(1.0, min(wait, o.settings.check_s)), f"failed: {trouble.message}")
 
 
 def _done(o: Observation, m: Memory) -> Step:
-    if m.published != key(o):
+    if m.published != o.key:
         return Publish()
     if _owed(o, m):
         return StartServices()
-    status = _stamped(o, _success(o, m))
+    status = said.success(o, m)
     if restore(o.marks):
         return Restore(status)
-    if _untold(o, status) or o.durable.reboot is not None:
+    if said.untold(o, status) or o.durable.reboot is not None:
         return Tell(status)
     return Rest(o.settings.check_s, status.message)
-
-
-def _success(o: Observation, m: Memory) -> Status:
-    """The sentence of the last change stays until there is another: a look that finds nothing to do is no news."""
-    former = o.status
-    if m.did and m.did_for == o.digest:
-        reason, message = "Healed" if former is not None and former.reason == HEALING else "Applied", m.did
-        if former is not None and former.message == m.did:
-            reason = former.reason
-    elif former is not None and former.state == SUCCESS and former.digest == o.digest:
-        reason, message = former.reason, former.message
-    else:
-        reason, message = "AlreadyApplied", f"nothing to do: {phrases.geometry(o.inventory, o.wish)}"
-    left_alone = o.wish.desired.notes if o.wish is not None and o.wish.desired is not None else ()
-    warnings = o.prediction.warnings if o.prediction is not None else ()
-    misnamed = o.prediction.refusals if o.prediction is not None else ()
-    unpublished = (m.unpublished,) if m.unpublished else ()
-    return _status(o, SUCCESS, reason, message, details=(*unpublished, *o.remarks, *misnamed, *left_alone, *warnings))
 
 
 def _owed(o: Observation, m: Memory) -> bool:
@@ -185,9 +151,9 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
             m,
             Trouble("KubeletAway", o.blind, (), f"kubectl annotate node {o.node} {names.HOLDERS_ANNOTATION}=force"),
         )
-    drift = f"the GPUs drifted from {o.label!r}: " if _was_met(o) else ""
-    reason = HEALING if drift else "Changing"
-    status = _stamped(o, _status(o, PENDING, reason, drift + phrases.intent(plan)))
+    drift = f"the GPUs drifted from {o.label!r}: " if said.was_met(o) else ""
+    reason = said.HEALING if drift else "Changing"
+    status = said.status(o, PENDING, reason, drift + phrases.intent(plan))
     operands = concerned(plan)
     if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon):
         return Pause(operands, o.holding.cordon, status)
@@ -214,17 +180,11 @@ def _may_not(o: Observation, plan: Plan) -> Trouble | None:
     if o.prediction is not None and o.prediction.refusals and o.settings.predicting(o.label or "") == "refuse":
         first, *rest = o.prediction.refusals
         return Trouble("LabelsWouldBeInvalid", first, tuple(rest), o.prediction.next_step or "")
-    if _was_met(o) and not o.settings.self_heal:
+    if said.was_met(o) and not o.settings.self_heal:
         return Trouble(
             "Drift", f"the GPUs differ from {o.label!r}, and healing is switched off: {phrases.intent(plan)}"
         )
     return None
-
-
-def _was_met(o: Observation) -> bool:
-    """True if this very wish was met before: what differs now has come from elsewhere."""
-    former = o.status
-    return former is not None and former.digest == o.digest and former.reason in (*_MET, HEALING, "Drift")
 
 
 def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
@@ -245,15 +205,15 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
     if since and o.clock - since >= holding.timeout_s:
         text = f"{message}; they did not leave within {holding.timeout_s} s"
         return _fail(o, m, Trouble("HeldTimeout", text, rest, phrases.look(plan)))
-    if m.published != key(o):
+    if m.published != o.key:
         return Publish()  # a wait may last for hours
     if holding.policy == "drain" and not pods and not since:
         text = f"{message}: no pod, so there is nothing to evict"
         return _fail(o, m, Trouble("Held", text, rest, phrases.look(plan)))
-    status = _stamped(o, _status(o, PENDING, "WaitingForHolders", message))
+    status = said.status(o, PENDING, "WaitingForHolders", message)
     if pause(o.marks, (), wish=o.digest, cordon=holding.cordon):
         return Pause((), holding.cordon, status)
-    if _untold(o, status):
+    if said.untold(o, status):
         return Tell(status)
     if holding.policy in ("drain", "force") and pods:
         return Evict(pods, holding.policy == "force", status)
@@ -265,6 +225,7 @@ def _reboot(o: Observation, m: Memory, plan: Plan) -> Step:
     this boot is given again: it may have been killed before it gave it.
     """
     gpus = ", ".join(plan.reboots)
+    status = said.status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")
     mark = o.durable.reboot
     asked = mark is not None and mark.digest == o.digest
     if mark is not None and asked and mark.boot != o.boot:
@@ -274,35 +235,13 @@ def _reboot(o: Observation, m: Memory, plan: Plan) -> Step:
         if o.clock - mark.at > REBOOT_PATIENCE_S:
             text = f"the machine did not reboot within {REBOOT_PATIENCE_S / 60:.0f} minutes of being asked"
             return _fail(o, m, Trouble("RebootRefused", text, (), "reboot the node by hand"))
-        status = _stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}"))
-        return Tell(status) if _untold(o, status) else Rest(HOLDERS_POLL_S, status.message)
+        return Tell(status) if said.untold(o, status) else Rest(HOLDERS_POLL_S, status.message)
     if not o.settings.with_reboot:
         return _fail(o, m, _needs_reboot(plan))
-    return Reboot(_stamped(o, _status(o, REBOOTING, "Rebooting", f"rebooting for the MIG mode of GPU {gpus}")))
+    return Reboot(status)
 
 
 def _needs_reboot(plan: Plan) -> Trouble:
     gpus = ", ".join(plan.reboots)
     text = f"the MIG mode of GPU {gpus} becomes active only with a reboot, which WITH_REBOOT does not allow"
     return Trouble("NeedsReboot", text, (), "set WITH_REBOOT=true, or mig.with-reboot in the settings")
-
-
-# -- words
-
-
-def _status(
-    o: Observation, state: str, reason: str, message: str, *, next_step: str = "", details: tuple[str, ...] = ()
-) -> Status:
-    source = o.wish.source if o.wish else ""
-    details = tuple(each[:_LONGEST_DETAIL] for each in details[:_MOST_DETAILS])  # all annotations together: 256 KiB
-    return Status(state, reason, message, o.label or "", source, next_step, o.digest, details=details)
-
-
-def _stamped(o: Observation, status: Status) -> Status:
-    return status.at(o.now, o.status)
-
-
-def _untold(o: Observation, status: Status) -> bool:
-    """True if the node does not say so yet. Progress of a change that is over is not missed."""
-    said = msgspec.structs.replace(o.status, progress="") if o.status is not None else None
-    return o.state != status.state or not status.same(said)

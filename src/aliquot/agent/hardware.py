@@ -13,7 +13,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.agent.log import log
+from aliquot.backends.followed import Newest
 from aliquot.backends.xids import XidPolicy
+from aliquot.engine.history import Past
+from aliquot.engine.watching import Watch, unwatched
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
 from aliquot.model.actions import Destroy, Reset
 from aliquot.model.facts import Facts
@@ -33,12 +36,19 @@ REOPEN_S = 600.0
 
 class Hardware:
     """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
-    says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given.
+    says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given;
+    ``pasts`` are the newest changes of the node as of the last look, whoever made them; ``steps`` is told each step of
+    an apply.
     """
 
-    def __init__(self, connect: Callable[[], Connection], xids: XidPolicy | None = None) -> None:
+    def __init__(
+        self, connect: Callable[[], Connection], xids: XidPolicy | None = None, steps: Watch = unwatched
+    ) -> None:
         self.unhealthy: frozenset[str] = frozenset()
+        self.pasts: tuple[Past, ...] = ()
+        self._newest: Newest | None = None
         self._connect = connect
+        self._steps = steps
         self._xids = xids or XidPolicy()
         self._health: Health | None = None
         self._former: Health | None = None
@@ -53,6 +63,11 @@ class Hardware:
     def stuck_s(self) -> float:
         """How long the call that runs now has been running; 0 if none does."""
         return time.monotonic() - self._since if self._since is not None else 0.0
+
+    @property
+    def answers(self) -> bool:
+        """Whether the driver answered when it was last asked."""
+        return self._connection is not None
 
     async def read(self) -> tuple[Inventory, Facts]:
         """A fresh look. Raises NoDriverError while there is no driver, HardwareError where it does not answer."""
@@ -114,9 +129,13 @@ class Hardware:
                 return  # it is gone already, which is why it is closed
 
     def _read(self) -> tuple[Inventory, Facts]:
-        backend = self._open().backend
+        connection = self._open()
+        backend = connection.backend
         self._seen = backend.read()
         self._poll()
+        if self._newest is None:
+            self._newest = Newest(connection.directory)
+        self.pasts = self._newest.pasts()
         return self._seen, backend.facts()
 
     def _poll(self) -> None:
@@ -135,14 +154,10 @@ class Hardware:
         self.unhealthy = found
 
     def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
-        from aliquot.backends.hooks import NoHooks
-        from aliquot.backends.wishes import FileWishes
         from aliquot.engine.apply import apply
-        from aliquot.engine.world import World
 
-        c = self._open()
-        wishes = FileWishes(c.directory)
-        world = World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, NoHooks(), wishes)
+        world = self._open().world()
+        world.watch = self._steps
         outcome = apply(plan, world, report)
         self._forget(plan)
         return outcome

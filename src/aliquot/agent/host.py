@@ -7,10 +7,8 @@ from collections.abc import Callable
 
 from aliquot.agent.log import log
 from aliquot.backends import reboot as program
-from aliquot.backends.connect import SimHost
-from aliquot.integrations.systemd import power
+from aliquot.backends.sim.host import SimHost
 from aliquot.integrations.systemd.errors import NoSystemdError
-from aliquot.integrations.systemd.services import Services
 from aliquot.integrations.systemd.units import StoppedServices
 
 
@@ -25,11 +23,15 @@ class HostMachine:
         self, services: tuple[str, ...], record: Callable[[StoppedServices], None], earlier: StoppedServices | None
     ) -> None:
         """Stops services; ``record`` has returned before the first one stops. Raises AliquotError."""
+        from aliquot.integrations.systemd.services import Services  # and D-Bus: most nodes never need it
+
         stopped = await Services(self._root).stop(services, record, earlier)
         log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them runs")
 
     async def start(self, stopped: StoppedServices) -> None:
         """Starts again what a record says. Raises AliquotError naming those that do not start."""
+        from aliquot.integrations.systemd.services import Services
+
         for note in await Services(self._root).start(stopped):
             log.info("%s", note)
 
@@ -38,6 +40,8 @@ class HostMachine:
         if self._simulated is not None:
             await asyncio.to_thread(self._simulated.reboot)
             return
+        from aliquot.integrations.systemd import power
+
         try:
             who = await power.reboot(self._root)
         except NoSystemdError as error:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
+from collections.abc import Callable
 from contextlib import suppress
 
 from aliquot.agent import steps
@@ -28,10 +29,17 @@ PARTING_S = 10.0
 
 class Loop:
     """The agent's heart. ``wake`` says that something happened; what, the next look finds out. ``trouble`` is why the
-    last step could not be done, "" if it could.
+    last step could not be done, "" if it could. ``looked`` is told of each look, and of the step that was decided.
     """
 
-    def __init__(self, corner: Corner, observer: Observer, actor: Actor, tally: Tally) -> None:
+    def __init__(
+        self,
+        corner: Corner,
+        observer: Observer,
+        actor: Actor,
+        tally: Tally,
+        looked: Callable[[Observation, steps.Step], None] = lambda *_: None,
+    ) -> None:
         self.corner = corner
         self.observer = observer
         self.actor = actor
@@ -43,6 +51,7 @@ class Loop:
         self._happened = asyncio.Event()
         self._stopping = False
         self._troubles = 0
+        self._looked = looked
         self.trouble = ""
 
     def wake(self) -> None:
@@ -86,6 +95,7 @@ class Loop:
         o = self.last = await self.observer.look(self.memory)
         self.tally.looked(o)
         step = self.step = decide(o, self.memory)
+        self._looked(o, step)
         if self._stopping or (self.corner.changes != changes and self._outrun(o)):
             return 0.0  # it happened while we looked
         log.debug("%s", step)

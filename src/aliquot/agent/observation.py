@@ -89,6 +89,18 @@ class Observation(msgspec.Struct, frozen=True):
         return self.wish.digest if self.wish is not None else ""
 
     @property
+    def key(self) -> str:
+        """What labels, plugins and CDI follow: the GPUs as they are, how they are to be named, on which node object."""
+        if self.inventory is None:
+            return ""
+        lost = ",".join(g.pci for g in self.inventory.gpus if g.lost)
+        unfit = ",".join(sorted(self.unhealthy))
+        s = self.settings
+        how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
+        away = ",".join(sorted(self.reserved))
+        return f"{self.inventory.fingerprint}/{lost}/{unfit}/{away}/{how}/{self.uid}"
+
+    @property
     def holding(self) -> Holding:
         """What may be done to holders here."""
         return self.settings.holding(self.label or "", self.marks.annotations.get(names.HOLDERS_ANNOTATION))

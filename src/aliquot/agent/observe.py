@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Awaitable, Callable, Sequence
-from functools import lru_cache
+from contextlib import AbstractContextManager, nullcontext
 
 import msgspec
 
@@ -14,6 +14,7 @@ from aliquot.agent.corner import Corner, NotReadYetError
 from aliquot.agent.durable import Record
 from aliquot.agent.hardware import Hardware
 from aliquot.agent.holders import Use, held_by_pods
+from aliquot.agent.kept import Kept
 from aliquot.agent.log import log
 from aliquot.agent.observation import Memory, Observation, boot_clock
 from aliquot.agent.settings import Place, layers
@@ -27,6 +28,7 @@ from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.nearmiss import near_misses
 from aliquot.integrations.kubernetes.prediction import Remedy, cluster_policy, predict, settings_map
+from aliquot.model.desired import Desired
 from aliquot.model.facts import Facts
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan, Policy
@@ -40,7 +42,7 @@ NO_RECORD = "NoRecord"
 
 class Observer:
     """Gathers observations. ``uses`` asks kubelet who is on what; None where there is no kubelet to ask;
-    ``boot`` tells the id of this boot.
+    ``boot`` tells the id of this boot. ``planning`` is entered around each plan that is made.
     """
 
     def __init__(
@@ -53,6 +55,9 @@ class Observer:
         self._uses = uses
         self._boot = boot
         self.facts: Facts | None = None
+        self.planning: Callable[[], AbstractContextManager[None]] = nullcontext
+        # A look follows each step, and most of them change neither the GPUs nor the wish: what was planned still holds.
+        self._plan = Kept(self._planned, 2)
         self._good: dict[str, Layer] = {}
         self._unclear: tuple[str, ...] = ()
 
@@ -82,7 +87,7 @@ class Observer:
             unclear=faults,
             reserved=self._place.reserved(marks),
             uid=node.metadata.uid if node is not None else "",
-            hint=_hint(frozenset(marks.labels.items())),
+            hint="".join(f"; {sentence}" for sentence in near_misses(marks.labels)),
         )
         if o.label is None or o.trouble is not None or inventory is None:
             return o
@@ -110,8 +115,9 @@ class Observer:
         """
         said, faults, unclear = layers(self._place, self._corner.maps, self._good, self._corner.marks.labels)
         settings = merge(said)
-        self._corner.follow(self._place.maps(settings))
-        for name in self._place.maps(settings):
+        maps = self._place.maps(settings, self._corner.marks.labels.get(names.CONFIG_LABEL, ""))
+        self._corner.follow(maps)
+        for name in maps:
             if not self._corner.read(name):
                 raise NotReadYetError(name)
         for sentence in set(unclear) - set(self._unclear):
@@ -134,15 +140,15 @@ class Observer:
         if wish.desired is None or trouble is not None:
             return msgspec.structs.replace(o, wish=wish, trouble=trouble)
         quiet = Policy(reset=m.no_reset != wish.digest)
-        plan = make(inventory, wish.desired, quiet)
+        plan = self._plan(inventory, wish.desired, quiet)
         blind, forced = "", None
         if decide.touches(plan):
             uses, blind = await self._who()
-            plan = make(held_by_pods(inventory, uses), wish.desired, quiet)
+            plan = self._plan(held_by_pods(inventory, uses), wish.desired, quiet)
             if plan.blocked:
                 held = held_by_pods(inventory, await self._corner.living(uses))
-                plan = make(held, wish.desired, quiet)
-                forced = make(held, wish.desired, msgspec.structs.replace(quiet, held="force"))
+                plan = self._plan(held, wish.desired, quiet)
+                forced = self._plan(held, wish.desired, msgspec.structs.replace(quiet, held="force"))
                 plan = forced if _may_force(o, plan) else plan
         return msgspec.structs.replace(
             o,
@@ -153,6 +159,10 @@ class Observer:
             services=services,
             prediction=predict(inventory, wish.desired, o.settings.strategy, self.facts, self._remedy()),
         )
+
+    def _planned(self, inventory: Inventory, desired: Desired, policy: Policy) -> Plan:
+        with self.planning():
+            return make(inventory, desired, policy)
 
     def _remedy(self) -> Remedy:
         """How a person changes the strategy here: in ClusterPolicy where the controller passes one on."""
@@ -168,11 +178,16 @@ class Observer:
             return (), f"kubelet cannot say which pods are on the GPUs: {error.brief}"
 
     def _wish(self, o: Observation, inventory: Inventory) -> Wish:
-        sources = self._sources(o.settings, inventory)
+        sources = self.sources(o.settings, inventory)
+        if o.label and o.label.startswith(names.OWN_PREFIX):
+            own = self._place.own_map
+            sources = [*sources, data_of(f"{self._corner.namespace}/{own}", self._corner.maps.get(own))]
         return read(o.label or "", sources, inventory, o.reserved)
 
-    def _sources(self, settings: Settings, inventory: Inventory) -> list[Source]:
-        """Where named configs are written, first the one that decides."""
+    def sources(self, settings: Settings, inventory: Inventory) -> list[Source]:
+        """Where named configs are written, first the one that decides; without the node's own ConfigMap, which comes
+        last.
+        """
         namespace = self._corner.namespace
         if settings.config_map:
             return [data_of(f"{namespace}/{settings.config_map}", self._corner.maps[settings.config_map])]
@@ -180,8 +195,7 @@ class Observer:
             return [_file(self._place.config_file)]
         found = []
         try:
-            text = to_yaml(generate(inventory))
-            found.append(Source(f"ConfigMap {namespace}/{self._place.generated_map}", text))
+            found.append(Source(f"ConfigMap {namespace}/{self._place.generated_map}", generated(inventory)))
         except BlockedError as error:
             found.append(Source("generated configs", None, error.brief))
         fallback = self._corner.maps.get(names.DEFAULT_CONFIG_MAP)
@@ -231,7 +245,9 @@ def _file(path: str) -> Source:
         return Source(path, None, f"{os.path.basename(path)} cannot be read from {path}: {why}")
 
 
-@lru_cache(maxsize=4)
-def _hint(labels: frozenset[tuple[str, str]]) -> str:
-    """Kept, for labels seldom change and likeness is dear to compute."""
-    return "".join(f"; {sentence}" for sentence in near_misses(dict(labels)))
+def _generated(inventory: Inventory) -> str:
+    return to_yaml(generate(inventory))
+
+
+generated = Kept(_generated)
+"""The named configs that these GPUs call for, as a file. Every look asks. Raises BlockedError."""

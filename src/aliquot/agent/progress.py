@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from itertools import count
 
 import msgspec
 
@@ -24,25 +25,31 @@ class Progress:
         self._corner = corner
         self._status = status
         self._steps = steps
+        self._acts = count(1)
         self._done = 0
         self._last = time.monotonic()
         self._loop = asyncio.get_running_loop()
         self._task: asyncio.Task[None] | None = None
 
     def report(self, line: str) -> None:
-        """One act of the engine."""
-        self._loop.call_soon_threadsafe(self._reported, line)
+        """One act of the engine. The loop is woken only for what is to be written."""
+        log.info("%s", line)
+        self._done = next(self._acts)
+        if self._due:
+            self._loop.call_soon_threadsafe(self._begin)
 
     async def close(self) -> None:
         """Waits for a patch that is on its way, so that it cannot overtake the next one."""
         if self._task is not None:
             await asyncio.gather(self._task, return_exceptions=True)
 
-    def _reported(self, line: str) -> None:
-        log.info("%s", line)
-        self._done += 1
+    @property
+    def _due(self) -> bool:
+        return time.monotonic() - self._last >= EVERY_S
+
+    def _begin(self) -> None:
         busy = self._task is not None and not self._task.done()
-        if not busy and time.monotonic() - self._last >= EVERY_S:
+        if not busy and self._due:
             self._last = time.monotonic()
             self._task = asyncio.create_task(self._write(min(self._done, self._steps)))
 

@@ -10,14 +10,11 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from aliquot.agent.corner import Corner
-from aliquot.agent.decide import key
 from aliquot.agent.log import log
 from aliquot.agent.observation import Observation
-from aliquot.agent.observe import Uses
+from aliquot.agent.observe import Uses, generated
 from aliquot.agent.settings import Place
 from aliquot.agent.wish import DATA_KEY
-from aliquot.config.generate import generate
-from aliquot.config.write import to_yaml
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, ConflictError
 from aliquot.integrations.kubernetes.labels import labels, owned
@@ -79,7 +76,7 @@ class Publisher:
         if o.settings.labels:
             await self._tried(self._label(o, o.inventory, facts))
         await self._tried(self._generated(o.inventory))
-        return key(o)
+        return o.key
 
     async def mend(self, o: Observation) -> None:
         """Tries again what was refused. Raises ApiError."""
@@ -156,7 +153,7 @@ class Publisher:
     async def _generated(self, inventory: Inventory) -> None:
         """The named configs of this node as a ConfigMap, where people look them up."""
         try:
-            text = _HEADER + to_yaml(generate(inventory))
+            text = _HEADER + generated(inventory)
         except BlockedError as error:
             log.info("no configs are generated for this node: %s", error.brief)
             return

@@ -6,7 +6,7 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -24,17 +24,24 @@ from aliquot.agent.host import HostMachine
 from aliquot.agent.log import log
 from aliquot.agent.loop import Loop
 from aliquot.agent.memory import be_frugal
+from aliquot.agent.observation import Observation
 from aliquot.agent.observe import Observer, Uses
 from aliquot.agent.offering import Offering
 from aliquot.agent.publish import Publisher
 from aliquot.agent.settings import Place
-from aliquot.agent.tally import CONTENT_TYPE, Tally
+from aliquot.agent.showing import Showing
+from aliquot.agent.shown import of_look
+from aliquot.agent.steps import Rest, Step
+from aliquot.agent.tally import Tally
+from aliquot.agent.using import Using, every_s
 from aliquot.backends import xids
 from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.integrations import cdi
+from aliquot.integrations.kubernetes import document
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.model.inventory import Inventory
+from aliquot.model.usage import Usage
 from aliquot.probes import Probes
 
 STUCK_S = 900.0
@@ -79,13 +86,15 @@ class Agent:
         self.tally = Tally(place.node)
         self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
         wanted, remarks = xids.policy(place.environment)
-        self.hardware = Hardware(self._connect, wanted)
+        self.hardware = Hardware(self._connect, wanted, self.tally.changes.step)
         self.corner = Corner(self.api, place.node, self.api.namespace, self._wake, self._ended)
         self.loop: Loop | None = None
         self.simulated = simulated_host(options.node) if options.node is not None else None
         self.offering = _offering(options)
         self.remarks = remarks
         self.driver = driver.Driver()
+        self.showing: Showing | None = None
+        self.using = Using(self.hardware, _uses(options), self._used, every_s(place.environment))
         self.code = 0
 
     def _connect(self) -> Connection:
@@ -95,6 +104,7 @@ class Agent:
                 os.environ["ALIQUOT_DRIVER_ROOT"] = self.driver.here
         connection = connect(self.options.node, say=log.warning)
         watch(connection, log.warning)
+        connection.by = "agent"
         return connection
 
     def _wake(self) -> None:
@@ -104,7 +114,8 @@ class Agent:
     async def run(self) -> int:
         """Until a signal."""
         background: list[asyncio.Task[Any]] = []
-        probes = Probes({"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics})
+        pages = {"/healthz": self._healthz, "/readyz": self._readyz}
+        probes = Probes(pages, {"/metrics": self.tally.page.answer})
         try:
             if self.options.port >= 0:
                 port = await self._listen(probes)
@@ -115,8 +126,9 @@ class Agent:
             for number in (signal.SIGTERM, signal.SIGINT):
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
-            background.append(asyncio.create_task(self.hardware.watch(self.loop.wake)))
-            background[0].add_done_callback(self._ended)
+            background += [asyncio.create_task(each) for each in self._beside(self.loop)]
+            for task in background:
+                task.add_done_callback(self._ended)
             await self.loop.run()
         finally:
             for task in background:
@@ -124,6 +136,7 @@ class Agent:
             await asyncio.gather(*background, return_exceptions=True)
             await probes.close()
             await self.corner.close()
+            await self.using.close()
             if self.offering is not None:
                 await self.offering.close()
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
@@ -154,6 +167,7 @@ class Agent:
         record = Record(self._directory())
         uses = _uses(o)
         observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
+        observer.planning = self.tally.changes.planning
         publisher = Publisher(
             self.corner,
             o.place,
@@ -165,7 +179,27 @@ class Agent:
         )
         machine = HostMachine(o.host_root, self.simulated)
         actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally)
-        return Loop(self.corner, observer, actor, self.tally)
+        self.showing = Showing(self.api, o.place.node, document.GPUS, namespace=self.api.namespace, uses=uses)
+        self.showing.on_held = self.tally.held
+        return Loop(self.corner, observer, actor, self.tally, lambda *found: self._see(observer, *found))
+
+    def _see(self, observer: Observer, o: Observation, step: Step) -> None:
+        sources = observer.sources(o.settings, o.inventory) if o.inventory is not None else ()
+        pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
+        seen = of_look(o, sources, pod, self.tally.usage, self.hardware.pasts)
+        if seen is not None and self.showing is not None:
+            self.showing.see(seen, o.uid, busy=bool(seen.drift) and not isinstance(step, Rest))
+
+    def _beside(self, loop: Loop) -> tuple[Coroutine[Any, Any, None], ...]:
+        """What runs beside the loop, for ever."""
+        return self.hardware.watch(loop.wake), self._show(), self.using.run()
+
+    def _used(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
+        self.tally.usage = usage
+
+    async def _show(self) -> None:
+        assert self.showing is not None
+        await self.showing.run()
 
     def _directory(self) -> str:
         """Where the agent's record lies. A machine without a driver has one too."""
@@ -222,9 +256,6 @@ class Agent:
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
         return 200, "text/plain", b"ok\n"
-
-    def _metrics(self) -> tuple[int, str, bytes]:
-        return 200, CONTENT_TYPE, self.tally.page()
 
 
 def _offering(o: Options) -> Offering | None:

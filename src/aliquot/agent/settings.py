@@ -33,11 +33,17 @@ class Place(msgspec.Struct, frozen=True):
         """The ConfigMap with the configs that are generated for this node."""
         return f"{self.node}-mig-config"[-LIMIT:]
 
-    def maps(self, settings: Settings) -> tuple[str, ...]:
-        """The ConfigMaps to follow."""
+    @property
+    def own_map(self) -> str:
+        """The ConfigMap with configs that were made for this node alone."""
+        return names.own_map(self.node)
+
+    def maps(self, settings: Settings, label: str = "") -> tuple[str, ...]:
+        """The ConfigMaps to follow while the node has this wish."""
         clients = (settings.clients_map or names.DEFAULT_CLIENTS_MAP) if settings.stop_host_clients else ""
         configs = settings.config_map or ("" if self.config_file else names.DEFAULT_CONFIG_MAP)
-        found = (names.SETTINGS_MAP, names.EFFECTIVE_MAP, configs, clients)
+        own = self.own_map if label.startswith(names.OWN_PREFIX) else ""
+        found = (names.SETTINGS_MAP, names.EFFECTIVE_MAP, configs, clients, own)
         return tuple(dict.fromkeys(name for name in found if name))
 
     @staticmethod

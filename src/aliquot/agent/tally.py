@@ -2,46 +2,29 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+import msgspec
 
 from aliquot.agent.observation import Observation
-from aliquot.agent.status import Status
 from aliquot.integrations.kubernetes import names
+from aliquot.metrics import make
+from aliquot.metrics.agents import AgentTally
+from aliquot.metrics.look import Look, Seen, look, rules
+from aliquot.model.inventory import Inventory
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600)
 
-
-class Tally:
-    """Counts. Names start with ``aliquot_agent_``; all times are seconds."""
+class Tally(AgentTally):
+    """What both agents count, and this node's GPUs and instances."""
 
     def __init__(self, node: str) -> None:
-        self.registry = CollectorRegistry()
-        r = self.registry
-        self._node = node
-        self._state = Gauge("aliquot_agent_state", "1 for the state that the node is in", ["node", "state"], registry=r)
-        self._applies = Counter("aliquot_agent_applies", "applies by how they ended", ["node", "outcome"], registry=r)
-        self._took = Histogram("aliquot_agent_apply_seconds", "how long applies took", buckets=_SECONDS, registry=r)
-        self._looks = Counter("aliquot_agent_looks", "observations", ["node"], registry=r)
-        self._requests = Counter(
-            "aliquot_agent_api_requests", "requests to the API server", ["verb", "resource", "status"], registry=r
-        )
-        self._gpus = Gauge("aliquot_agent_gpus", "GPUs of the node", ["node"], registry=r)
-        self._instances = Gauge("aliquot_agent_instances", "GPU instances", ["node", "profile"], registry=r)
-        for state in names.STATES:
-            self._state.labels(node, state).set(0)
-
-    def state(self, status: Status) -> None:
-        for state in names.STATES:
-            self._state.labels(self._node, state).set(state == status.state)
-
-    def applied(self, outcome: str, seconds: float) -> None:
-        self._applies.labels(self._node, outcome).inc()
-        self._took.observe(seconds)
+        super().__init__(node, "aliquot_agent", names.STATES)
+        self._gpus = make.gauge("aliquot_agent_gpus", self.registry)
+        self._instances = make.gauge("aliquot_agent_instances", self.registry)
+        self._asked = False
+        self.state("")
 
     def looked(self, o: Observation) -> None:
-        self._looks.labels(self._node).inc()
+        """What was seen. Of GPUs that could not be read nothing is told."""
+        self._saw(self._look(o), (o.plan,) if o.plan is not None else ())
         if o.inventory is None:
             return
         self._gpus.labels(self._node).set(len(o.inventory.gpus))
@@ -50,12 +33,24 @@ class Tally:
             for instance in gpu.instances:
                 self._instances.labels(self._node, instance.profile).inc()
         if o.status is not None:
-            self.state(o.status)
+            self.state(o.status.state)
 
-    def requested(self, verb: str, resource: str, status: int, seconds: float) -> None:
-        self._requests.labels(verb, resource, str(status)).inc()
+    def held(self, inventory: Inventory) -> None:
+        """The GPUs of the last look with the pods that kubelet gave them to: what such a pod has is held, too."""
+        now = self._last
+        if now.inventory is not None and now.inventory.fingerprint == inventory.fingerprint:
+            self._asked = True
+            self._last = msgspec.structs.replace(now, inventory=inventory)
 
-    def page(self) -> bytes:
-        """Everything in OpenMetrics text."""
-        page: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
-        return page
+    def _look(self, o: Observation) -> Look:
+        """The look as a page tells it: what is asked, and what stands in its way."""
+        desired = o.wish.desired if o.wish is not None else None
+        blockers = o.plan.blockers if o.plan is not None else ()
+        seen = Seen(o.now, self.usage, rules(blockers), len(o.unhealthy), self._last.seen.smaller)
+        return look(self._node, self._with_pods(o.inventory), desired, seen)
+
+    def _with_pods(self, inventory: Inventory | None) -> Inventory | None:
+        """While kubelet is asked again, what it said last holds: a pod does not let go for a moment at each look."""
+        former = self._last.inventory
+        same = inventory and former and self._asked and former.fingerprint == inventory.fingerprint
+        return former if same else inventory

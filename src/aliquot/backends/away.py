@@ -10,10 +10,11 @@ from aliquot.errors import AliquotError
 from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
-    from aliquot.backends.connect import AnyDriver
+    from aliquot.backends.connection import AnyDriver
     from aliquot.backends.health import Health
     from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
+    from aliquot.model.usage import Usage
 
 
 class Away:
@@ -59,6 +60,10 @@ class Away:
 
             return Facts("", (0, 0), ())
         return self.driver.facts()
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """None while there is no driver: every GPU is handed out whole."""
+        return () if self._opened is None else self._opened.usage(over_s)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         return self.driver.set_mode(pci, enabled)

@@ -9,29 +9,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from contextlib import AbstractContextManager, closing
-from functools import cached_property
-from types import TracebackType
 from typing import TYPE_CHECKING
 
 from aliquot.backends import paths
+from aliquot.backends.connection import Connection
 from aliquot.backends.paths import node_directories, state_dir
 from aliquot.errors import AliquotError, NoDriverError, UsageError
 
 if TYPE_CHECKING:
-    from aliquot.backends.away import Away
+    from aliquot.backends.connection import AnyDriver
     from aliquot.backends.files import Files
     from aliquot.backends.kernel.tools import Tools
-    from aliquot.backends.node import NodeBackend
-    from aliquot.backends.nvml import NvmlBackend
-    from aliquot.backends.sim.backend import SimBackend
     from aliquot.backends.sim.control import Node
+    from aliquot.backends.sim.host import SimHost
     from aliquot.backends.smi.backend import SmiBackend
-    from aliquot.engine.ports import Clock, Host, Journal, Lock, Workers
     from aliquot.engine.programs import Programs
-
-    AnyDriver = NvmlBackend | SimBackend | SmiBackend | Away
-    AnyBackend = NodeBackend[AnyDriver]
 
 __all__ = ["Connection", "connect", "state_dir"]
 
@@ -41,135 +33,20 @@ _NO_COMPILER = (
 )
 
 
-class Connection:
-    """A node, open. Parts that only a change needs are made on first use. Leaving the context closes the backend.
-    ``programs`` are the driver's, where its library is not what is spoken to.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        backend: AnyBackend,
-        directories: tuple[str, str],
-        sim: Node | None = None,
-        programs: Programs | None = None,
-    ) -> None:
-        self.node = name
-        self.backend = backend
-        self.simulated = sim is not None
-        self._run, self._lib = directories
-        self._sim = sim
-        self._programs = programs
-
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self.close()
-
-    def close(self) -> None:
-        self.backend.close()
-        if self._sim is not None:
-            self._sim.close()
-
-    @property
-    def nvml(self) -> AnyDriver:
-        """The GPU driver's side of the backend alone, with what only it offers: describing, health."""
-        return self.backend.nvml
-
-    @property
-    def files(self) -> Files:
-        """The kernel's files of the node."""
-        return self.backend.kernel.files
-
-    @property
-    def directory(self) -> str:
-        """Where what must outlive a process is kept: the journal, and the records of others."""
-        return self._lib
-
-    @cached_property
-    def host(self) -> Host:
-        """Resets GPUs and ends processes: the machine, or the simulated node."""
-        if self._sim is not None:
-            return SimHost(self._sim)
-        if self._programs is not None:
-            from aliquot.backends.smi.host import SmiHost
-
-            return SmiHost(self._programs)
-        from aliquot.backends.host import LocalHost
-
-        return LocalHost(root=_nvidia_smi_root(os.environ.get("ALIQUOT_DRIVER_ROOT")))
-
-    @cached_property
-    def journal(self) -> Journal:
-        from aliquot.backends.journal import FileJournal
-
-        boot = str(self._sim.show()["boot_id"]) if self._sim is not None else None
-        return FileJournal(os.path.join(self._lib, "journal.jsonl"), boot)
-
-    @cached_property
-    def lock(self) -> Lock:
-        from aliquot.backends.lock import FileLock
-
-        return FileLock(os.path.join(self._run, "lock"))
-
-    @cached_property
-    def clock(self) -> Clock:
-        from aliquot.backends.workers import SystemClock
-
-        return SystemClock()
-
-    @cached_property
-    def workers(self) -> Workers:
-        from aliquot.backends.workers import ThreadWorkers
-
-        return ThreadWorkers()
-
-
-class SimHost:
-    """The machine around a simulated node. Lanes call it at the same time: each call has a connection of its own."""
-
-    def __init__(self, sim: Node) -> None:
-        self._where = (sim.state_dir, sim.name)
-
-    def reset(self, pci: str) -> None:
-        with self._node() as node:
-            node.reset(pci)
-
-    def terminate(self, pid: int) -> None:
-        with self._node() as node:
-            node.terminate(pid)
-
-    def reboot(self) -> None:
-        """Restarts the whole node, as the machine's power button would."""
-        with self._node() as node:
-            node.reboot()
-
-    def boot(self) -> str:
-        """The id of this boot, which changes with a reboot."""
-        with self._node() as node:
-            return str(node.show()["boot_id"])
-
-    def _node(self) -> AbstractContextManager[Node]:
-        from aliquot.backends.sim.control import Node
-
-        return closing(Node(*self._where))
-
-
 def connect(
     node: str | None = None,
     programs: Programs | None = None,
     *,
     everything: bool = False,
     state_dir: str | None = None,
+    through: str = "",
     say: Callable[[str], None] = lambda _: None,
 ) -> Connection:
     """The machine itself (``node`` None) or a simulated node. ``programs`` are the driver's, for where its library is
     out of reach: this machine's library is used where there is one, a simulated node's never. ``everything`` lists GPUs
-    that NVIDIA's driver has not taken, too: whole they can be handed out. ``say`` gets sentences for stderr. Raises
-    NoDriverError, UsageError for a node that is not there, and whatever opening the driver raises.
+    that NVIDIA's driver has not taken, too: whole they can be handed out. ``through`` goes before ALIQUOT_BACKEND.
+    ``say`` gets sentences for stderr. Raises NoDriverError, UsageError for a node that is not there, and whatever
+    opening the driver raises.
     """
     if node is None:
         return _machine(say, programs, everything)
@@ -186,7 +63,7 @@ def connect(
     driver_root = os.path.join(folder, "driver")
     tools: Tools = DriverTools(driver_root) if programs is None else _tools(programs)
     kernel = Kernel(SimFiles(sim), tools, folder, lambda: str(sim.show()["boot_id"]), say=say, everything=everything)
-    chosen = _chosen()
+    chosen = through or _chosen()
     driver: AnyDriver
     if programs is not None or chosen == "smi":
         from aliquot.backends.programs import LocalPrograms
@@ -212,7 +89,6 @@ def _machine(say: Callable[[str], None], programs: Programs | None, everything: 
     if programs is not None and not tools.sriov_manage:
         tools = _tools(programs)
     kernel = Kernel(RealFiles(), tools, places[1], boot_id, say=say, everything=everything)
-
     elsewhere = programs
 
     def opened() -> AnyDriver:
@@ -222,15 +98,9 @@ def _machine(say: Callable[[str], None], programs: Programs | None, everything: 
         except NoDriverError as error:
             if programs is None:
                 raise
-            said = error.brief
-        else:
-            elsewhere = None
-            return by_library
-        try:
-            return _smi(programs, name, kernel.files)
-        except NoDriverError as error:
-            error.details += (f"through its library: {said}",)
-            raise
+            return _by_programs(programs, name, kernel.files, error)
+        elsewhere = None
+        return by_library
 
     driver: AnyDriver
     try:
@@ -244,9 +114,19 @@ def _machine(say: Callable[[str], None], programs: Programs | None, everything: 
     return Connection(name, NodeBackend(driver, kernel), places, programs=elsewhere)
 
 
+def _by_programs(programs: Programs, node: str, files: Files, library: NoDriverError) -> SmiBackend:
+    """The driver through its programs, where its library does not answer. Raises NoDriverError with both reasons."""
+    try:
+        return _smi(programs, node, files)
+    except NoDriverError as error:
+        error.details += (f"through its library: {library.brief}",)
+        raise
+
+
 def simulated_host(node: str) -> SimHost:
     """The machine around a simulated node, without opening its GPUs. Raises UsageError for a node that is not there."""
     from aliquot.backends.sim.control import Node
+    from aliquot.backends.sim.host import SimHost
 
     return SimHost(Node(paths.state_dir(), node))
 
@@ -289,9 +169,3 @@ def _driver(base: str, node: str, sim: Node, say: Callable[[str], None], chosen:
     from aliquot.backends.sim.backend import SimBackend
 
     return SimBackend(sim)
-
-
-def _nvidia_smi_root(driver_root: str | None) -> str:
-    """The root directory in which nvidia-smi finds itself and its driver's libraries."""
-    below = driver_root is not None and os.path.exists(os.path.join(driver_root, "usr/bin/nvidia-smi"))
-    return driver_root if driver_root and below else "/"

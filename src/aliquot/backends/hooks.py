@@ -11,7 +11,6 @@ from typing import Protocol
 
 from aliquot.errors import BlockedError
 
-NAMES = ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
 TIMEOUT_S = 1800.0
 
 

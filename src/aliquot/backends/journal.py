@@ -8,20 +8,21 @@ not fit on the disk is cut off again.
 from __future__ import annotations
 
 import os
-import stat
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
 from zlib import crc32
 
 import msgspec
 
+from aliquot.backends.journal_read import last_run, read, storage_error
 from aliquot.engine.ports import Record
-from aliquot.errors import PermissionDeniedError, StorageError
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ROTATE_AT = 1 << 20
-KEEP_RUNS = 16
-
-_NO_SPACE = "free space there, then run the command again"
+KEEP_WHOLE = 4
+"""Runs whose plan and former state outlive a shortening: the last one can be taken up again. Older ones are for people,
+who need neither: what was done, when and for whom stays of as many as a quarter of the file takes, some hundred runs.
+"""
 
 
 def boot_id(path: str = BOOT_ID) -> str:
@@ -33,26 +34,36 @@ def boot_id(path: str = BOOT_ID) -> str:
         return ""
 
 
-class _Line(msgspec.Struct):
-    """A record as it is read: msgspec does not decode ``Raw | None``."""
+def user() -> str:
+    """Who this process works for: the one who called sudo, or the process's own user."""
+    import pwd
 
-    kind: str
-    run: str
-    boot: str = ""
-    gpu: str = ""
-    step: str = ""
-    text: str = ""
-    plan: msgspec.Raw = msgspec.Raw()
-    before: msgspec.Raw = msgspec.Raw()
+    uid = os.getuid()
+    try:
+        return (os.environ.get("SUDO_USER", "") if uid == 0 else "") or pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
 
 
 class FileJournal:
-    """A journal in one file. ``boot`` is this boot's id (a simulated node has its own); threads may append at once."""
+    """A journal in one file. ``boot`` is this boot's id (a simulated node has its own); ``by`` is who asks, this
+    process's user if not given; ``clock`` tells wall time. Threads may append at once.
+    """
 
-    def __init__(self, path: str, boot: str | None = None, *, rotate_at: int = ROTATE_AT) -> None:
+    def __init__(
+        self,
+        path: str,
+        boot: str | None = None,
+        *,
+        rotate_at: int = ROTATE_AT,
+        by: str = "",
+        clock: Callable[[], float] = time.time,
+    ) -> None:
         from threading import Lock
 
         self.path = path
+        self._by = by
+        self._clock = clock
         self._boot = boot_id() if boot is None else boot
         self._rotate_at = rotate_at
         self._lock = Lock()
@@ -72,7 +83,7 @@ class FileJournal:
         return os.urandom(6).hex()
 
     def append(self, record: Record, *, durable: bool) -> None:
-        line = encode(record)
+        line = encode(self._signed(record))
         with self._lock:
             file = self._open()
             try:
@@ -82,11 +93,15 @@ class FileJournal:
                     os.ftruncate(file, size)
                     raise OSError(28, "no space left on device")
             except OSError as failure:
-                raise _storage(f"the journal {self.path} cannot be written", failure) from failure
+                raise storage_error(f"the journal {self.path} cannot be written", failure) from failure
             self._written += 1
             mine = self._written
         if durable:
             self._sync(mine)
+
+    def _signed(self, record: Record) -> Record:
+        by = record.by or ((self._by or user()) if record.kind == "begin" else "")
+        return msgspec.structs.replace(record, at=record.at or round(self._clock(), 3), by=by)
 
     def _sync(self, mine: int) -> None:
         """Return when record ``mine`` is on disk. Raises StorageError if it is not.
@@ -105,11 +120,10 @@ class FileJournal:
                 self._synced = covered
             for first, last, cause in self._lost:
                 if first < mine <= last:
-                    raise _storage(f"the journal {self.path} cannot be written", cause) from cause
+                    raise storage_error(f"the journal {self.path} cannot be written", cause) from cause
 
     def records(self) -> Sequence[Record]:
-        found = read(self.path)
-        return [r for r in found if r.run == found[-1].run] if found else []
+        return last_run(self.path)
 
     def close(self) -> None:
         """Close the file; the next append opens it again."""
@@ -129,7 +143,7 @@ class FileJournal:
                 if new:
                     _sync_folder(folder)
             except OSError as failure:
-                raise _storage(f"the journal {self.path} cannot be opened", failure) from failure
+                raise storage_error(f"the journal {self.path} cannot be opened", failure) from failure
         return self._file
 
     def _rotate(self) -> None:
@@ -138,9 +152,7 @@ class FileJournal:
                 return
         except OSError:
             return  # none yet; if it cannot be read, the first append says why
-        found = read(self.path)
-        last = list(dict.fromkeys(r.run for r in found))[-KEEP_RUNS:]
-        body = b"".join(encode(r) for r in found if r.run in last)
+        body = b"".join(shortened(read(self.path), self._rotate_at // 4))
         fresh = f"{self.path}.new"
         try:
             with open(fresh, "wb") as file:
@@ -151,7 +163,7 @@ class FileJournal:
             os.replace(fresh, self.path)
             _sync_folder(os.path.dirname(self.path) or ".")
         except OSError as failure:
-            raise _storage(f"the journal {self.path} cannot be shortened", failure) from failure
+            raise storage_error(f"the journal {self.path} cannot be shortened", failure) from failure
 
 
 def encode(record: Record) -> bytes:
@@ -160,35 +172,26 @@ def encode(record: Record) -> bytes:
     return b"%08x %s\n" % (crc32(body), body)
 
 
-def read(path: str) -> list[Record]:
-    """Every whole record in a journal file, in order; none if there is no file. Raises StorageError.
-
-    Only the end of a file that is far larger than a journal becomes is read, and nothing of what is no file.
+def shortened(records: Sequence[Record], room: int) -> list[bytes]:
+    """The lines of a journal that is cut down: the last runs whole, earlier ones thinned, as many as ``room`` takes,
+    in bytes.
     """
-    try:
-        with open(path, "rb") as file:
-            facts = os.fstat(file.fileno())
-            if not stat.S_ISREG(facts.st_mode):
-                return []
-            file.seek(max(0, facts.st_size - 4 * ROTATE_AT))
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as failure:
-        raise _storage(f"the journal {path} cannot be read", failure) from failure
-    return [record for record in map(_decode, lines) if record is not None]
+    runs: dict[str, list[Record]] = {}
+    for record in records:
+        runs.setdefault(record.run, []).append(record)
+    kept: list[list[bytes]] = []
+    for age, run in enumerate(reversed(runs.values())):
+        lines = [encode(r if age < KEEP_WHOLE else _thin(r)) for r in run]
+        if age >= KEEP_WHOLE:
+            room -= sum(map(len, lines))
+            if room < 0:
+                break
+        kept.append(lines)
+    return [line for lines in reversed(kept) for line in lines]
 
 
-def _decode(line: bytes) -> Record | None:
-    mark, _, body = line.partition(b" ")
-    try:
-        if int(mark, 16) != crc32(body) or len(mark) != 8:
-            return None
-        found = msgspec.json.decode(body, type=_Line)
-    except (ValueError, msgspec.MsgspecError):
-        return None
-    kept = {"plan": found.plan or None, "before": found.before or None}
-    return Record(found.kind, found.run, found.boot, found.gpu, found.step, found.text, **kept)
+def _thin(record: Record) -> Record:
+    return msgspec.structs.replace(record, plan=None, before=None)
 
 
 def _end_torn_line(file: int) -> None:
@@ -204,11 +207,3 @@ def _sync_folder(folder: str) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def _storage(brief: str, failure: OSError) -> StorageError | PermissionDeniedError:
-    if isinstance(failure, PermissionError):
-        return PermissionDeniedError(
-            f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that folder"
-        )
-    return StorageError(f"{brief}: {failure.strerror}", next_step=_NO_SPACE)

@@ -80,3 +80,35 @@ def _command() -> str:
             return file.read(2048).replace(b"\0", b" ").decode(errors="replace").strip()
     except OSError:
         return ""
+
+
+def holder(path: str) -> str:
+    """Who holds the lock at ``path``, as far as one may know: ``process 4711 (aliquot apply ...)``; empty while nobody
+    does. It is looked up and never tried: even for an instant we must not be the one that an apply finds in its way.
+    """
+    try:
+        there = os.stat(path)
+        with open("/proc/locks") as file:
+            lines = [line.split() for line in file]
+    except OSError:
+        return ""
+    pid, command = _signature(path)
+    for words in lines:
+        # "7: FLOCK  ADVISORY  WRITE 4711 00:1a:3301 0 EOF"; one that waits has an arrow in the second place.
+        if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(there.st_ino):
+            continue
+        major, minor = (int(part, 16) for part in words[5].split(":")[:2])
+        # On some file systems stat tells another device than the kernel's list: who signed the file tells, too.
+        if (major, minor) == (os.major(there.st_dev), os.minor(there.st_dev)) or words[4] == pid:
+            return f"process {pid} ({command})" if pid else "another process"
+    return ""
+
+
+def _signature(path: str) -> tuple[str, str]:
+    """The pid and the command that a lock's file tells, as far as we may read it."""
+    try:
+        with open(path, "rb") as file:
+            pid, _, command = file.read(4096).decode(errors="replace").strip().partition(" ")
+    except OSError:
+        return "", ""
+    return (pid, command) if pid.isdigit() else ("", "")

@@ -15,6 +15,7 @@ from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
     from aliquot.model.facts import Facts
+    from aliquot.model.usage import Usage
 
 
 class Driver(Gpus, Protocol):
@@ -26,6 +27,10 @@ class Driver(Gpus, Protocol):
 
     def renumber(self) -> None:
         """GPUs have come or gone: what is remembered by position is asked again."""
+        ...
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """What each piece is used for now (see ``backends.usage``), read apart: no plan depends on it."""
         ...
 
 
@@ -63,6 +68,9 @@ class NodeBackend(Generic[D]):
 
     def facts(self) -> Facts:
         return self.nvml.facts()
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        return self.nvml.usage(over_s)
 
     def _mixed(self, pci: str) -> bool | None:
         """Mixed-size mode is worth no error: a driver that cannot tell has none."""

@@ -20,8 +20,10 @@ from aliquot.model.inventory import Gpu, Inventory
 if TYPE_CHECKING:
     from aliquot.backends.health import Health
     from aliquot.backends.nvml_describe import Described
+    from aliquot.backends.nvml_usage import UsageReader
     from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
+    from aliquot.model.usage import Usage
 
 
 class NvmlBackend:
@@ -46,6 +48,7 @@ class NvmlBackend:
         self.session = Session(library)
         self._reader = Reader(self.session, proc_root)
         self._sys_root = sys_root if proc_root is not None else None
+        self._usage: UsageReader | None = None
 
     @property
     def calls(self) -> int:
@@ -73,6 +76,13 @@ class NvmlBackend:
 
         with self.session.gate.use():
             return read_facts(self._reader, self._sys_root)
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        from aliquot.backends.nvml_usage import UsageReader
+
+        with self.session.gate.use():
+            self._usage = self._usage or UsageReader(self._reader)
+            return self._usage.read(over_s)
 
     def set_mode(self, pci: str, enabled: bool) -> bool:
         nv, wanted = self.session.nv, int(enabled)

@@ -28,6 +28,9 @@ _IN_DRIVER_ROOT = (
 )
 
 
+_IMPORTING = Lock()
+
+
 def _import_binding() -> Any:
     """A private copy of the ``pynvml`` module.
 
@@ -36,7 +39,14 @@ def _import_binding() -> Any:
 
     ``pynvml`` imports ``ctypes.util`` for a Windows path and with it shutil, subprocess, tempfile, bz2 and lzma: 41 ms
     against 29 ms with this stand-in (bare Python: 12 ms). The stand-in loads the real module if it is ever asked.
+
+    One thread at a time: the page opens nodes in several, and an import whose module another one takes away fails.
     """
+    with _IMPORTING:
+        return _imported()
+
+
+def _imported() -> Any:
     stand_in = None
     if "ctypes.util" not in sys.modules:
         stand_in = type(sys)("ctypes.util")

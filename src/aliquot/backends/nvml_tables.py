@@ -73,10 +73,6 @@ class Tables:
         self._source = source
         self._settled: dict[tuple[str, str, str], Settled] = {}
 
-    def family_name(self, card: Product, mig: Mig) -> str | None:
-        """The name of the table that holds for a GPU; None for one that cannot be partitioned or has no table."""
-        return self._of(card, mig).family if mig.capable else None
-
     def of(self, card: Product, mig: Mig) -> Family | None:
         """The table itself."""
         if not mig.capable:

@@ -47,6 +47,12 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
         raise RebootRefusedError(
             f"{text} cannot be run on the host: {failure.strerror}", next_step="reboot the machine by hand"
         ) from failure
+    _judge(text, done)
+    return text
+
+
+def _judge(text: str, done: subprocess.CompletedProcess[str]) -> None:
+    """Raises RebootRefusedError where the program failed, or said that it did nothing."""
     said = tuple(line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip())
     if done.returncode:
         raise RebootRefusedError(
@@ -58,4 +64,3 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
         raise RebootRefusedError(
             f"{text} on the host did nothing", details=said[:8], next_step="run the pod with hostPID"
         )
-    return text

@@ -32,17 +32,7 @@ def document(found: Described, family: Family, date: str) -> dict[str, Any]:
         "family": family.name,
         "title": gpu.product.removeprefix("NVIDIA "),
         "architecture": family.architecture,
-        "products": [
-            {
-                "pci_device": gpu.pci_device,
-                "name": gpu.product,
-                "memory_mib": found.memory_mib,
-                "sm": None,
-                "form": None,
-                "subsystems": [gpu.subsystem[:6]],
-                "memory_confidence": "captured" if found.memory_mib else "unknown",
-            }
-        ],
+        "products": [_product(found)],
         "geometry": {
             "memory_slices": family.memory_slices,
             "compute_slices": family.compute_slices,
@@ -64,6 +54,18 @@ def document(found: Described, family: Family, date: str) -> dict[str, Any]:
         "profiles": [_profile(p, rows[p.id], found) for p in family.profiles],
         "notes": [f"recorded from {gpu.product} with driver {found.driver}, NVML {found.nvml}, on {date}"],
         "sources": [{"tag": "capture", "what": f"aliquot catalog record, driver {found.driver}, {date}"}],
+    }
+
+
+def _product(found: Described) -> dict[str, Any]:
+    return {
+        "pci_device": found.gpu.pci_device,
+        "name": found.gpu.product,
+        "memory_mib": found.memory_mib,
+        "sm": None,
+        "form": None,
+        "subsystems": [found.gpu.subsystem[:6]],
+        "memory_confidence": "captured" if found.memory_mib else "unknown",
     }
 
 

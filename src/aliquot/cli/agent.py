@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from aliquot.cli.lasting import lasts
 from aliquot.cli.parse import Args
 from aliquot.errors import UsageError
 
@@ -21,11 +22,15 @@ def run(args: Args) -> int:
         if args.devices:
             from aliquot.agent.devices import run as devices
 
-            return devices.run(_devices(args))
+            options = _devices(args)
+            lasts()
+            return devices.run(options)
         from aliquot.agent import run as agent
     except ModuleNotFoundError as error:
         raise missing_extra(error) from error
-    return agent.run(_options(args))
+    wanted = _options(args)
+    lasts()
+    return agent.run(wanted)
 
 
 def _devices(args: Args) -> DevicesOptions:
@@ -45,6 +50,8 @@ def _devices(args: Args) -> DevicesOptions:
         port=args.port,
         check_s=args.check_seconds,
         debug=args.debug,
+        pod=os.environ.get("POD_NAME", ""),
+        namespace=args.namespace,
     )
 
 

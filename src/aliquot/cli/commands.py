@@ -6,23 +6,29 @@ from aliquot.cli import (
     agent_commands,
     capacity_commands,
     cdi_commands,
+    dashboard_commands,
     docker_commands,
     libvirt_commands,
+    metrics_commands,
     migparted_commands,
     passthrough_commands,
     sim_commands,
     slurm_commands,
+    usage_commands,
     vgpu_commands,
 )
 from aliquot.cli.options import (
     EVERYWHERE,
     GPU,
     HOOKS,
+    MARKDOWN,
     NODE,
     OUT,
     OUTPUT,
     POLICY,
+    TICKETS,
     TIMEOUT,
+    WATCH,
     WISH,
     Command,
     Option,
@@ -32,8 +38,8 @@ _SHOW = Command(
     "show",
     "the GPUs, their geometry drawn to the slice, and who holds what",
     "show",
-    options=(*EVERYWHERE, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
-    examples=("aliquot show", "aliquot show 0 -o json"),
+    options=(WATCH, *TICKETS, Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")),
+    examples=("aliquot show", "aliquot show 0 -o json", "aliquot show --watch"),
 )
 _PROFILES = Command(
     "profiles",
@@ -51,7 +57,7 @@ _PLAN = Command(
         POLICY,
         TIMEOUT,
         Option("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
-        *EVERYWHERE,
+        *TICKETS,
     ),
     examples=("aliquot plan -f wish.yaml -c train", "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6"),
     exits="0 nothing to do, 10 changes pending, 20 blocked",
@@ -76,9 +82,19 @@ _VERIFY = Command(
     "verify",
     "does the machine match the wish?",
     "verify",
-    options=(*WISH, *EVERYWHERE),
+    options=(*WISH, *TICKETS),
     examples=("aliquot verify -f wish.yaml -c train",),
     exits="0 it does, 30 drift",
+)
+_HISTORY = Command(
+    "history",
+    "past changes: when, for whom, what was done, and how it ended",
+    "history",
+    options=(
+        Option("--most", help="show at most that many, the newest", metavar="N", number="int", default="20"),
+        *TICKETS,
+    ),
+    examples=("aliquot history", "aliquot history --most 1 -o json"),
 )
 _GENERATE = Command(
     "generate",
@@ -138,7 +154,7 @@ _EXPLAIN = Command(
     options=(
         Option("profile", help="for example 2g.10gb", metavar="PROFILE", complete="profiles", required=True),
         GPU,
-        *EVERYWHERE,
+        *TICKETS,
     ),
     examples=("aliquot explain 2g.10gb", "aliquot explain 3g.20gb --gpu 0"),
 )
@@ -199,16 +215,19 @@ ROOT = Command(
     "Aliquot divides NVIDIA GPUs: it plans the least disruptive change, shows it, does it and proves it.",
     children=(
         _SHOW,
+        usage_commands.USAGE,
         _PROFILES,
         _PLAN,
         _APPLY,
         _VERIFY,
         _EXPLAIN,
+        _HISTORY,
         _GENERATE,
         _EXPORT,
         _CHECKPOINT,
         _RESTORE,
         _CATALOG,
+        dashboard_commands.DASHBOARD,
         agent_commands.AGENT,
         agent_commands.CONTROLLER,
         capacity_commands.CAPACITY,
@@ -219,6 +238,7 @@ ROOT = Command(
         slurm_commands.SLURM,
         docker_commands.DOCKER,
         sim_commands.SIM,
+        metrics_commands.METRICS,
         migparted_commands.MIG_PARTED,
         _COMPLETION,
         _VERSION,
@@ -227,6 +247,12 @@ ROOT = Command(
     options=(*EVERYWHERE, Option("--version", help="print the version", kind="flag")),
     examples=("aliquot sim start dgx-a100", "aliquot --node dgx-a100 show"),
 )
+
+
+def ticketed() -> list[str]:
+    """The verbs that can answer in Markdown."""
+    return [command.name for command in ROOT.children if MARKDOWN in command.options]
+
 
 EXIT_CODES = (
     (0, "done, or nothing to do"),

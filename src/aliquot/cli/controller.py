@@ -6,11 +6,12 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import TYPE_CHECKING
 
 from aliquot.cli.agent import missing_extra
+from aliquot.cli.lasting import lasts
 from aliquot.cli.parse import Args
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
-    from aliquot.controller.run import Page
+    from aliquot.probes import Negotiated, Page
 
 
 def run(args: Args) -> int:
@@ -39,12 +40,15 @@ def run(args: Args) -> int:
         args.kubevirt_namespace or "",
         webhook,
     )
+    lasts()
     return controller.run(options, _serve)
 
 
-async def _serve(pages: Mapping[str, Page], port: int) -> Callable[[], Awaitable[None]]:
+async def _serve(
+    pages: Mapping[str, Page], figures: Mapping[str, Negotiated], port: int
+) -> Callable[[], Awaitable[None]]:
     from aliquot.probes import Probes
 
-    probes = Probes(dict(pages))
+    probes = Probes(pages, figures)
     await probes.start("", port)
     return probes.close

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import os
+from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli import failure, output, planview, streams
+from aliquot.cli import failure, output, streams
 from aliquot.cli import plan as planning
 from aliquot.cli.parse import Args
+from aliquot.drawing import summary
 from aliquot.errors import AliquotError, HardwareError, StorageError
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
+    from aliquot.cli.progress import Bar
     from aliquot.engine.ports import Hooks
-    from aliquot.engine.world import Outcome, World
+    from aliquot.engine.world import Outcome
 
 _EXIT = {"nothing": 0, "done": 0, "reboot": 10}
 
@@ -38,8 +41,11 @@ def carry_out(job: Job, args: Args) -> int:
     from aliquot.engine.apply import apply
 
     made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
-    everything = world(job.connection, made)
-    outcome = apply(job.plan, everything, progress)
+    everything = job.connection.world(made)
+    with _shown(job) as bar:
+        if bar is not None:
+            everything.watch = bar.step
+        outcome = apply(job.plan, everything, streams.note)
     try:
         report(outcome, job, args)
     except StorageError as error:
@@ -52,19 +58,23 @@ def carry_out(job: Job, args: Args) -> int:
     return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
 
 
-def progress(line: str) -> None:
-    """One line per act, on stderr, as it happens."""
-    streams.note(line)
+def _shown(job: Job) -> AbstractContextManager[Bar | None]:
+    """A bar below the lines of progress, with the time that this node's own past lets one expect; None where no
+    terminal shows it.
+    """
+    if not streams.watched():
+        return nullcontext()
+    from aliquot.backends.journal_read import JOURNAL, read
+    from aliquot.cli import progress
+    from aliquot.engine.pace import expected, pace
 
-
-def world(connection: Connection, hooks: Hooks) -> World:
-    """The ports of a connected node, for the engine."""
-    from aliquot.backends.wishes import FileWishes
-    from aliquot.engine.world import World
-
-    c = connection
-    wishes = FileWishes(c.directory)
-    return World(c.backend, c.host, c.journal, c.clock, c.lock, c.workers, hooks, wishes)
+    if not progress.wanted():
+        return nullcontext()
+    try:
+        past = read(os.path.join(job.connection.directory, JOURNAL))
+    except AliquotError:
+        past = []
+    return progress.showing(progress.begun(job.plan, job.inventory, expected(job.plan, pace(past))))
 
 
 def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hooks:
@@ -127,9 +137,9 @@ def text(outcome: Outcome, job: Job) -> str:
     """An outcome for people."""
     plan = job.plan
     if outcome.status == "nothing":
-        return "nothing to do: this plan is carried out already" if plan.changes else planview.figures(plan)
+        return "nothing to do: this plan is carried out already" if plan.changes else summary.figures(plan)
     if outcome.status in ("done", "reboot"):
-        done = f"done: {planview.deeds(plan)}"
+        done = f"done: {summary.deeds(plan)}"
         if outcome.status == "reboot":
             return f"{done}; {_reboot(job)}, then run the same command again"
         return f"{done}; verified by a fresh read"

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from aliquot.cli import colour, draw, following, node, output, planview
+from aliquot.cli import colour, following, node, output, planview
 from aliquot.cli.parse import Args
+from aliquot.drawing import pieces
 from aliquot.model import catalog
 from aliquot.model.inventory import Inventory
 from aliquot.planner.explain import Answer, Explanation, explain
@@ -15,6 +16,11 @@ def run(args: Args) -> int:
     check_name(args.profile, inventory)
     found = [explain(inventory, args.profile, pci) for pci in pcis or [None]]
     answers = tuple(a for e in found for a in e.answers)
+    if args.output == "markdown":
+        from aliquot.cli import streams, ticket
+
+        streams.result(ticket.explanation(answers, inventory, args.profile, args.typed_node))
+        return 0
     document = Explanation(profile=args.profile, answers=answers)
     output.emit(output.document(document), args.output, _text(answers, inventory, args.typed_node))
     return 0
@@ -57,7 +63,7 @@ def _text(answers: tuple[Answer, ...], inventory: Inventory, typed: str) -> str:
 
 def _answer(answer: Answer, inventory: Inventory, typed: str) -> str:
     gpu = inventory.gpu(answer.gpu)
-    lines = [f"GPU {gpu.index}  {gpu.pci}  {draw.product(gpu)}: {answer.sentence}"]
+    lines = [f"GPU {gpu.index}  {gpu.pci}  {pieces.product(gpu)}: {answer.sentence}"]
     if answer.rule:
         lines.append(f"  rule     {answer.rule}")
     if answer.slices:

@@ -129,16 +129,9 @@ def _check(args: Args) -> int:
 
 
 def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[Domain, ...]) -> Around:
-    from aliquot.integrations.libvirt.errors import LibvirtError
-    from aliquot.integrations.libvirt.judge import Around
+    from aliquot.integrations.libvirt.around import around
 
-    try:
-        mdevs = libvirt.mdevs()
-    except LibvirtError as error:
-        streams.note(f"note     libvirt's mdevs are not considered: {error.brief}")
-        mdevs = ()
-    foreign = {gpu.pci: tuple(map(str, gpu.virtual.strangers)) for gpu in inventory.gpus if gpu.virtual is not None}
-    return Around(domains, mdevs, foreign, args.multi, libvirt.version())
+    return around(libvirt, inventory, domains, args.multi, lambda line: streams.note(f"note     {line}"))
 
 
 def _attach(args: Args) -> int:

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from aliquot.cli import documents, doing, node, output, planview, streams, wish
+from aliquot.cli import documents, doing, node, output, streams, wish
 from aliquot.cli.parse import Args
+from aliquot.drawing import summary
 from aliquot.errors import AliquotError, BlockedError, DriftError, UsageError
 from aliquot.model.actions import Action, Reset
 from aliquot.model.desired import Desired
@@ -101,9 +102,9 @@ def _carry_out(job: doing.Job, args: Args) -> Inventory:
 
     if job.plan.blocked:
         raise _blocked(job.plan)
-    _debug(args, planview.figures(job.plan))
+    _debug(args, summary.figures(job.plan))
     hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug)
-    outcome = apply(job.plan, doing.world(job.connection, hooks), lambda line: _debug(args, line))
+    outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
     if outcome.error:
         streams.note(doing.text(outcome, job))
         raise outcome.error

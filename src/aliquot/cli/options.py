@@ -9,7 +9,8 @@ def capital(text: str) -> str:
 
 
 class Option:
-    """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list) or ``many`` (the rest).
+    """One option or positional word. ``kind`` is ``value``, ``flag``, ``repeat`` (a list), ``many`` (the rest) or
+    ``optional``: a flag that may have a value behind ``=``, ``implied`` where it has none.
 
     ``complete`` says what the shell offers: ``file``, ``gpus``, ``profiles``, ``types``, ``configs``, ``nodes``, or
     nothing.
@@ -23,6 +24,7 @@ class Option:
         "env",
         "help",
         "hidden",
+        "implied",
         "kind",
         "metavar",
         "names",
@@ -43,6 +45,7 @@ class Option:
         number: str = "",
         required: bool = False,
         hidden: bool = False,
+        implied: str = "",
     ) -> None:
         self.names = names
         self.help = help
@@ -55,6 +58,7 @@ class Option:
         self.number = number
         self.required = required
         self.hidden = hidden
+        self.implied = implied
 
     @property
     def positional(self) -> bool:
@@ -68,7 +72,8 @@ class Option:
 
     @property
     def takes_value(self) -> bool:
-        return self.kind != "flag"
+        """Whether the next word is its value."""
+        return self.kind not in ("flag", "optional")
 
     @property
     def shown(self) -> str:
@@ -77,7 +82,8 @@ class Option:
         if self.positional:
             word = f"{value}..." if self.kind == "many" else value
             return word if self.required else f"[{word}]"
-        return ", ".join(self.names) + (f" {value}" if self.takes_value else "")
+        more = f" [{value}]" if self.kind == "optional" else f" {value}" if self.takes_value else ""
+        return ", ".join(self.names) + more
 
 
 class Command:
@@ -119,10 +125,19 @@ OUTPUT = Option(
     choices=("text", "json", "yaml"),
     default="text",
 )
+MARKDOWN = Option(
+    "-o",
+    "--output",
+    help="text for people, json or yaml for programs, markdown for tickets",
+    choices=(*OUTPUT.choices, "markdown"),
+    default="text",
+)
 NODE = Option(
     "--node", help="a simulated node instead of this machine", metavar="SIM", complete="nodes", env="ALIQUOT_SIM"
 )
 EVERYWHERE = (OUTPUT, NODE)
+TICKETS = (MARKDOWN, NODE)
+"""As ``EVERYWHERE``, of verbs whose answer can be pasted into a ticket."""
 
 FILE = Option(
     "-f",
@@ -176,5 +191,14 @@ TIMEOUT = Option(
 )
 HOOKS = Option(
     "--hooks", help="a mig-parted hooks file: commands to run around the apply", metavar="FILE", complete="file"
+)
+WATCH = Option(
+    "--watch",
+    help="look again every so many seconds (2 by itself) until Ctrl-C or q, which is exit code 0: in place on a "
+    "terminal, a line per change elsewhere, with -o json one document per change",
+    kind="optional",
+    metavar="SECONDS",
+    number="float",
+    implied="2",
 )
 OUT = Option("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file")

@@ -94,6 +94,13 @@ def _unknown(group: Command, path: tuple[str, ...], word: str) -> UsageError:
 
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
+        if "--output" in message and "invalid choice: 'markdown'" in message:
+            from aliquot.cli.commands import ticketed
+
+            raise UsageError(
+                f"{self.prog} says nothing in markdown: {', '.join(ticketed())} do",
+                next_step=f"{self.prog} --help",
+            )
         raise UsageError(f"{self.prog}: {message}", next_step=f"{self.prog} --help")
 
 
@@ -157,6 +164,8 @@ def _add(made: argparse.ArgumentParser, option: Option) -> None:
         more["choices"] = option.choices
     if option.number:
         more["type"] = {"int": int, "float": float}[option.number]
+    if option.kind == "optional":
+        more |= {"nargs": "?", "const": more.get("type", str)(option.implied)}  # type: ignore[operator]
     if option.metavar and not option.choices:
         more["metavar"] = option.metavar
     if option.positional:
@@ -178,7 +187,8 @@ def arguments(found: Found) -> Args:
     made = parser(found.command, found.prog)
     # Plain argparse takes no words of a list after an option in between: "attach VM --live DEVICE".
     many = any(option.kind == "many" for option in found.command.options)
-    args = made.parse_intermixed_args(found.rest) if many else made.parse_args(found.rest)
+    words = _valued(found)
+    args = made.parse_intermixed_args(words) if many else made.parse_args(words)
     args.verb = found.path[-1]
     args.prog = found.prog
     args.typed_node = following.typed_node(found.rest)
@@ -187,6 +197,26 @@ def arguments(found: Found) -> Args:
         if option.env and (given is None or given is False):  # 0 was typed
             setattr(args, option.destination, _from_environment(option))
     return args
+
+
+def _valued(found: Found) -> list[str]:
+    """The words with the implied value behind each option that was given without one: argparse would take any next word
+    for it. A number behind it is its value, so that ``--watch 1`` and ``--watch=1`` are the same.
+    """
+    implied = {n: o.implied for o in found.command.options if o.kind == "optional" for n in o.names}
+    following = [*found.rest[1:], ""]
+    return [
+        f"{word}={implied[word]}" if word in implied and not _is_number(after) else word
+        for word, after in zip(found.rest, following, strict=False)
+    ]
+
+
+def _is_number(word: str) -> bool:
+    try:
+        float(word)
+    except ValueError:
+        return False
+    return True
 
 
 def _from_environment(option: Option) -> object:

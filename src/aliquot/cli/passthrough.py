@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from aliquot.cli import draw, node, output, planview, sharing, streams, vgpuview
 from aliquot.cli.parse import Args
+from aliquot.drawing import pieces
 from aliquot.errors import BlockedError
 from aliquot.model.desired import Desired, GpuWish
 from aliquot.model.inventory import Gpu, Inventory, Virtual, VirtualFunction
@@ -83,7 +84,7 @@ def _rows(gpu: Gpu) -> list[tuple[str, ...]]:
         who = f"{len(virtual.functions)} virtual functions are on"
     driver = virtual.driver or "none"
     rows: list[tuple[str, ...]] = [
-        (gpu.pci, f"GPU {gpu.index} {draw.product(gpu)}", driver, _number(virtual.iommu_group), who)
+        (gpu.pci, f"GPU {gpu.index} {pieces.product(gpu)}", driver, _number(virtual.iommu_group), who)
     ]
     carries = {v.function: v.type for v in gpu.vgpus}
     for function in virtual.functions:
@@ -175,7 +176,7 @@ def _checked(
     already: bool,
     possible: bool,
 ) -> str:
-    what = f"virtual function {function.number} of GPU {gpu.pci}" if function else draw.product(gpu)
+    what = f"virtual function {function.number} of GPU {gpu.pci}" if function else pieces.product(gpu)
     group = function.iommu_group if function else _virtual(gpu).iommu_group
     holders = function.holders if function else gpu.holders
     lines = [f"{function.pci if function else gpu.pci}  {what}", f"  {_host(inventory).partition('   ')[2]}"]

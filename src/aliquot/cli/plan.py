@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
+
 from aliquot.cli import following, node, output, planview, streams, wish
 from aliquot.cli.parse import Args
+from aliquot.drawing import summary
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 
@@ -26,6 +29,8 @@ def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = Non
     """
     from aliquot.cli import colour
 
+    if args.output == "markdown":
+        return _ticket(plan, inventory, args)
     if args.output != "text":
         output.emit(output.document(plan), args.output, "")
         return 20 if plan.blocked else 10 if plan.changes else 0
@@ -34,10 +39,24 @@ def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = Non
     if plan.blocked:
         streams.note(planview.blockers(plan, args.typed_node))
         return 20
-    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else planview.figures(plan))
+    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else summary.figures(plan))
     if plan.changes:
         if command is None:
             command = f"aliquot apply {args.out}" if getattr(args, "out", None) else wish.words(args, "apply")
         if command:
             streams.note(f"next     {following.addressed(command, args.typed_node)}")
     return 10 if plan.changes else 0
+
+
+def _ticket(plan: Plan, inventory: Inventory, args: Args) -> int:
+    """As ``show``, for a ticket: a refusal is a result, too."""
+    from aliquot.cli import ticket
+
+    commands = []
+    if args.out:
+        commands = [following.addressed(shlex.join(["aliquot", "apply", args.out]), args.typed_node)]
+    elif (again := wish.words(args, "plan")) is not None:
+        saved = shlex.join([*shlex.split(again), "--out", "plan.json"])
+        commands = [saved, following.addressed("aliquot apply plan.json", args.typed_node)]
+    streams.result(ticket.plan(plan, inventory, commands, args.typed_node))
+    return 20 if plan.blocked else 10 if plan.changes else 0

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from aliquot.cli import colour, draw, following, vgpudraw
+from aliquot.drawing import acts, pieces, shares, summary
 from aliquot.model.actions import (
     Action,
-    CreateCompute,
     CreateVgpu,
-    DestroyCompute,
     DestroyVgpu,
     SetFunctions,
     SetMixedSize,
@@ -18,26 +17,32 @@ from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.plan import Blocker, Plan
 
 _VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
-_SETTINGS = (
-    (SetFunctions, "virtual functions"),
-    (SetMixedSize, "mixed-size mode"),
-    (SetPassthrough, "passthrough"),
-)
 _TINTS = {"destroy": colour.RED, "create": colour.GREEN}
 
 
 def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
     """The whole plan, drawn GPU by GPU."""
-    gpus = [g for g in inventory.gpus if g.pci in plan.lanes]
-    lefts = [draw.title(g) for g in gpus] + [s for g in gpus for s in _sides(g, plan.lanes[g.pci], inventory)]
-    column = draw.width(lefts)
+    gpus, column = _measured(plan, inventory)
     lines: list[str] = []
     number = 1
     for gpu in gpus:
         lines += [*_gpu(gpu, plan.lanes[gpu.pci], inventory, column, number, tinted), ""]
         number += len(plan.lanes[gpu.pci])
-    lines.append(figures(plan))
+    lines.append(summary.figures(plan))
     return "\n".join(lines)
+
+
+def pictures(plan: Plan, inventory: Inventory) -> str:
+    """Each GPU now and then, without the actions."""
+    gpus, column = _measured(plan, inventory)
+    return "\n\n".join("\n".join(_drawn(gpu, plan.lanes[gpu.pci], inventory, column, False)) for gpu in gpus)
+
+
+def _measured(plan: Plan, inventory: Inventory) -> tuple[list[Gpu], int]:
+    """The GPUs that a plan is about, and the column at which their pictures start."""
+    gpus = [g for g in inventory.gpus if g.pci in plan.lanes]
+    lefts = [pieces.title(g) for g in gpus] + [s for g in gpus for s in _sides(g, plan.lanes[g.pci], inventory)]
+    return gpus, draw.width(lefts)
 
 
 def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
@@ -51,8 +56,8 @@ def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> 
         return ()
     table = inventory.vgpu_table(gpu)
     after = [a.on for a in actions if isinstance(a, SetPassthrough) and not a.function]
-    now = "passed through" if gpu.passthrough else vgpudraw.summary(vgpudraw.now(gpu, table))
-    then = vgpudraw.summary(vgpudraw.planned(gpu, actions, table))
+    now = "passed through" if gpu.passthrough else shares.summary(shares.now(gpu, table))
+    then = shares.summary(shares.planned(gpu, actions, table))
     return f"  now      {now}", f"  planned  {'passed through' if after and after[-1] else then}"
 
 
@@ -62,35 +67,39 @@ def _cut(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
 
 
 def _now(gpu: Gpu) -> str:
-    return draw.summary(draw.now(gpu)) if gpu.mig.enabled else f"MIG {gpu.mig.current}"
+    return pieces.summary(pieces.now(gpu)) if gpu.mig.enabled else f"MIG {gpu.mig.current}"
 
 
 def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     if modes and modes[-1] == "disabled":
         return "MIG disabled"
-    return draw.summary(draw.planned(gpu, actions))
+    return pieces.summary(pieces.planned(gpu, actions))
 
 
 def _gpu(
     gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, number: int, tinted: bool
 ) -> list[str]:
-    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _cut(gpu, actions) else []
-    lines += _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else draw.title(gpu))
+    lines = _drawn(gpu, actions, inventory, column, tinted)
     rows = []
     for offset, action in enumerate(actions):
-        verb, letter, what = draw.act(action, gpu, actions)
+        verb, letter, what = acts.act(action, gpu, actions)
         rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
     return lines + [_tinted(line, tinted) for line in draw.table(rows)]
+
+
+def _drawn(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _cut(gpu, actions) else []
+    return lines + _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else pieces.title(gpu))
 
 
 def _mig_picture(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
     family = inventory.family(gpu)
     now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
-    after = draw.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
+    after = pieces.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
     return [
-        draw.ruler(draw.title(gpu), family, column),
-        draw.row(now, draw.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
+        draw.ruler(pieces.title(gpu), family, column),
+        draw.row(now, pieces.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
         draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
     ]
 
@@ -102,75 +111,19 @@ def _vgpu_picture(
     if not sides:
         return []
     table = inventory.vgpu_table(gpu)
-    shares = vgpudraw.now(gpu, table), vgpudraw.planned(gpu, actions, table)
+    found = shares.now(gpu, table), shares.planned(gpu, actions, table)
     made = any(isinstance(a, CreateVgpu) for a in actions)
     modes = [a.mode for a in actions if isinstance(a, SetMode)]
     mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
-    if table is None or mig or not (gpu.vgpus or made) or not vgpudraw.drawable(gpu, table, (*shares[0], *shares[1])):
+    if table is None or mig or not (gpu.vgpus or made) or not shares.drawable(gpu, table, (*found[0], *found[1])):
         return [*([title] if title else []), *sides]
-    bars = [vgpudraw.bar(side, share, table, column, tinted) for side, share in zip(sides, shares, strict=True)]
+    bars = [vgpudraw.bar(side, share, table, column, tinted) for side, share in zip(sides, found, strict=True)]
     return [vgpudraw.ruler(title, table, column), *bars]
 
 
 def _tinted(line: str, on: bool) -> str:
     verb = line.split()[1]
     return line.replace(verb, colour.paint(verb, _TINTS.get(verb, ""), on), 1) if verb in _TINTS else line
-
-
-def figures(plan: Plan) -> str:
-    """``3 kept, 2 to destroy, 1 to create, GPU 0000:41:00.0 to reset``."""
-    if not plan.changes:
-        return f"nothing to do: {kept(plan)} as asked" if plan.kept else "nothing to do"
-    parts = [f"{plan.kept} kept", f"{plan.destroyed} to destroy", f"{plan.created} to create"]
-    if _only_settings(plan):
-        parts = []
-    parts += [*_settings(plan, "to set"), *_modes(plan, "to set")]
-    inner = sum(isinstance(a, CreateCompute | DestroyCompute) for a in plan.actions)
-    parts += [f"{inner} compute instance {'change' if inner == 1 else 'changes'}"] if inner else []
-    parts += [f"{_gpus(plan.resets)} to reset"] if plan.resets else []
-    parts += [f"{_gpus(plan.reboots)} to wait for a reboot"] if plan.reboots else []
-    return ", ".join(parts)
-
-
-def _settings(plan: Plan, verb: str) -> list[str]:
-    """``virtual functions of GPU 0000:41:00.0 to set``, and the like for passthrough and mixed-size mode."""
-    parts = []
-    for kind, what in _SETTINGS:
-        gpus = tuple(dict.fromkeys(a.gpu for a in plan.actions if isinstance(a, kind)))
-        parts += [f"{what} of {_gpus(gpus)} {verb}"] if gpus else []
-    return parts
-
-
-def _modes(plan: Plan, verb: str) -> list[str]:
-    modes = len({a.gpu for a in plan.actions if isinstance(a, SetMode)})
-    return [f"MIG mode of {'1 GPU' if modes == 1 else f'{modes} GPUs'} {verb}"] if modes else []
-
-
-def deeds(plan: Plan) -> str:
-    """A plan in the past tense: ``kept 3, destroyed 2, created 1``, and what was set and reset."""
-    counts = f"kept {plan.kept}, destroyed {plan.destroyed}, created {plan.created}"
-    parts = [*([] if _only_settings(plan) else [counts]), *_settings(plan, "set"), *_modes(plan, "set")]
-    return ", ".join([*parts, *([f"{_gpus(plan.resets)} reset"] if plan.resets else [])])
-
-
-def _only_settings(plan: Plan) -> bool:
-    """Whether nothing is made or destroyed."""
-    counted = plan.kept or plan.destroyed or plan.created
-    return not counted and any(isinstance(a, kind) for a in plan.actions for kind, _ in _SETTINGS)
-
-
-def _gpus(pcis: tuple[str, ...]) -> str:
-    return f"GPU {', '.join(pcis)}" if len(pcis) < 3 else f"{len(pcis)} GPUs"
-
-
-def kept(plan: Plan) -> str:
-    """``3 instances are``, ``1 vGPU is``, and where the wish speaks of neither, ``the virtual functions are``."""
-    gpus = plan.desired.gpus
-    what = {"instance": any(w.instances for w in gpus), "vGPU": any(w.vgpus for w in gpus)}
-    if not any(what.values()) and any(w.functions is not None or w.bound is not None for w in gpus):
-        return "the virtual functions are"
-    named = [name for name, asked in what.items() if asked] or ["instance"]
-    return f"1 {named[-1]} is" if plan.kept == 1 else f"{plan.kept} {' and '.join(f'{n}s' for n in named)} are"
 
 
 def blockers(plan: Plan, node: str = "") -> str:

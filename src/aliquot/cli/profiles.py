@@ -6,6 +6,7 @@ from typing import Any
 
 from aliquot.cli import draw, node, output
 from aliquot.cli.parse import Args
+from aliquot.drawing import pieces
 from aliquot.model.catalog import Family, Profile
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.placement import Placement
@@ -63,9 +64,9 @@ def _number(value: int | None) -> str:
 
 def _text(gpu: Gpu, inventory: Inventory) -> str:
     if not gpu.mig.capable:
-        return f"{draw.title(gpu)}: no MIG"
+        return f"{pieces.title(gpu)}: no MIG"
     family = inventory.family(gpu)
-    head = f"{draw.title(gpu)}   MIG {gpu.mig.current}   family {family.name}"
+    head = f"{pieces.title(gpu)}   MIG {gpu.mig.current}   family {family.name}"
     head += f"   {family.memory_slices} memory slices, {family.compute_slices} compute slices"
     return "\n".join([head, *draw.table(rows(family, _fits(gpu, family)))])
 

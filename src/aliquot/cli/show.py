@@ -2,12 +2,31 @@
 
 from __future__ import annotations
 
-from aliquot.cli import colour, draw, node, output, vgpuview
+from aliquot.cli import colour, draw, node, output, streams, vgpuview
 from aliquot.cli.parse import Args
+from aliquot.cli.shown import Shown
+from aliquot.drawing import acts, pieces
 from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 
 
 def run(args: Args) -> int:
+    if args.watch is not None:
+        from aliquot.cli.watching import watch
+
+        return watch(shown, args)
+    found = shown(args)
+    if args.output == "markdown":
+        from aliquot.cli import ticket
+
+        gpus = (node.gpu(found.inventory, args.gpu),) if args.gpu else found.inventory.gpus
+        streams.result(ticket.shown(found.inventory, gpus, found.text))
+        return 0
+    output.emit(found.document, args.output, found.text)
+    return 0
+
+
+def shown(args: Args) -> Shown:
+    """One fresh look, for programs and for people."""
     from aliquot.model import drivers
 
     inventory = node.inventory(args)
@@ -18,14 +37,13 @@ def run(args: Args) -> int:
     document["gpus"] = [output.document(g) for g in gpus]
     for tables in ("tables", "vgpu_tables"):
         document.pop(tables, None)
-    output.emit(document, args.output, _text(inventory, gpus, notes, said, colour.wanted()))
-    return 0
+    return Shown(inventory, document, _text(inventory, gpus, notes, said, colour.wanted()))
 
 
 def _text(
     inventory: Inventory, gpus: tuple[Gpu, ...], notes: list[str], verdicts: tuple[str, ...], tinted: bool
 ) -> str:
-    column = draw.width([line for g in gpus for line in (draw.title(g), _now(g), vgpuview.now(g, inventory))])
+    column = draw.width([line for g in gpus for line in (pieces.title(g), _now(g), vgpuview.now(g, inventory))])
     parts = ["\n".join(_gpu(g, inventory, column, tinted)) for g in gpus]
     foot = [f"note: {line}" for line in notes] + [f"warning: {line}" for line in verdicts]
     foot.append(f"verdict: {_verdict(inventory, verdicts)}")
@@ -56,20 +74,20 @@ def _head(inventory: Inventory) -> str:
 
 
 def _now(gpu: Gpu) -> str:
-    return f"  now  {draw.summary(draw.now(gpu))}" if gpu.mig.enabled else ""
+    return f"  now  {pieces.summary(pieces.now(gpu))}" if gpu.mig.enabled else ""
 
 
 def _gpu(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
     lines = vgpuview.picture(gpu, inventory, column, tinted)
     if gpu.mig.enabled and gpu.family and not gpu.lost:
         family = inventory.family(gpu)
-        lines[0] = draw.ruler(draw.title(gpu), family, column)
-        lines.insert(1, draw.row(_now(gpu), draw.now(gpu), family, column, tinted))
+        lines[0] = draw.ruler(pieces.title(gpu), family, column)
+        lines.insert(1, draw.row(_now(gpu), pieces.now(gpu), family, column, tinted))
     lines.append("  " + "   ".join(_facts(gpu, inventory)))
     if gpu.holders:
-        lines.append(f"  in use by {draw.holders(gpu.holders)}")
+        lines.append(f"  in use by {acts.holders(gpu.holders)}")
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
-    lines += draw.table([r for n, i in enumerate(ordered) for r in _rows(draw.LETTERS[n], i)])
+    lines += draw.table([r for n, i in enumerate(ordered) for r in _rows(pieces.LETTERS[n], i)])
     members = vgpuview.members(gpu)
     return [*lines, *([members] if members else []), *draw.table(vgpuview.rows(gpu))]
 
@@ -92,10 +110,10 @@ def _rows(letter: str, instance: GpuInstance) -> list[tuple[str, ...]]:
     inner = instance.compute_instances
     whole = len(inner) == 1 and inner[0].profile == instance.profile
     uuid = inner[0].uuid if whole else "" if inner else "no compute instance"
-    first = (letter, f"{instance.profile} at {instance.placement}", f"id {instance.id}", uuid, draw.state(instance))
+    first = (letter, f"{instance.profile} at {instance.placement}", f"id {instance.id}", uuid, acts.state(instance))
     if whole:
         return [first]
     return [
         first,
-        *(("", f"  {c.profile}", f"ci {c.id}", c.uuid, draw.holders(c.holders)) for c in inner),
+        *(("", f"  {c.profile}", f"ci {c.id}", c.uuid, acts.holders(c.holders)) for c in inner),
     ]

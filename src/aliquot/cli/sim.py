@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from typing import Any
 
 from aliquot.backends.paths import state_dir
@@ -10,6 +11,9 @@ from aliquot.backends.sim import control
 from aliquot.cli import output, simview, streams
 from aliquot.cli.parse import Args
 from aliquot.errors import BlockedError, UsageError
+
+NAMED = 10
+"""So many nodes are named; there may be thousands."""
 
 
 def run(args: Args) -> int:
@@ -37,6 +41,13 @@ def run(args: Args) -> int:
     return verbs[args.verb](args)
 
 
+def _some(names: Sequence[str]) -> str:
+    """``a, b, c``; of many the first and how many more."""
+    if len(names) <= NAMED:
+        return ", ".join(names)
+    return f"{', '.join(names[:NAMED])} and {len(names) - NAMED} more"
+
+
 def _name(args: Args) -> str:
     """The node that was meant: named, in ALIQUOT_SIM, or the only one. Raises UsageError or BlockedError."""
     name: str | None = getattr(args, "name", None) or args.node
@@ -44,13 +55,13 @@ def _name(args: Args) -> str:
     if name in known:
         return str(name)
     if name or not known:
-        details = (f"there is {', '.join(known)}",) if known else ()
+        details = (f"there is {_some(known)}",) if known else ()
         following = "aliquot sim list" if known else "aliquot sim start dgx-a100"
         which = f" {name!r}" if name else ""
         raise BlockedError(f"there is no simulated node{which}", details=details, next_step=following)
     if len(known) > 1:
         raise UsageError(
-            f"which node? There are {len(known)}: {', '.join(known)}",
+            f"which node? There are {len(known)}: {_some(known)}",
             details=(f"say --node {known[0]}, or export ALIQUOT_SIM={known[0]}",),
             next_step="aliquot sim list",
         )
@@ -67,6 +78,8 @@ def _say(args: Args, sentence: str, **facts: Any) -> int:
 
 
 def _start(args: Args) -> int:
+    if args.count is not None:
+        return _start_many(args)
     name = control.start(state_dir(), args.template, args.name, args.latency, args.driver)
     _say(args, name, node=name)
     if args.output == "text":
@@ -74,11 +87,20 @@ def _start(args: Args) -> int:
     return 0
 
 
+def _start_many(args: Args) -> int:
+    names = control.start_many(state_dir(), args.template, args.count, args.name, args.latency, args.driver)
+    shown = names[0] if len(names) == 1 else f"{names[0]} to {names[-1]}"
+    _say(args, shown, nodes=names)
+    if args.output == "text":
+        streams.note(f"next     aliquot dashboard --fleet     or     aliquot show --node {names[0]}")
+    return 0
+
+
 def _stop(args: Args) -> int:
     if args.all and args.name:
         raise UsageError("stop takes a name or --all, not both", next_step="aliquot sim stop --help")
     stopped = control.stop(state_dir(), None if args.all else _name(args))
-    return _say(args, f"stopped {', '.join(stopped)}" if stopped else "no node is there", nodes=stopped)
+    return _say(args, f"stopped {_some(stopped)}" if stopped else "no node is there", nodes=stopped)
 
 
 def _list(args: Args) -> int:
@@ -104,7 +126,9 @@ def _where(args: Args) -> str:
 
 
 def _hold(args: Args) -> int:
-    pid = _node(args).hold(args.gpu, args.instance, args.pid)
+    if args.busy is not None and not 0 <= args.busy <= 1:
+        raise UsageError(f"--busy is a share from 0 to 1, not {args.busy}", next_step="aliquot sim hold --help")
+    pid = _node(args).hold(args.gpu, args.instance, args.pid, memory=args.memory, busy=args.busy)
     return _say(args, f"process {pid} is on {_where(args)}", gpu=args.gpu, instance=args.instance, pid=pid)
 
 

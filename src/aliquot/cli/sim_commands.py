@@ -31,6 +31,12 @@ SIM = Command(
                 ),
                 Option("--name", help="the node's name; made from the template if not given", metavar="NAME"),
                 Option(
+                    "--count",
+                    help="start that many alike nodes, numbered NAME-01 and so on",
+                    metavar="N",
+                    number="int",
+                ),
+                Option(
                     "--latency",
                     help="answer at once, or as slowly as measured on hardware",
                     choices=("none", "measured"),
@@ -39,7 +45,11 @@ SIM = Command(
                 Option("--driver", help="the version of its driver", metavar="VERSION"),
                 OUTPUT,
             ),
-            examples=("aliquot sim start dgx-a100", "aliquot sim start a30*2,h100-80gb-hbm3 --name mixed"),
+            examples=(
+                "aliquot sim start dgx-a100",
+                "aliquot sim start a30*2,h100-80gb-hbm3 --name mixed",
+                "aliquot sim start dgx-h100 --count 1000 --name gpu",
+            ),
         ),
         Command(
             "stop",
@@ -71,9 +81,16 @@ SIM = Command(
                 _GPU,
                 _WHERE,
                 Option("--pid", help="the process id to show", metavar="PID", number="int"),
+                Option("--memory", help="how much of the GPU's memory it uses (256)", metavar="MIB", number="int"),
+                Option(
+                    "--busy",
+                    help="the share of multiprocessors that it keeps busy, 0 to 1 (0.5)",
+                    metavar="SHARE",
+                    number="float",
+                ),
                 *EVERYWHERE,
             ),
-            examples=("aliquot sim hold 0 7",),
+            examples=("aliquot sim hold 0 7", "aliquot sim hold 0 7 --memory 3000 --busy 0.4"),
         ),
         Command(
             "release",

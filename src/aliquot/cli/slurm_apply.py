@@ -28,6 +28,11 @@ def _apply(args: Args) -> int:
     from aliquot.agent.slurm import apply
     from aliquot.agent.slurm.record import RecordFile
 
+    if args.boot:
+        from aliquot.cli import slurm_boot
+
+        args.vgpu, args.mixed_size, args.passthrough = None, False, None
+        return slurm_boot.run(args)
     resume = getattr(args, "continue") or args.undo
     args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
     _one_of(args, resume)
@@ -35,20 +40,30 @@ def _apply(args: Args) -> int:
     config = None if resume or not wish.typed(args) else wish.stated(args)
     with node.connected(args) as connection:
         name = node_name(args)
+        if resume:
+            return resumed(args, connection, name)
         with _lock(connection, name).hold():
             record = RecordFile(connection.directory, name).read()
-            if resume:
-                chosen = _rerun(args, record.change.settings) if record else settings(args, connection, None, None)
-                with _world(args, connection, chosen) as world:
-                    outcome = apply.go_back(world, chosen) if args.undo else apply.go_on(world, chosen)
-            else:
-                inventory = connection.backend.read()
-                chosen = settings(args, connection, inventory, record)
-                change = _change(args, chosen, inventory, config, policy)
-                with _world(args, connection, chosen) as world:
-                    if args.dry_run:
-                        return slurm_preview.told(args, change, world, inventory)
-                    outcome = apply.apply(change, world)
+            inventory = connection.backend.read()
+            chosen = settings(args, connection, inventory, record)
+            change = _change(args, chosen, inventory, config, policy)
+            with _world(args, connection, chosen) as world:
+                if args.dry_run:
+                    return slurm_preview.told(args, change, world, inventory)
+                outcome = apply.apply(change, world)
+    return _told(args, outcome)
+
+
+def resumed(args: Args, connection: Connection, name: str) -> int:
+    """Finishes the change of a node that was cut off, or undoes it. Raises BlockedError where none was."""
+    from aliquot.agent.slurm import apply
+    from aliquot.agent.slurm.record import RecordFile
+
+    with _lock(connection, name).hold():
+        record = RecordFile(connection.directory, name).read()
+        chosen = _rerun(args, record.change.settings) if record else settings(args, connection, None, None)
+        with _world(args, connection, chosen) as world:
+            outcome = apply.go_back(world, chosen) if args.undo else apply.go_on(world, chosen)
     return _told(args, outcome)
 
 
@@ -186,9 +201,9 @@ def _gpus(args: Args, connection: Connection) -> Any:
 
     hooks = getattr(args, "hooks", None)
     if hooks is None:
-        return doing.world(connection, doing.hooks(None, {}, debug=False))
+        return connection.world()
     environment = {"MIG_PARTED_CONFIG_FILE": args.file or "", "MIG_PARTED_HOOKS_FILE": hooks}
-    return doing.world(connection, doing.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG"))))
+    return connection.world(doing.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG"))))
 
 
 def _lock(connection: Connection, name: str) -> Any:

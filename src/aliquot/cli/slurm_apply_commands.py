@@ -111,6 +111,11 @@ APPLY = Command(
         Option("--dry-run", help="say what would be done, with the files' differences, and touch nothing", kind="flag"),
         Option("--continue", help="finish the change that was cut off; nothing else need be typed", kind="flag"),
         Option("--undo", help="undo the change that was cut off", kind="flag"),
+        Option(
+            "--boot",
+            help="finish whatever a power loss has cut off on this host; nothing to finish is a success",
+            kind="flag",
+        ),
         HOOKS,
         *_RUN,
         *EVERYWHERE,

@@ -42,7 +42,7 @@ FAMILIES = Command(
         NODE_NAME,
         _VERSION,
         Option("--all", help="also layouts of profiles with attributes (+me)", kind="flag"),
-        Option("--helper", help="the helper program", metavar="PATH", default="/usr/libexec/aliquot/mig-helper"),
+        Option("--helper", help="the helper program", metavar="PATH", default="/usr/local/libexec/aliquot/mig-helper"),
         Option("--exec-time", help="seconds that one call may last", metavar="SECONDS", default="120", number="int"),
         Option("--boot-time", help="seconds that a change may last", metavar="SECONDS", default="300", number="int"),
         Option("--allow-user", help="who may cause a change; everybody if not given", kind="repeat", metavar="USER"),

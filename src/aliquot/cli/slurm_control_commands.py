@@ -21,6 +21,11 @@ CONTROLLER = Command(
         _SETTINGS,
         Option("--once", help="one look, what follows from it, and the end", kind="flag"),
         Option("--dry-run", help="with one look: say what would be done, and do nothing", kind="flag"),
+        Option(
+            "--listen",
+            help="serve figures for Prometheus there, instead of where the settings' listen says; none without",
+            metavar="ADDRESS:PORT",
+        ),
         Option("--withdraw", help="delete the records that let jobs wait for absent layouts, and end", kind="flag"),
         OUTPUT,
     ),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from aliquot.cli import output, streams
+from aliquot.cli.lasting import lasts
 from aliquot.cli.parse import Args
 from aliquot.errors import UsageError
 
@@ -30,9 +31,34 @@ def run(args: Args) -> int:
             return _withdraw(args, slurm)
         if args.dry_run:
             return _looked(args, settings, slurm)
-        from aliquot.controller.slurm.run import run as run_controller
+        return _run(args, settings, slurm)
 
+
+def _run(args: Args, settings: Settings, slurm: Slurm) -> int:
+    """The controller itself, with its figures served where that is asked."""
+    from aliquot.controller.slurm.run import run as run_controller
+
+    if not args.once:
+        lasts()
+    where = args.listen or settings.listen
+    if not where or args.once:
         return run_controller(settings, slurm, streams.note, once=args.once)
+    from aliquot.cli.metrics import library
+    from aliquot.metrics.listen import place
+
+    address, port = place(where)
+    library()
+    from aliquot.controller.slurm.tally import Tally
+    from aliquot.metrics.serve import Server
+
+    tally = Tally()
+    server = Server(tally.page, address, port)
+    server.start()
+    streams.note(f"figures for Prometheus on http://{server.shown}/metrics")
+    try:
+        return run_controller(settings, slurm, streams.note, tally=tally)
+    finally:
+        server.close()
 
 
 def _looked(args: Args, settings: Settings, slurm: Slurm) -> int:

@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from aliquot.integrations.slurm.values import Version
     from aliquot.model.inventory import Inventory
 
-PARTS = ("gres", "slurm", "nodes", "cgroup", "dynamic")
 _HEADS = {"gres": "gres.conf", "slurm": "slurm.conf", "cgroup": "cgroup.conf", "dynamic": "slurmd's options"}
 
 

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from aliquot.integrations.slurm.port import Slurm
     from aliquot.integrations.slurm.siblings import Act
 
-_PROGRAMS = {"resume": "/usr/libexec/aliquot/slurm-resume", "suspend": "/usr/libexec/aliquot/slurm-suspend"}
+_PROGRAMS = {"resume": "/usr/local/libexec/aliquot/slurm-resume", "suspend": "/usr/local/libexec/aliquot/slurm-suspend"}
 
 
 def run(args: Args) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from aliquot.cli import doing, node, slurm_apply, streams
+from aliquot.cli import node, slurm_apply, streams
 from aliquot.cli.parse import Args
 from aliquot.errors import LockedError, UsageError
 
@@ -60,7 +60,7 @@ def world(args: Args, connection: Connection, chosen: Settings) -> Iterator[Worl
     path = os.path.join(chosen.conf_dir, "slurm.conf")
     with opened(conf=path if os.path.exists(path) else "") as slurm:
         places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
-        gpus = doing.world(connection, doing.hooks(None, {}, debug=False))
+        gpus = connection.world()
         yield World(slurm, gpus, daemon_of(chosen), places, chosen.name, streams.note)
 
 

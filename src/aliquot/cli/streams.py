@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from aliquot.errors import StorageError
 
@@ -40,10 +42,26 @@ def note(text: str) -> None:
     """A remark beside the result. One write, so that lanes that report at once do not mix their lines. Nobody may be
     listening (stderr is closed): the exit code still tells.
     """
+    if _through:
+        _through[-1](text)
+        return
     try:
         sys.stderr.write(f"{plain(text)}\n")
     except (AttributeError, OSError, ValueError):
         return
+
+
+_through: list[Callable[[str], None]] = []
+
+
+@contextmanager
+def through(write: Callable[[str], None]) -> Iterator[None]:
+    """Remarks go to ``write`` meanwhile: something is drawn on the terminal that must stay below them."""
+    _through.append(write)
+    try:
+        yield
+    finally:
+        _through.remove(write)
 
 
 def watched() -> bool:

@@ -18,6 +18,12 @@ def run(args: Args) -> int:
     if args.output == "text":
         for line in desired.notes:
             streams.note(f"note: {line}")
+    if args.output == "markdown":
+        from aliquot.cli import ticket
+
+        step = wish.words(args, "plan") or ""
+        streams.result(ticket.verification(inventory, drift, desired.name, desired.notes, step))
+        return 30 if drift else 0
     what = f'"{desired.name}"' if desired.name else "the wish"
     lines = [f"drift: {d.message}" for d in drift] or [f"{inventory.node} matches {what}"]
     output.emit(document, args.output, "\n".join(lines))

@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from aliquot.cli import colour, draw, node, output, sharing, streams, vgpudraw, vgpuview
+from aliquot.cli import colour, draw, node, output, sharing, streams, vgpuview
 from aliquot.cli.parse import Args
+from aliquot.cli.shown import Shown
+from aliquot.drawing import pieces, shares
 from aliquot.model.desired import GpuWish
 from aliquot.model.inventory import Gpu, Inventory
 from aliquot.model.vgpu_verdicts import DRIVER
@@ -72,7 +74,7 @@ def _typed(inventory: Inventory, gpu: Gpu, answers: Sequence[TypeAnswer]) -> dic
 def _title(gpu: Gpu, inventory: Inventory, answers: Sequence[TypeAnswer]) -> str:
     shared = vgpuview.fact(gpu, inventory)
     count = sum(a.creatable for a in answers)
-    return f"{draw.title(gpu)}   {count} of {len(answers)} types creatable now" + (f"   {shared}" if shared else "")
+    return f"{pieces.title(gpu)}   {count} of {len(answers)} types creatable now" + (f"   {shared}" if shared else "")
 
 
 def _answers(answers: Sequence[TypeAnswer]) -> list[str]:
@@ -80,7 +82,7 @@ def _answers(answers: Sequence[TypeAnswer]) -> list[str]:
     head = ("type", "id", "GiB", "max", "now", "per VM", "needs" if backed else "", "")
     rows = [
         (
-            vgpudraw.short(a.name),
+            shares.short(a.name),
             "?" if a.id is None else str(a.id),
             _gib(a.size_mib),
             str(a.max),
@@ -99,12 +101,21 @@ def _gib(mib: int) -> str:
 
 
 def _list(args: Args) -> int:
+    if args.watch is not None:
+        from aliquot.cli.watching import watch
+
+        return watch(_listing, args)
+    found = _listing(args)
+    output.emit(found.document, args.output, found.text)
+    _advise(args, found.inventory, [g for g in found.inventory.gpus if found.inventory.vgpu_table(g)])
+    return 0
+
+
+def _listing(args: Args) -> Shown:
     inventory = node.inventory(args)
     gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     document = output.made("Vgpus", node=inventory.node, gpus=[_plain(g) for g in gpus])
-    output.emit(document, args.output, _listed(gpus, inventory))
-    _advise(args, inventory, [g for g in gpus if inventory.vgpu_table(g)])
-    return 0
+    return Shown(inventory, document, _listed(gpus, inventory))
 
 
 def _plain(gpu: Gpu) -> dict[str, Any]:
@@ -127,7 +138,7 @@ def _listed(gpus: tuple[Gpu, ...], inventory: Inventory) -> str:
     shown = [g for g in gpus if g.vgpus or vgpuview.fact(g, inventory) or vgpuview.rows(g)]
     if not shown:
         return f"no GPU of {inventory.node} is shared with virtual machines"
-    column = draw.width([line for g in shown for line in (draw.title(g), vgpuview.now(g, inventory))])
+    column = draw.width([line for g in shown for line in (pieces.title(g), vgpuview.now(g, inventory))])
     return "\n\n".join("\n".join(_gpu(g, inventory, column)) for g in shown)
 
 

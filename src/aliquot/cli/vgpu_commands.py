@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli.options import EVERYWHERE, HOOKS, NODE, POLICY, TIMEOUT, Command, Option
+from aliquot.cli.options import EVERYWHERE, HOOKS, NODE, POLICY, TIMEOUT, WATCH, Command, Option
 
 _ANY = Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")
 GPU = Option("gpu", help="a GPU by index, PCI address, UUID or product", metavar="GPU", complete="gpus", required=True)
@@ -26,8 +26,8 @@ VGPU = Command(
             "list",
             "the vGPUs that there are, on which function, and which virtual machine has them",
             "vgpu",
-            options=(_ANY, *EVERYWHERE),
-            examples=("aliquot vgpu list",),
+            options=(_ANY, WATCH, *EVERYWHERE),
+            examples=("aliquot vgpu list", "aliquot vgpu list --watch"),
         ),
         Command(
             "enable",

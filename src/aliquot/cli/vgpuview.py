@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from aliquot.cli import draw, vgpudraw
+from aliquot.cli import vgpudraw
+from aliquot.drawing import pieces, shares
 from aliquot.model.inventory import Gpu, Inventory, Vgpu
 
 
@@ -54,20 +55,20 @@ def _named(gpus: Sequence[Gpu]) -> str:
 
 def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
     """The GPU's title, with its vGPUs over its memory below; without a bar where places say nothing."""
-    title = draw.title(gpu)
+    title = pieces.title(gpu)
     if not gpu.vgpus:
         return [title]
     table = inventory.vgpu_table(gpu)
-    shares = vgpudraw.now(gpu, table)
+    found = shares.now(gpu, table)
     left = now(gpu, inventory)
-    if table is None or not vgpudraw.drawable(gpu, table, shares):
+    if table is None or not shares.drawable(gpu, table, found):
         return [title, left]
-    return [vgpudraw.ruler(title, table, column), vgpudraw.bar(left, shares, table, column, tinted)]
+    return [vgpudraw.ruler(title, table, column), vgpudraw.bar(left, found, table, column, tinted)]
 
 
 def now(gpu: Gpu, inventory: Inventory) -> str:
     """``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
-    return f"  now  {vgpudraw.summary(vgpudraw.now(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
+    return f"  now  {shares.summary(shares.now(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
 
 
 def rows(gpu: Gpu) -> list[tuple[str, ...]]:
@@ -76,7 +77,7 @@ def rows(gpu: Gpu) -> list[tuple[str, ...]]:
     """
     found: list[tuple[str, ...]] = [
         (
-            draw.instance_letter(gpu, v.gpu_instance) or vgpudraw.own(gpu, n),
+            pieces.instance_letter(gpu, v.gpu_instance) or shares.own(gpu, n),
             v.type,
             v.function,
             v.uuid,

@@ -80,7 +80,9 @@ def _map(document: Mapping[str, Value], indent: str, flow: Collection[str]) -> l
     lines: list[str] = []
     for key, value in document.items():
         head = f"{indent}{scalar(key)}:"
-        if isinstance(value, Mapping) and value:
+        if isinstance(value, str):  # most are, and what else it could be takes longer to ask than to write
+            lines.append(f"{head} {_text(value)}")
+        elif isinstance(value, Mapping) and value:
             lines += [head, *_map(value, indent + "  ", flow)]
         elif isinstance(value, list | tuple) and value and key not in flow:
             lines += [head, *_list(value, indent, flow)]
@@ -101,6 +103,8 @@ def _list(items: Sequence[Value], indent: str, flow: Collection[str]) -> list[st
 
 
 def _flow(value: Value) -> str:
+    if isinstance(value, str):
+        return _text(value)
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{scalar(k)}: {_flow(v)}" for k, v in value.items()) + "}"
     if isinstance(value, list | tuple):
@@ -110,6 +114,8 @@ def _flow(value: Value) -> str:
 
 def scalar(value: Value) -> str:
     """One value as YAML that any version of YAML reads back as itself."""
+    if isinstance(value, str):
+        return _text(value)
     if value is None:
         return "null"
     if isinstance(value, bool):

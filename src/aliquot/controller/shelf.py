@@ -18,9 +18,9 @@ KIND_TIMING = Timing(refused_s=15)
 
 
 class Shelf(Generic[T]):
-    """``known`` is True once it is clear what there is; a kind that the cluster does not have is clear, too: nothing.
-    ``away`` is why the API server cannot be asked, "" if it can. ``changed`` is called with the names of objects that
-    came, changed or went. Names are ``namespace/name`` where every namespace is followed.
+    """``known`` is True once it is clear what there is; a kind that the cluster does not have (``absent``) is clear,
+    too: nothing. ``away`` is why the API server cannot be asked, "" if it can. ``changed`` is called with the names of
+    objects that came, changed or went. Names are ``namespace/name`` where every namespace is followed.
     """
 
     def __init__(self, kind: type[T], changed: Callable[[set[str]], None], timing: Timing = KIND_TIMING) -> None:
@@ -28,17 +28,23 @@ class Shelf(Generic[T]):
         self.items: dict[str, T] = {}
         self.known = False
         self.away = ""
+        self.absent = False
         self._changed = changed
         self._timing = timing
         self._everywhere = False
 
-    async def follow(self, api: Api, *, name: str | None = None, namespace: str | None = None) -> None:
+    async def follow(
+        self, api: Api, *, name: str | None = None, namespace: str | None = None, labels: str | None = None
+    ) -> None:
         """For ever: everything of the kind (in the client's namespace, or the one that is given, or ``*`` for every
-        one), or the one object of that name.
+        one) that these labels select, or the one object of that name.
         """
         self._everywhere = namespace == EVERYWHERE
-        changes = watch(api, self.kind, namespace=namespace, name=name, timing=self._timing, report=self._report)
+        changes = watch(
+            api, self.kind, namespace=namespace, name=name, labels=labels, timing=self._timing, report=self._report
+        )
         async for change in changes:
+            self.absent = False
             match change:
                 case Listed(items):
                     self._replace({self._key(item): item for item in items})
@@ -65,6 +71,7 @@ class Shelf(Generic[T]):
     def _report(self, error: ApiError | None) -> None:
         if isinstance(error, NotFoundError):
             self.away = ""
+            self.absent = True
             if not self.known or self.items:
                 self._replace({})
             return

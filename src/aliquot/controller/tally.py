@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from collections.abc import Callable, Iterator
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
+from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
+
+from aliquot.controller.waiting import Waits
+from aliquot.metrics import make
+from aliquot.metrics.page import Page
 
 
 class Tally:
-    """Counts. Names start with ``aliquot_controller_``."""
+    """Counts. ``page`` is what is served; ``written`` is how many objects were."""
 
     def __init__(self) -> None:
-        r = self.registry = CollectorRegistry()
-        self._leading = Gauge("aliquot_controller_leading", "1 while this process holds the Lease", registry=r)
-        self._nodes = Gauge("aliquot_controller_nodes", "nodes of the cluster", registry=r)
-        self._writes = Counter("aliquot_controller_writes", "objects written", ["what"], registry=r)
-        self._failures = Counter("aliquot_controller_failures", "writes that were refused", ["what"], registry=r)
+        r = self.registry = make.registry()
+        self._leading = make.gauge("aliquot_controller_leading", r)
+        self._nodes = make.gauge("aliquot_controller_nodes", r)
+        self._writes = make.counter("aliquot_controller_writes_total", r)
+        self._failures = make.counter("aliquot_controller_failures_total", r)
+        self._reviews = make.counter("aliquot_controller_reviews_total", r)
         self.written = 0
+        self.page = Page(r)
 
     def led(self, leading: bool) -> None:
         self._leading.set(leading)
@@ -32,7 +38,26 @@ class Tally:
     def failed(self, what: str) -> None:
         self._failures.labels(what).inc()
 
-    def page(self) -> bytes:
-        """Everything in OpenMetrics text."""
-        page: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
-        return page
+    def reviewed(self, path: str, allowed: bool) -> None:
+        """An admission review was answered."""
+        self._reviews.labels(path, "allowed" if allowed else "refused").inc()
+
+
+class Standing(Collector):
+    """What is so when it is asked: pods that wait, when the webhooks' certificate ends (None: there is none)."""
+
+    def __init__(self, waits: Callable[[], Waits | None], expires: Callable[[], float | None]) -> None:
+        self._waits, self._expires = waits, expires
+
+    def collect(self) -> Iterator[Metric]:
+        out = make.Families()
+        waits = self._waits()
+        if waits is not None:
+            out.add("aliquot_controller_waiting_pods", ("waiting",), waits.pods - waits.hinted)
+            out.add("aliquot_controller_waiting_pods", ("hinted",), waits.hinted)
+            if waits.pods:
+                out.add("aliquot_controller_longest_wait_start_timestamp_seconds", (), waits.since)
+        ends = self._expires()
+        if ends is not None:
+            out.add("aliquot_controller_certificate_expiry_timestamp_seconds", (), ends)
+        yield from out.all()

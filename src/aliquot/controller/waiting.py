@@ -10,19 +10,21 @@ import asyncio
 import hashlib
 import time
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from aliquot.controller.demands import Demand, demand
 from aliquot.controller.hints import fleet, hints
 from aliquot.controller.log import log
-from aliquot.controller.tally import Tally
 from aliquot.integrations.kubernetes.api.client import EVERYWHERE, Api
 from aliquot.integrations.kubernetes.api.errors import ApiAwayError, ApiError, ConflictError, ThrottledError
 from aliquot.integrations.kubernetes.api.objects import Event, Node
 from aliquot.integrations.kubernetes.api.pending import UNBOUND, PendingPod
 from aliquot.integrations.kubernetes.api.watch import Deleted, Listed, Put, Timing, watch
+
+if TYPE_CHECKING:
+    from aliquot.controller.tally import Tally
 
 COMPONENT, REASON = "aliquot-controller", "NearMiss"
 PATIENCE_S = 30.0
@@ -44,6 +46,16 @@ class Hint(msgspec.Struct, frozen=True):
     name: str
     uid: str
     message: str
+
+
+class Waits(msgspec.Struct, frozen=True):
+    """How many pods wait for GPUs, how many of them were told of a near miss, and since when the first has (seconds of
+    wall time).
+    """
+
+    pods: int
+    hinted: int
+    since: float
 
 
 class _Waiter(msgspec.Struct):
@@ -75,6 +87,11 @@ class Queue:
 
     def drop(self, pod: PendingPod) -> None:
         self._pods.pop(pod.key, None)
+
+    def waits(self, now: float, wall: float) -> Waits:
+        """What is kept, in figures. ``wall`` is the time of day at ``now``."""
+        first = min((each.since for each in self._pods.values()), default=now)
+        return Waits(len(self._pods), sum(bool(each.said) for each in self._pods.values()), wall - (now - first))
 
     def impatient(self, now: float) -> bool:
         """Whether some pod has not waited long enough to be looked at, but will have."""
@@ -127,6 +144,11 @@ class Waiting:
         if on != self._on:
             self._on = on
             self._turned.set()
+
+    @property
+    def waits(self) -> Waits | None:
+        """None while nothing is watched: another replica leads."""
+        return self._queue.waits(self._clock(), time.time()) if self._on else None
 
     def nodes_changed(self) -> None:
         if len(self._queue):

@@ -7,6 +7,8 @@ the next run plans afresh: intents are on disk before the act, and the plan is a
 
 from __future__ import annotations
 
+from contextlib import ExitStack
+
 import msgspec
 
 from aliquot.config.record import kept
@@ -15,6 +17,7 @@ from aliquot.engine.lanes import carry_out
 from aliquot.engine.ports import Record
 from aliquot.engine.resume import resume, tell_of_a_cut_off_run
 from aliquot.engine.undo import undo
+from aliquot.engine.watching import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
 from aliquot.engine.world import Outcome, Report, World
 from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
 from aliquot.model.actions import Reset, SetMode
@@ -30,7 +33,9 @@ def apply(plan: Plan, world: World, report: Report) -> Outcome:
     """
     if plan.blocked:
         raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
-    with world.lock.hold():
+    with ExitStack() as held:
+        with world.timed(LOCK):
+            held.enter_context(world.lock.hold())
         failed: AliquotError | None = None
         try:
             world.hooks.fire("apply-start")
@@ -54,7 +59,8 @@ def _exit_hook(world: World, failed: AliquotError | None) -> None:
 
 
 def _locked(plan: Plan, world: World, report: Report) -> Outcome:
-    now = before = world.backend.read()
+    with world.timed(READ):
+        now = before = world.backend.read()
     work = plan
     if now.fingerprint != plan.fingerprint:
         work, before = resume(plan, now, world, report)
@@ -66,31 +72,46 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         return Outcome("nothing", now)
     tell_of_a_cut_off_run(plan, now, world, report)
     run = Run(world, plan.policy, world.journal.new_run(), report)
-    begin = Record(
-        "begin",
-        run.run,
-        boot=world.journal.boot,
-        plan=msgspec.Raw(msgspec.json.encode(plan)),
-        before=msgspec.Raw(msgspec.json.encode(before)),
-    )
-    world.journal.append(begin, durable=True)
+    _begin(run, plan, before)
     try:
         error = _hooks(work, world) or carry_out(run, work)
     except KeyboardInterrupt:
         error = CutOffError("interrupted from the keyboard", next_step="ask for the same wish again")
-    after = world.backend.read()
-    drift = _verify(work, after) if error is None else ()
-    if drift:
-        error = HardwareError(
-            f"every call succeeded, but a fresh read disagrees: {drift[0].message}",
-            details=tuple(d.message for d in drift[1:]),
-        )
+    with world.timed(VERIFY):
+        after = world.backend.read()
+        error = error or _disagreement(work, after)
     if error is None:
         _end(run)
         _remember(plan, after, world, report)
         status = "reboot" if work.reboots else "done"
         return Outcome(status, after, calls=run.calls)
-    return undo(run, before, after, plan, error)
+    with world.timed(UNDO):
+        return undo(run, before, after, plan, error)
+
+
+def _begin(run: Run, plan: Plan, before: Inventory) -> None:
+    """The first record: what is to be done, and what was there before."""
+    begin = Record(
+        "begin",
+        run.run,
+        boot=run.world.journal.boot,
+        text=plan.desired.name,
+        plan=msgspec.Raw(msgspec.json.encode(plan)),
+        before=msgspec.Raw(msgspec.json.encode(before)),
+    )
+    with run.world.timed(RECORD):
+        run.world.journal.append(begin, durable=True)
+
+
+def _disagreement(work: Plan, after: Inventory) -> HardwareError | None:
+    """Why what is there now is not what the plan said; None where it is."""
+    drift = _verify(work, after)
+    if not drift:
+        return None
+    return HardwareError(
+        f"every call succeeded, but a fresh read disagrees: {drift[0].message}",
+        details=tuple(d.message for d in drift[1:]),
+    )
 
 
 def _end(run: Run) -> None:
@@ -123,10 +144,11 @@ def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:
 
 def _hooks(plan: Plan, world: World) -> AliquotError | None:
     try:
-        if any(isinstance(a, SetMode | Reset) for a in plan.actions):
-            world.hooks.fire("pre-apply-mode")
-        if any(not isinstance(a, SetMode | Reset) for a in plan.actions):
-            world.hooks.fire("pre-apply-config")
+        with world.timed(HOOKS):
+            if any(isinstance(a, SetMode | Reset) for a in plan.actions):
+                world.hooks.fire("pre-apply-mode")
+            if any(not isinstance(a, SetMode | Reset) for a in plan.actions):
+                world.hooks.fire("pre-apply-config")
     except AliquotError as error:
         return error
     return None

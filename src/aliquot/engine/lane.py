@@ -9,6 +9,7 @@ from aliquot.engine import holding, virtual
 from aliquot.engine.holding import POLL_S
 from aliquot.engine.ports import Record
 from aliquot.engine.telling import describe
+from aliquot.engine.watching import name_of
 from aliquot.engine.world import Report, World
 from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
 from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
@@ -48,7 +49,8 @@ class Run:
             if self.stopping:
                 return None
             try:
-                self._act(action, alone)
+                with self.world.timed(name_of(action), action):
+                    self._act(action, alone)
             except AliquotError as error:
                 self.stopping = not self.undoing
                 self.note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
@@ -188,7 +190,8 @@ def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
     def job(pci: str) -> Callable[[], AliquotError | None]:
         def attempt() -> AliquotError | None:
             try:
-                run.call(pci, "reset", lambda: world.host.reset(pci))
+                with world.timed("reset", Reset(gpu=pci, reason="")):
+                    run.call(pci, "reset", lambda: world.host.reset(pci))
             except AliquotError as error:
                 return error
             run.report(f"GPU {pci}: reset")

@@ -99,7 +99,10 @@ class Host(Protocol):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the journal. ``kind``: begin, intent, done, failed, undo, end."""
+    """One line of the journal. ``kind``: begin, intent, done, failed, undo, end. ``at`` is when it was written, in
+    seconds of wall time, 0 in journals that are older than that; ``by`` is who asked, in ``begin`` alone. A ``begin``
+    that was thinned out (see the journal) has neither plan nor the state before; its ``text`` is the wish's name.
+    """
 
     kind: str
     run: str
@@ -109,6 +112,8 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     text: str = ""
     plan: msgspec.Raw | None = None
     before: msgspec.Raw | None = None
+    at: float = 0.0
+    by: str = ""
 
 
 class Journal(Protocol):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager
 
 import msgspec
 
 from aliquot.config.record import Kept
 from aliquot.engine.ports import Backend, Clock, Hooks, Host, Journal, Lock, Wishes, Workers
+from aliquot.engine.watching import Watch, timed, unwatched
 from aliquot.errors import AliquotError
+from aliquot.model.actions import Action
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Drift
 
@@ -27,7 +30,7 @@ class Unkept:
 
 
 class World:
-    """Everything outside: plain attributes, one per port."""
+    """Everything outside: plain attributes, one per port. ``watch`` is told each step, with how long it took."""
 
     def __init__(
         self,
@@ -48,6 +51,11 @@ class World:
         self.workers = workers
         self.hooks = hooks
         self.wishes: Wishes = wishes or Unkept()
+        self.watch: Watch = unwatched
+
+    def timed(self, step: str, action: Action | None = None) -> AbstractContextManager[None]:
+        """Tells ``watch`` how long what is inside took."""
+        return timed(self.watch, self.clock, step, action)
 
 
 class Outcome(msgspec.Struct, frozen=True):

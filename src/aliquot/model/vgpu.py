@@ -5,7 +5,7 @@ The reviewed source is ``catalog/vgpu/*.yaml``, one file per product, with prove
 
 from __future__ import annotations
 
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 
 import msgspec
 
@@ -116,7 +116,7 @@ def _table(file: str) -> VgpuTable:
     return msgspec.json.decode(catalog._read(f"vgpu/{file}"), type=VgpuTable)
 
 
-@cache
+@lru_cache(maxsize=1024)
 def table(pci_device: str, subsystem: str = "") -> VgpuTable | None:
     """The types of a GPU by its PCI id (``0x25B610DE``); the subsystem decides where one id serves several boards
     (A2 and A16, Quadro RTX 6000 and 8000). None for a GPU that is in no table.

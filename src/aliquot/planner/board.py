@@ -77,12 +77,36 @@ class Board:
         return sorted(profile_ids, key=self.order.__getitem__)
 
 
-_boards: dict[int, Board] = {}
+_MOST = 64
+_boards: dict[str, list[Board]] = {}
+_known: dict[int, tuple[Family, Board]] = {}
+"""By the place of a table in memory, which is its own for as long as it is kept here."""
 
 
 def board(family: Family) -> Board:
-    """The compiled table of a family."""
-    found = _boards.get(id(family))
+    """The compiled table of a family. Tables that say the same share one: a driver's own comes anew with each session,
+    and with each document of an agent.
+    """
+    known = _known.get(id(family))
+    if known is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        known = _known[id(family)] = family, _compiled(family)
+    return known[1]
+
+
+def forget() -> None:
+    """The next table is compiled anew, as in a process that begins."""
+    _boards.clear()
+    _known.clear()
+
+
+def _compiled(family: Family) -> Board:
+    alike = _boards.get(family.name, [])
+    found = next((each for each in alike if each.family == family), None)
     if found is None:
-        found = _boards[id(family)] = Board(family)
+        if sum(map(len, list(_boards.values()))) >= _MOST:
+            _boards.clear()
+        found = Board(family)
+        _boards.setdefault(family.name, []).append(found)
     return found

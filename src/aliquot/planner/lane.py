@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 import msgspec
 
 from aliquot.model.actions import Action, ComputePart, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
@@ -117,13 +119,17 @@ def change_instances(
     if held and policy.held == "refuse":
         return Lane(blockers=(blocked.held(b, gpu, wishes, held),))
     new = [k for k in aim.placed if k not in aim.kept]
-    actions: list[Action] = [
-        _destroy(b, gpu, i, new, asked, clear, policy) for i in sorted(aim.doomed, key=_held_first)
-    ]
+    gone, order = sorted(aim.doomed, key=_held_first), pack.creation_order(b, new, b.mask(aim.kept), bool(gpu.swapped))
+    moves = _moves(gone, order, search.fixed)
+    whence = {to: _at(b, place) for place, to in moves.items()}
+    actions: list[Action] = []
+    for instance in gone:
+        why = clear or _why_gone(b, instance, new, asked, moves.get(target.key(instance)))
+        actions.append(_destroy(gpu, instance, why, policy))
     for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
         actions += _inside(gpu, aim.kept[place], change, asked)
-    for place in pack.creation_order(b, new, b.mask(aim.kept), bool(gpu.swapped)):
-        actions.append(_create(b, gpu, place, aim, asked))
+    for place in order:
+        actions.append(_create(b, gpu, place, aim, f"moved from {whence[place]}" if place in whence else asked))
     return Lane(tuple(actions), kept=len(aim.kept) - len(aim.changes))
 
 
@@ -132,16 +138,33 @@ def _held_first(instance: GpuInstance) -> tuple[bool, int]:
     return not instance.held, instance.id
 
 
-def _destroy(
-    b: Board, gpu: Gpu, instance: GpuInstance, new: list[Placed], asked: str, clear: str, policy: Policy
-) -> Destroy:
+def _moves(gone: Sequence[GpuInstance], new: Sequence[Placed], fixed: Collection[Placed]) -> dict[Placed, Placed]:
+    """Which instances come again at another place, in the order of the acts. One that is held does not move: what is on
+    it ends. At a place that somebody asked for comes what he asked for.
+    """
+    free, found = list(new), dict[Placed, Placed]()
+    for instance in gone:
+        to = next((place for place in free if place[0] == instance.profile_id), None)
+        if to is not None:
+            free.remove(to)
+            if not instance.held and to not in fixed:
+                found[target.key(instance)] = to
+    return found
+
+
+def _at(b: Board, place: Placed) -> Placement:
+    return b.profiles[place[0]].placement(place[1])
+
+
+def _why_gone(b: Board, instance: GpuInstance, new: list[Placed], asked: str, to: Placed | None) -> str:
     in_way = next((k for k in new if b.masks[k] & instance.place.mask), None)
-    if clear:
-        why = clear
-    elif in_way:
-        why = f"in the way of {b.profiles[in_way[0]].name} at {Placement(in_way[1], b.profiles[in_way[0]].size)}"
-    else:
-        why = f"not {asked}"
+    why = f"in the way of {b.profiles[in_way[0]].name} at {_at(b, in_way)}" if in_way else ""
+    if to is None:
+        return why or f"not {asked}"
+    return ", ".join(filter(None, (f"moves to {_at(b, to)}", why)))
+
+
+def _destroy(gpu: Gpu, instance: GpuInstance, why: str, policy: Policy) -> Destroy:
     if instance.held:
         who = ", ".join(str(h) for h in instance.holders) or "a client"
         why += f"; held by {who}, policy {policy.held}"

@@ -11,9 +11,6 @@ from aliquot.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.model.plan import Drift
 from aliquot.planner.concern import concerns_virtual_machines
 
-Shape = tuple[int, tuple[int, ...]]
-"""A GPU instance by profile id and the profile ids of its compute instances."""
-
 
 def verify(inventory: Inventory, desired: Desired) -> tuple[Drift, ...]:
     """The differences on the GPUs that the wish names, in PCI order."""

@@ -9,7 +9,6 @@ from typing import Any
 import grpc
 
 from aliquot.integrations.kubernetes.kubelet.protos import deviceplugin_pb2 as dp
-from aliquot.integrations.kubernetes.kubelet.protos import podresources_pb2 as pr
 
 DIAL_S = 10.0
 SERVICE = "/v1beta1.DevicePlugin/"
@@ -95,4 +94,3 @@ def serve(path: str, service: str, methods: dict[str, tuple[Callable[[Any], Any]
 REGISTRATION = "v1beta1.Registration"
 POD_RESOURCES = "v1.PodResourcesLister"
 Register = tuple[Callable[[dp.RegisterRequest], dp.Empty], type[dp.RegisterRequest]]
-LISTS = (pr.ListPodResourcesRequest, pr.AllocatableResourcesRequest, pr.GetPodResourcesRequest)

@@ -19,6 +19,7 @@ class Driver:
     def __init__(self) -> None:
         self.opened = self.closed = 0
         self.wrong: AliquotError | None = None
+        self.directory = "/nowhere"
         self.backend: Any = self
         self.nvml: Any = self
 

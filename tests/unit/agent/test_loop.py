@@ -185,7 +185,7 @@ def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, mo
     o = asyncio.run(observer(tmp_path, paused()).look(Memory()))
     assert o.trouble is not None
     assert o.trouble.reason == "InternalFault"
-    step = decide.decide(o, Memory(published=decide.key(o)))
+    step = decide.decide(o, Memory(published=o.key))
     assert isinstance(step, steps.Restore)
     assert step.status is not None
     assert step.status.state == "failed"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
 from typing import Any, cast
@@ -9,6 +11,7 @@ from typing import Any, cast
 import pytest
 from msgspec.structs import replace
 
+from aliquot.controller.slurm import glances
 from aliquot.controller.slurm import history as histories
 from aliquot.controller.slurm.history import History
 from aliquot.controller.slurm.loop import Controller, Ports, revision
@@ -321,3 +324,31 @@ def test_how_a_change_ended_in_a_line() -> None:
     assert sentence(40, '{"status": "undone", "why": "the driver refused"}', "note") == "the driver refused"
     assert sentence(255, "", "ssh: connect to host h: No route to host\n") == "ssh: connect to host h: No route to host"
     assert sentence(7, "", "") == "exit status 7"
+
+
+def test_between_two_looks_a_job_that_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "SHARE", 0)
+    bench = Bench(toy("7g.40gb"))
+    bench.controller.round()
+    bench.cluster.submit("3g.20gb")
+    began = time.monotonic()
+    bench.controller.wait(threading.Event(), 10.0, glances=True)
+    assert time.monotonic() - began < 9
+    bench.controller.wait(threading.Event(), 0.2)  # without glances nobody is asked
+    (recut,) = bench.controller.round().recuts
+    assert recut.record == "n0"
+
+
+def test_a_glance_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "SHARE", 0)
+    bench = Bench(toy("7g.40gb"))
+    bench.controller.round()
+
+    def away(node: str = "") -> tuple[Job, ...]:
+        raise AwayError("slurmctld does not answer")
+
+    monkeypatch.setattr(bench.slurm, "jobs", away)
+    with pytest.raises(AwayError):
+        bench.controller.wait(threading.Event(), 10.0, glances=True)

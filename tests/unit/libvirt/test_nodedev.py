@@ -40,6 +40,30 @@ def test_define_and_autostart_once() -> None:
     assert libvirt.mdevs() == ()
 
 
+class LateLibvirt(MemoryLibvirt):
+    """One that has not heard of an mdev that it has just defined: the kernel's event comes between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked = 0
+
+    def autostart_mdev(self, name: str) -> None:
+        self.asked += 1
+        if self.asked < 3:
+            error = LibvirtError("libvirt has no such mdev")
+            error.code = "NO_MDEV"
+            raise error
+        super().autostart_mdev(name)
+
+
+def test_an_mdev_that_libvirt_knows_a_moment_later_is_asked_for_again() -> None:
+    libvirt = LateLibvirt()
+    (each,) = nodedev.chosen(NODE, libvirt.mdevs(), ["0000:08:00.4"])
+    nodedev.autostart(libvirt, each, lambda _: None)
+    assert libvirt.asked == 3
+    assert libvirt.mdevs()[0].autostart
+
+
 def test_what_a_reboot_took_is_started_from_its_definition() -> None:
     libvirt = MemoryLibvirt()
     for each in nodedev.chosen(NODE, libvirt.mdevs(), ["0000:08:00.4"]):

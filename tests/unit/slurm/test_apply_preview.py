@@ -8,7 +8,8 @@ import pytest
 
 from aliquot.agent.slurm.change import Change
 from aliquot.agent.slurm.preview import Preview, preview
-from aliquot.backends.sim.calls import hold
+from aliquot.backends.sim.state import Process
+from aliquot.backends.sim.usage import hold
 from aliquot.errors import BlockedError
 from aliquot.integrations.slurm.values import Job
 from slurmfake import Host
@@ -50,7 +51,7 @@ def test_it_is_what_the_change_then_does(host: Host, wish: str) -> None:
 
 def test_jobs_are_told_and_what_cannot_be_is_refused(host: Host) -> None:
     host.cluster.queue = [Job(7, "RUNNING", user="ann", name="train", nodes=("n1",))]
-    hold(host.node.backend.memory.node.gpus[0], 4242, "python3", 7, 0)
+    hold(host.node.backend.memory.node.gpus[0], Process(4242, "python3", 7, 0))
     said = seen(host, "3g.20gb*2")
     assert said.jobs == ("job 7 (train of ann): running",)
     assert said.gres.startswith("gpu:a100_3g.20gb:2,")

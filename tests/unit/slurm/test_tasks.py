@@ -96,9 +96,6 @@ def test_numbers_survive_a_round_and_bad_files_are_none(tmp_path: Path) -> None:
         Path(path).write_text(text)
         assert numbering.read("n1", folder) is None
         assert numbering.every(folder) == ()
-    numbering.remove("n1", folder)
-    numbering.remove("n1", folder)
-    assert numbering.read("n1", folder) is None
     with pytest.raises(StorageError, match="cannot write"):
         numbering.write(KNOWN, "/dev/null/x")
 
@@ -214,6 +211,13 @@ def test_only_the_gpus_that_were_asked_about(tmp_path: Path) -> None:
     process(tmp_path / "proc", 10, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
     assert jobs_here.claims(NODE.gpus[1:], str(tmp_path / "run"), str(tmp_path / "proc")) == ()
     assert jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "none")) == ()
+
+
+def test_what_stands_far_behind_in_a_large_environment_counts_too(tmp_path: Path) -> None:
+    numbering.write(KNOWN, str(tmp_path / "run"))
+    large = {"HUGE": "x" * 100_000}
+    process(tmp_path / "proc", 10, **large, SLURM_JOB_ID="7", SLURM_JOB_GPUS="0", SLURMD_NODENAME="n1")
+    assert len(jobs_here.claims(NODE.gpus, str(tmp_path / "run"), str(tmp_path / "proc"))) == 1
 
 
 def test_a_simulated_node_has_the_jobs_of_its_own_world_alone(tmp_path: Path) -> None:

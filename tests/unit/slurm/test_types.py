@@ -45,7 +45,6 @@ def test_every_profile_comes_back(product: str, style: str) -> None:
         for name in (profile.name, *(c.name for c in profile.compute)):
             assert types.profile_of(types.slice_type(card, name, style), [card]) == name
     assert types.profile_of(types.whole_type(card, style), [card]) is None
-    assert types.whole_of(types.whole_type(card, style), [card])
 
 
 @pytest.mark.parametrize(
@@ -57,4 +56,3 @@ def test_what_no_gpu_here_can_have_is_nothing(text: str) -> None:
 
 def test_without_gpus_nothing_is_known() -> None:
     assert types.profile_of("3g.20gb", []) is None
-    assert not types.whole_of("a100", [])

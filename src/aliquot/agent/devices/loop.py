@@ -98,7 +98,7 @@ class Loop:
             await self._after(None)
             return self._check_s
         done = await self._work.round()
-        self._tally.looked(done.view)
+        self._tally.looked(done.view, done.plans)
         self._tally.objects(self._corner.objects())
         await self._tell(done.standing, done.driver_needed)
         await self._after(done)
@@ -109,7 +109,7 @@ class Loop:
 
     async def _tell(self, standing: Standing, driver_needed: bool | None) -> None:
         self.standing = standing
-        self._tally.standing(standing)
+        self._tally.state(standing.state)
         await self._teller.node(standing, driver_needed=driver_needed)
 
     async def _rest(self, seconds: float) -> None:

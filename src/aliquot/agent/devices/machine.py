@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from aliquot.agent.devices.attempts import reason
+from aliquot.agent.devices.occupied import occupied
 from aliquot.agent.devices.offering import mdev_groups
 from aliquot.agent.hardware import Hardware
+from aliquot.agent.holders import Use
 from aliquot.agent.log import log
 from aliquot.backends.kernel.scan import scan
+from aliquot.engine.history import Past
+from aliquot.engine.watching import Watch, unwatched
 from aliquot.errors import AliquotError, NoDriverError
 from aliquot.integrations.kubernetes.harvester.cards import NO_DRIVER
 from aliquot.model.inventory import Inventory
@@ -24,6 +28,8 @@ if TYPE_CHECKING:
     from aliquot.backends.files import Files
     from aliquot.engine.programs import Programs
     from aliquot.engine.world import Outcome
+
+T = TypeVar("T")
 
 
 class Way(msgspec.Struct, frozen=True):
@@ -68,6 +74,9 @@ class Machine:
         self._way: Way | None = None
         self._hardware: Hardware | None = None
         self._watch: asyncio.Task[None] | None = None
+        self._seen: Inventory | None = None
+        self._said = False
+        self.steps: Watch = unwatched
 
     @property
     def stuck_s(self) -> float:
@@ -78,6 +87,37 @@ class Machine:
     def unhealthy(self) -> frozenset[str]:
         """The UUIDs of devices that nobody should be given."""
         return self._hardware.unhealthy if self._hardware is not None else frozenset()
+
+    @property
+    def pasts(self) -> tuple[Past, ...]:
+        """The newest changes of the node as of the last look, whoever made them."""
+        return self._hardware.pasts if self._hardware is not None else ()
+
+    @property
+    def answers(self) -> bool:
+        """Whether the driver answered when it was last asked."""
+        return self._hardware is not None and self._hardware.answers
+
+    async def call(self, job: Callable[[Connection], T]) -> T:
+        """Anything else that needs the open node, along the way of the last look. Raises NoDriverError without one."""
+        if self._hardware is None:
+            raise NoDriverError("the driver has gone away since the look")
+        return await self._hardware.call(job)
+
+    def held(self, connection: Connection, uses: Iterable[Use]) -> Inventory:
+        """The GPUs with who holds them, for a look at what they are used for. On the worker's thread."""
+        return occupied(self._newest(connection), uses)
+
+    def _newest(self, connection: Connection) -> Inventory:
+        """A fresh look; the last one where that would run several programs beside the one that tells of use."""
+        from aliquot.backends.smi.backend import SmiBackend
+
+        if not isinstance(connection.nvml, SmiBackend):
+            return connection.backend.read()
+        if not self._said:
+            log.info("nvidia-smi tells the memory of GPU instances, and not how busy they are")
+        self._said = True
+        return self._seen or connection.backend.read()
 
     async def groups(self, mdevs: Mapping[str, str]) -> dict[str, int]:
         """The IOMMU groups of mdevs, by UUID, from UUID and carrying function."""
@@ -93,11 +133,13 @@ class Machine:
             return Found(functions, None, way.reason, way.trouble)
         hardware = await self._along(way)
         try:
+            self._seen = None
             inventory, _ = await hardware.read()
         except AliquotError as error:
             text = ", ".join(filter(None, (error.brief, way.hint if error.code == "NO_DRIVER" else "")))
             step = f" | next: {error.next_step}" if error.next_step else ""
             return Found(functions, None, reason(error), text + step)
+        self._seen = inventory
         if inventory.driver:
             return Found(functions, inventory)
         # No driver answers; what the kernel can do without one is there all the same.
@@ -107,13 +149,15 @@ class Machine:
         """Carries out a plan along the way of the last look. Raises what ``engine.apply`` raises."""
         if self._hardware is None:
             raise NoDriverError("the driver has gone away since the look")
+        self._seen = None
         return await self._hardware.apply(plan, report)
 
     async def close(self) -> None:
         """Lets go of the driver."""
         watch, self._watch = self._watch, None
         hardware, self._hardware = self._hardware, None
-        self._way = None
+        self._way = self._seen = None
+        self._said = False
         if watch is not None:
             watch.cancel()
             await asyncio.gather(watch, return_exceptions=True)
@@ -126,7 +170,7 @@ class Machine:
             return self._hardware
         await self.close()
         log.info("the GPU driver is used %s", f"in {way.programs.place}" if way.programs else "on this machine")
-        hardware = self._hardware = Hardware(lambda: self._connect(way.programs))
+        hardware = self._hardware = Hardware(lambda: self._connect(way.programs), steps=self.steps)
         self._way = way
         if way.programs is None:  # whoever runs programs in a pod does not do so every second
             self._watch = asyncio.create_task(hardware.watch(self._wake))

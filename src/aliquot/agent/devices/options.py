@@ -8,14 +8,13 @@ NAMESPACE = "harvester-system"
 """Where Harvester, and the driver toolkit, keep their pods."""
 CHECK_S = 30.0
 """Virtual functions that somebody switches on, or a vGPU made by hand, is seen no later than this."""
-DRIVERS = ("auto", "pod", "local")
 
 
 class Options(msgspec.Struct, frozen=True):
     """``node_name`` is this node's name in the cluster, ``node`` the simulated machine (None: this one). ``driver``
     says where the GPU driver's programs are: in its pod (``pod``), on this machine (``local``), or ``auto``: in the pod
     where the node has one. ``kubelet_dir`` is empty where there is no kubelet; ``port`` 0 takes a free one, -1 none.
-    ``check_s`` is the longest time between two looks, in seconds.
+    ``check_s`` is the longest time between two looks, in seconds; ``pod`` the agent's own, "" outside a pod.
     """
 
     node_name: str
@@ -29,3 +28,5 @@ class Options(msgspec.Struct, frozen=True):
     port: int = 8080
     check_s: float = CHECK_S
     debug: bool = False
+    pod: str = ""
+    namespace: str | None = None

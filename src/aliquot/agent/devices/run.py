@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+import msgspec
+
 from aliquot.agent import driver
 from aliquot.agent import log as logs
 from aliquot.agent.claims import watch
@@ -21,7 +23,7 @@ from aliquot.agent.devices.machine import Machine
 from aliquot.agent.devices.offering import Offering
 from aliquot.agent.devices.options import Options
 from aliquot.agent.devices.takeover import incumbent
-from aliquot.agent.devices.tally import CONTENT_TYPE, Tally
+from aliquot.agent.devices.tally import Tally
 from aliquot.agent.devices.tell import Standing, Teller
 from aliquot.agent.devices.ways import Ways
 from aliquot.agent.devices.work import Round, Uses, Work
@@ -29,10 +31,15 @@ from aliquot.agent.devices.write import Writer
 from aliquot.agent.holders import Use
 from aliquot.agent.log import log
 from aliquot.agent.memory import be_frugal
+from aliquot.agent.showing import Showing
+from aliquot.agent.using import Using, every_s
 from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import BlockedError
+from aliquot.integrations.kubernetes import document
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.harvester.offer import mdevs, offer
+from aliquot.model.inventory import Inventory
+from aliquot.model.usage import Usage, coarse
 from aliquot.probes import Probes
 
 if TYPE_CHECKING:
@@ -59,10 +66,11 @@ class DevicesAgent:
     def __init__(self, options: Options) -> None:
         self.options = options
         self.tally = Tally(options.node_name)
-        self.api = Api.connect(options.kubeconfig, on_request=self.tally.requested)
+        self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
         self.simulated = simulated_host(options.node) if options.node is not None else None
         self.corner = Corner(self.api, options.node_name, self._wake, self._ended)
         self.machine = Machine(self._bus, self._connect, self._wake)
+        self.machine.steps = self.tally.changes.step
         self.teller = Teller(self.corner)
         self.writer = Writer(self.corner, self.teller.changed, self.tally.wrote)
         self.ways = Ways(self.api, self.corner, options)
@@ -75,6 +83,10 @@ class DevicesAgent:
             environment=launchers.environment(self.api),
             ended=self._ended,
         )
+        self.showing = Showing(
+            self.api, options.node_name, document.VGPUS, namespace=self.api.namespace, uses=_uses(options)
+        )
+        self.using = Using(self.machine, _uses(options), self._used, every_s(dict(os.environ)), self.machine.held)
         self.loop: Loop | None = None
         self.code = 0
 
@@ -98,6 +110,7 @@ class DevicesAgent:
                 os.environ["ALIQUOT_DRIVER_ROOT"] = found.here
         connection = connect(self.options.node, programs, everything=True, say=log.warning)
         watch(connection, log.warning)
+        connection.by = "agent"
         return connection
 
     async def _boot(self) -> str:
@@ -113,7 +126,9 @@ class DevicesAgent:
 
     async def run(self) -> int:
         """Until a signal."""
-        probes = Probes({"/healthz": self._healthz, "/readyz": self._readyz, "/metrics": self._metrics})
+        pages = {"/healthz": self._healthz, "/readyz": self._readyz}
+        probes = Probes(pages, {"/metrics": self.tally.page.answer})
+        beside: list[asyncio.Task[None]] = []
         try:
             if self.options.port >= 0:
                 log.info("health and metrics on port %d", await self._listen(probes))
@@ -122,8 +137,15 @@ class DevicesAgent:
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
             self.allocations.start()
+            beside += [asyncio.create_task(each) for each in (self.showing.run(), self.using.run())]
+            for task in beside:
+                task.add_done_callback(self._ended)
             await self.loop.run()
         finally:
+            for task in beside:
+                task.cancel()
+            await asyncio.gather(*beside, return_exceptions=True)
+            await self.using.close()
             await probes.close()
             await self.corner.close()
             await self.allocations.close()
@@ -199,10 +221,23 @@ class DevicesAgent:
             if self.offering is not None:
                 await self.offering.close()
             return
+        self._show(done)
         if self.offering is not None:
             groups = await self.machine.groups(mdevs(done.view.inventory))
             await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
         await self.allocations.keep(done.view, done.objects, self.corner.pods.items)
+
+    def _show(self, done: Round) -> None:
+        node, inventory = self.corner.node, done.view.inventory
+        if node is None or inventory is None:
+            return
+        pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
+        named = msgspec.structs.replace(inventory, node=node.name)
+        seen = document.Document(inventory=named, pod=pod, usage=coarse(self.tally.usage), pasts=self.machine.pasts)
+        self.showing.see(seen, node.metadata.uid)
+
+    def _used(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
+        self.tally.usage = usage
 
     # -- pages
 
@@ -227,9 +262,6 @@ class DevicesAgent:
         standing = self.loop.standing if self.loop is not None else None
         text = f"{standing.state}: {standing.sentence}" if standing is not None and standing.bad else "ok"
         return 200, "text/plain", f"{text}\n".encode()
-
-    def _metrics(self) -> tuple[int, str, bytes]:
-        return 200, CONTENT_TYPE, self.tally.page()
 
 
 class _NoHands:

@@ -2,42 +2,34 @@
 
 from __future__ import annotations
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram
-from prometheus_client.openmetrics.exposition import CONTENT_TYPE_LATEST, generate_latest
+from collections.abc import Iterable
 
 from aliquot.agent.devices import tell
-from aliquot.agent.devices.tell import Standing
 from aliquot.integrations.kubernetes.harvester.view import Objects, View
+from aliquot.metrics import make
+from aliquot.metrics.agents import AgentTally
+from aliquot.metrics.changes import REFUSED
+from aliquot.metrics.look import Seen, look, rules
+from aliquot.model.desired import Desired
+from aliquot.model.plan import Plan
 
-CONTENT_TYPE = CONTENT_TYPE_LATEST
-_SECONDS = (0.1, 0.3, 1, 3, 10, 30, 60, 120, 300, 600)
-_STATES = (tell.WORKING, tell.WAITING, tell.IDLE)
 
-
-class Tally:
-    """Counts. Names start with ``aliquot_devices_``; all times are seconds."""
+class Tally(AgentTally):
+    """What both agents count, and vGPUs, writes, and what is not ready."""
 
     def __init__(self, node: str) -> None:
-        self.registry = CollectorRegistry()
-        r = self.registry
-        self._node = node
-        self._state = Gauge("aliquot_devices_state", "1 for how the agent stands", ["node", "state"], registry=r)
-        self._looks = Counter("aliquot_devices_looks", "looks at hardware and objects", ["node"], registry=r)
-        self._applies = Counter("aliquot_devices_applies", "wishes carried out", ["node", "outcome"], registry=r)
-        self._took = Histogram("aliquot_devices_apply_seconds", "how long that took", buckets=_SECONDS, registry=r)
-        self._writes = Counter("aliquot_devices_writes", "changes of objects", ["verb", "kind"], registry=r)
-        self._requests = Counter(
-            "aliquot_devices_api_requests", "requests to the API server", ["verb", "resource", "status"], registry=r
-        )
-        self._vgpus = Gauge("aliquot_devices_vgpus", "vGPUs that exist", ["node", "type"], registry=r)
-        self._unmet = Gauge("aliquot_devices_unmet", "objects that are not as wished", ["node", "kind"], registry=r)
+        super().__init__(node, "aliquot_devices", (tell.WORKING, tell.WAITING, tell.IDLE))
+        self._writes = make.counter("aliquot_devices_writes_total", self.registry)
+        self._vgpus = make.gauge("aliquot_devices_vgpus", self.registry)
+        self._unmet = make.gauge("aliquot_devices_unmet", self.registry)
 
-    def standing(self, standing: Standing) -> None:
-        for state in _STATES:
-            self._state.labels(self._node, state).set(state == standing.state)
-
-    def looked(self, view: View) -> None:
-        self._looks.labels(self._node).inc()
+    def looked(self, view: View, plans: Iterable[Plan] = ()) -> None:
+        """What was seen, and the plan for each wish. Of GPUs that could not be read nothing is told."""
+        plans = tuple(plans)
+        wishes = tuple(wish for plan in plans for wish in plan.desired.gpus)
+        blocked = rules(blocker for plan in plans for blocker in plan.blockers)
+        seen = Seen(view.now, self.usage, blocked, smaller=self._last.seen.smaller)
+        self._saw(look(self._node, view.inventory, Desired(wishes) if wishes else None, seen), plans)
         if view.inventory is None:
             return
         self._vgpus.clear()
@@ -57,17 +49,9 @@ class Tally:
             unmet = sum(any(c.type == tell.READY and c.status == "False" for c in row) for row in rows)
             self._unmet.labels(self._node, kind).set(unmet)
 
-    def applied(self, outcome: str, seconds: float) -> None:
-        self._applies.labels(self._node, outcome).inc()
-        self._took.observe(seconds)
+    def refused(self, seconds: float) -> None:
+        """Nothing was touched."""
+        self.ended(REFUSED, seconds)
 
     def wrote(self, verb: str, kind: str) -> None:
         self._writes.labels(verb, kind).inc()
-
-    def requested(self, verb: str, resource: str, status: int, seconds: float) -> None:
-        self._requests.labels(verb, resource, str(status)).inc()
-
-    def page(self) -> bytes:
-        """Everything in OpenMetrics text."""
-        page: bytes = generate_latest(self.registry)  # type: ignore[no-untyped-call]
-        return page

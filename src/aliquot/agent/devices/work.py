@@ -51,13 +51,14 @@ class Hands(Protocol):
 
 class Round(msgspec.Struct, frozen=True):
     """What a round came to. ``again``: something was changed, look at once. ``wait_s``: when a wish that failed is due
-    again, None where none is. ``trouble``: what could not be written.
+    again, None where none is. ``trouble``: what could not be written. ``plans``: one for each wish, as it was found.
     """
 
     view: View
     objects: Objects
     standing: Standing
     driver_needed: bool
+    plans: tuple[Plan, ...] = ()
     again: bool = False
     wait_s: float | None = None
     trouble: str = ""
@@ -114,6 +115,7 @@ class Work:
             objects=self._corner.objects(),
             standing=_standing(view),
             driver_needed=driver_needed(view),
+            plans=tuple(d.plan for d in due),
             again=first is not None,
             wait_s=self._attempts.next(digests, _clock()),
             trouble=self._writer.trouble or self._blind,
@@ -173,7 +175,8 @@ class Work:
         for intent in intents(view, objects):
             if intent.wish is None:
                 continue
-            mark, plan = digest(intent), make(inventory, Desired((intent.wish,)))
+            with self._tally.changes.planning():
+                mark, plan = digest(intent), make(inventory, Desired((intent.wish,)))
             known = judged(plan, mark) or self._forbidden(plan, inventory, mark)
             if known is not None and known.ok:
                 self._attempts.ended(intent.pci)
@@ -231,17 +234,20 @@ class Work:
         pci = due.intent.pci
         log.info("GPU %s: %s", pci, _acts(due.plan))
         started = time.monotonic()
+        if self._attempts.result(pci, due.digest) is not None:
+            self._tally.changes.retried()
         try:
-            outcome = await self._machine.apply(due.plan, lambda line: log.info("%s", line))
+            with self._tally.changes.change():
+                outcome = await self._machine.apply(due.plan, lambda line: log.info("%s", line))
         except AliquotError as error:
-            self._tally.applied("refused", time.monotonic() - started)
+            self._tally.refused(time.monotonic() - started)
             if error.code == "MOVED":  # somebody changed the GPU since the look: no failure, but no hot loop either
                 self._attempts.postponed(pci, due.digest, _clock())
                 log.info("GPU %s: %s: looking again", pci, error.brief)
                 return
             self._later(due, refused(error, due.digest))
             return
-        self._tally.applied(outcome.status, time.monotonic() - started)
+        self._tally.applied(outcome, time.monotonic() - started)
         if outcome.error is None:
             self._attempts.done(pci, due.digest, _clock())
             log.info("GPU %s is as wished, verified by a fresh read", pci)

@@ -9,22 +9,18 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import besides, cutting, files, guards, hiding, nodeconf, steps, waiting
-from aliquot.agent.slurm.change import BY_HAND, DYNAMIC, held, ours
-from aliquot.agent.slurm.daemon import shell
-from aliquot.agent.slurm.meant import agrees, counts, meant
+from aliquot.agent.slurm import aim, besides, cutting, files, guards, hiding, steps, telling, waiting
+from aliquot.agent.slurm.change import DYNAMIC, held, ours
+from aliquot.agent.slurm.meant import meant
 from aliquot.agent.slurm.record import Meant, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError, MovedError
 from aliquot.integrations.slurm import numbering, validate
 from aliquot.integrations.slurm.devices import Offering
-from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError, OldSlurmError
+from aliquot.integrations.slurm.errors import NoNodeError, NoSlurmError
 
 _CGROUPS = re.compile(r"^[ \t]*(?:CgroupPlugin|CgroupMountpoint|IgnoreSystemd\w*)\b.*$", re.IGNORECASE | re.MULTILINE)
 """The lines of cgroup.conf that say where control groups are."""
-
-COMMAND_S = 300.0
-"""The bound of --push and --slurmctld-restart."""
 
 
 def act(step: str, record: Record, world: World) -> Record:
@@ -58,7 +54,7 @@ def _files(record: Record, world: World) -> Record:
     if not record.back:
         _read_by_slurmd(record)
     with files.alone(settings.conf_dir):
-        for each in wanted(record):
+        for each in aim.wanted(record):
             if files.write(each):
                 world.say(f"wrote {each.path}")
     detected = settings.form not in ("none", "off")
@@ -96,34 +92,6 @@ def _as_written(meant: Meant) -> tuple[Offering, str]:
     return Offering(plain), f"gpu:{len(plain)}"
 
 
-def wanted(record: Record) -> tuple[files.Wanted, ...]:
-    """The files as they should be."""
-    settings = record.change.settings
-    force = record.change.force or record.back
-    lines = record.before.lines if _as_before(record) and record.before.lines else record.meant.lines
-    found = [files.gres_file(settings, lines, force=force, beside=record.back)]
-    if record.kind != DYNAMIC:
-        found.append(files.node_file(settings, files.conf_of(settings), gres_text(record), features(record)))
-    return tuple(found)
-
-
-def gres_text(record: Record) -> str:
-    """The value of ``Gres=``: our GPUs, and what else the node has."""
-    former = record.before.gres_text if _as_before(record) else ""
-    return former or besides.joined(record.meant.text, record.before.beside)
-
-
-def _as_before(record: Record) -> bool:
-    """Whether the way back ends where the change began. What the GPUs are is told, whatever was said of them before."""
-    return record.back and counts(record.before.gres) == counts(record.meant.gres)
-
-
-def features(record: Record) -> tuple[str, ...] | None:
-    """The node's features, None for those that it has."""
-    kept = record.kind == DYNAMIC and record.change.features is None
-    return record.before.features if record.back or kept else record.change.features
-
-
 def _forget(record: Record, world: World) -> Record:
     record = waiting.minded(record, world)
     if record.back and _still_there(record, world):
@@ -146,71 +114,9 @@ def _still_there(record: Record, world: World) -> bool:
     return bool(node.gres) and sorted(map(str, node.gres)) == sorted(map(str, before.gres))
 
 
-def _tell(record: Record, world: World) -> Record:
-    settings = record.change.settings
-    if settings.push:
-        world.say("distributing the files")
-        shell(settings.push, "--push", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
-    record = replace(record, started=waiting.another_second(record, world))
-    world.keep(record)
-    if steps.version_of(record.version) >= steps.RELOADS:
-        world.say("having Slurm read its files again")
-        world.slurm.reconfigure()
-        waiting.answering(world)
-        return record
-    if not _known(record, world):
-        _restart_controller(record, world)
-    return record
-
-
-def _known(record: Record, world: World) -> bool:
-    """Whether slurmctld has the new GRES. Of a node that is INVALID it shows what slurmd said, not what it asks for."""
-    node = world.slurm.node(record.name)
-    return agrees(node, record.meant.gres) and not node.invalid
-
-
-def _restart_controller(record: Record, world: World) -> None:
-    """A release before 23.11 takes other GRES only when slurmctld starts. Jobs live on."""
-    command = record.change.settings.controller_restart
-    if not command:
-        raise needs_restart(record.version)
-    if command == BY_HAND:
-        world.say("restart slurmctld now: it is waited for")
-        seconds = record.change.timeout_s
-    else:
-        world.say("restarting slurmctld")
-        shell(command, "--slurmctld-restart", COMMAND_S, {"ALIQUOT_NODE_NAME": record.name})
-        seconds = 30.0
-    begin = world.now()
-    while world.now() - begin <= seconds:
-        waiting.answering(world, seconds)
-        if _known(record, world):
-            return
-        world.sleep(waiting.POLL_S * 5)
-    raise BlockedError(
-        f"slurmctld does not have the new GRES of {record.name}",
-        details=("was it restarted, and does it read the same slurm.conf (--push distributes it)?",),
-        next_step="restart slurmctld, then run: aliquot slurm apply --continue",
-    )
-
-
-def needs_restart(version: str) -> OldSlurmError:
-    """Why nothing can be done here without a restart of slurmctld."""
-    return OldSlurmError(
-        f"Slurm {version} takes other GRES of a static node only when slurmctld starts",
-        details=(
-            "from 23.11 on 'scontrol reconfigure' does it",
-            "say how: --slurmctld-restart 'ssh CONTROLLER systemctl restart slurmctld' (jobs live on)",
-            "or --slurmctld-restart by-hand: then it is said when, and waited for as long as --timeout",
-            "a dynamic node (slurmd -Z) needs no restart of slurmctld on any release from 22.05 on",
-        ),
-        next_step="aliquot slurm apply --help",
-    )
-
-
 def _start(record: Record, world: World) -> Record:
     settings = record.change.settings
-    words = _conf(record, drained=True) if record.kind == DYNAMIC else ""
+    words = aim.conf(record, drained=True) if record.kind == DYNAMIC else ""
     # What was started and not recorded, before a kill, is started anew: it may have read other files.
     world.daemon.stop()
     if words and not settings.by_commands:
@@ -222,17 +128,13 @@ def _start(record: Record, world: World) -> Record:
     return record
 
 
-def _conf(record: Record, *, drained: bool = False) -> str:
-    return nodeconf.conf(record.before.node_conf, gres_text(record), features(record), drained=drained)
-
-
 def _verify(record: Record, world: World) -> Record:
     node = waiting.registered(record, world)
     world.say(f"{record.name} registered with {record.meant.text}")
     hiding.hide(record.change.settings, world)
     _refuse_moved(record, world)
     if record.kind == DYNAMIC and not record.change.settings.by_commands:
-        files.write(files.options_file(record.change.settings, _conf(record)))
+        files.write(files.options_file(record.change.settings, aim.conf(record)))
     if not record.back and record.change.revision:
         world.slurm.note(record.name, f"aliquot: {record.change.revision}")
     if not node.draining and record.back:
@@ -301,7 +203,7 @@ _ACTS: dict[str, Callable[[Record, World], Record]] = {
     steps.GPUS: cutting.cut,
     steps.FILES: _files,
     steps.FORGET: _forget,
-    steps.TELL: _tell,
+    steps.TELL: telling.tell,
     steps.START: _start,
     steps.VERIFY: _verify,
     steps.RESUME: _resume,

@@ -11,7 +11,7 @@ from contextlib import suppress
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import acts, begin, steps, waiting
+from aliquot.agent.slurm import acts, aim, begin, steps, waiting
 from aliquot.agent.slurm.change import Change, Settings, held
 from aliquot.agent.slurm.record import DONE, OPEN, REFUSED, UNDONE, Record
 from aliquot.agent.slurm.world import Outcome, World
@@ -145,7 +145,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
         record.status,
         record.name,
         record.kind,
-        acts.gres_text(record),
+        aim.gres_text(record),
         revision=record.change.revision,
         drained=node is None or node.draining,
         reason=node.reason if node and node.draining else "",

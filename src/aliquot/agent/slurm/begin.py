@@ -7,7 +7,7 @@ import time
 
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import acts, besides, files, guards, hiding, nodeconf, steps, waiting
+from aliquot.agent.slurm import aim, besides, files, guards, hiding, nodeconf, steps, telling, waiting
 from aliquot.agent.slurm.change import DYNAMIC, REFUSE, REQUEUE, STATIC, Change, checked, held, ours
 from aliquot.agent.slurm.meant import agrees, meant
 from aliquot.agent.slurm.planned import feasible, freed
@@ -166,7 +166,7 @@ def _refuse(record: Record, made: Plan, node: SlurmNode | None, world: World) ->
         files.node_file(settings, files.conf_of(settings), "gpu:0", change.features)
     old = steps.version_of(record.version) < steps.RELOADS
     if differs and old and not settings.controller_restart:
-        raise acts.needs_restart(record.version)
+        raise telling.needs_restart(record.version)
 
 
 def _settled(record: Record, node: SlurmNode | None) -> bool:
@@ -176,7 +176,7 @@ def _settled(record: Record, node: SlurmNode | None) -> bool:
     if node.draining and ours(node.reason):
         return False
     with files.alone(record.change.settings.conf_dir):
-        if any(files.differs(each) for each in acts.wanted(record)):
+        if any(files.differs(each) for each in aim.wanted(record)):
             return False
     asked = record.change.features
     return asked is None or set(asked) == set(node.features)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import time
 from typing import Protocol
 
 from aliquot.agent.slurm.change import Settings
@@ -135,19 +134,3 @@ def _failed(brief: str, command: str, words: int) -> BlockedError:
     size = os.fstat(words).st_size
     said = os.pread(words, 4000, max(0, size - 4000)).decode(errors="replace")
     return BlockedError(brief, details=(command, *said.strip().splitlines()[-10:]), next_step=command)
-
-
-def gone(pid_file: str, seconds: float = 10.0) -> bool:
-    """Wait until the process of a pid file has ended; True where there is none."""
-    deadline = time.monotonic() + seconds
-    while True:
-        try:
-            with open(pid_file) as file:
-                pid = int(file.read().strip() or "0")
-            if pid <= 0 or not os.path.exists(f"/proc/{pid}"):
-                return True
-        except (OSError, ValueError):
-            return True
-        if time.monotonic() >= deadline:
-            return False
-        time.sleep(0.02)

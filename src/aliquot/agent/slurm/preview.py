@@ -10,7 +10,7 @@ import difflib
 import msgspec
 from msgspec.structs import replace
 
-from aliquot.agent.slurm import acts, files, steps
+from aliquot.agent.slurm import aim, files, steps
 from aliquot.agent.slurm.begin import begin
 from aliquot.agent.slurm.change import WAIT, Change
 from aliquot.agent.slurm.meant import meant
@@ -55,13 +55,13 @@ def preview(change: Change, world: World) -> Preview:
     made = feasible(change, inventory)
     record = replace(record, meant=meant(foretold(inventory, made), record.change.settings, record.version))
     with files.alone(change.settings.conf_dir):
-        differences = tuple(d for each in acts.wanted(record) if (d := _difference(each)))
+        differences = tuple(d for each in aim.wanted(record) if (d := _difference(each)))
     return Preview(
         "would",
         name,
         record.kind,
         has,
-        acts.gres_text(record),
+        aim.gres_text(record),
         made,
         differences,
         steps.route(record),

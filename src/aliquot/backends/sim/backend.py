@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aliquot.backends.health import Health
     from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
+    from aliquot.model.usage import Usage
 
 Told = dict[str, Any]
 _WHOLE = -1
@@ -131,6 +132,12 @@ class SimBackend:
         from aliquot.model.facts import Facts
 
         return msgspec.json.decode(self._ask(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """Shares are those of now: nobody has to wait for a second sample."""
+        from aliquot.model.usage import Usage
+
+        return msgspec.json.decode(self._ask(f"reading the use of {self.node}", "", "Usage")[1], type=tuple[Usage, ...])
 
     def _number(self, pci: str) -> int:
         if pci not in self._index:

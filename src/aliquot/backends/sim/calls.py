@@ -8,17 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from aliquot.backends.sim import codes, figures, place
+from aliquot.backends.sim import codes, figures, place, usage
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.compute import SimInstance
 from aliquot.backends.sim.gpu import SimGpu
-from aliquot.backends.sim.node import Call, Session, SimNode
-from aliquot.backends.sim.state import WHOLE, Process
+from aliquot.backends.sim.node import Session, SimNode
+from aliquot.backends.sim.state import WHOLE
 from aliquot.backends.sim.template import mig_uuid
 from aliquot.model.catalog import ComputeProfile, Profile
 
 MIB = 1 << 20
-NOT_IN_MIG = -1
 
 Args = list[int]
 SystemCall = Callable[[SimNode, Session, Args, str], str]
@@ -142,20 +141,6 @@ def _uuid(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
     return "|" + gpu.state.uuid
 
 
-def _memory(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
-    reserved = 500 * MIB
-    if _is_mig(a):
-        profile = _compute(gpu, a)[1]
-        total = figures.instance_memory_mib(gpu.family_table.family, profile, gpu.state.memory_mib) * MIB
-        reserved = 12 * MIB
-        held = sum(p.gi == a[1] for p in gpu.state.processes)
-    else:
-        total = gpu.state.memory_mib * MIB
-        held = len(gpu.state.processes)
-    used = min(total - reserved, held * 256 * MIB)
-    return numbers(total, reserved, total - reserved - used, used)
-
-
 def _bar1(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
     total = 1 << (gpu.state.memory_mib - 1).bit_length()
     if _is_mig(a):
@@ -168,7 +153,7 @@ def _processes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
     if _is_mig(a):
         _compute(gpu, a)
     mine = [p for p in gpu.state.processes if not _is_mig(a) or (p.gi, p.ci) == (a[1], a[2])]
-    return numbers(*(n for p in mine for n in (p.pid, 256 * MIB, p.gi, p.ci)))
+    return numbers(*(n for p in mine for n in (p.pid, p.memory_mib * MIB, p.gi, p.ci)))
 
 
 def _attributes(_n: SimNode, _s: Session, gpu: SimGpu, a: Args) -> str:
@@ -208,12 +193,6 @@ def _brand(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
     return str(figures.BRANDS.get(gpu.state.product.split(" ")[0], figures.BRAND_NVIDIA))
 
 
-def _utilization(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
-    if gpu.state.mig:
-        raise Refused(codes.NOT_SUPPORTED)
-    return numbers(50, 10) if gpu.state.processes else numbers(0, 0)
-
-
 def _codec(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:
     if gpu.state.mig:
         raise Refused(codes.NOT_SUPPORTED)
@@ -248,7 +227,7 @@ def _virtualization(gpu: SimGpu) -> int:
 GPU_OR_MIG: dict[str, DeviceCall] = {
     "DeviceGetName": _name,
     "DeviceGetUUID": _uuid,
-    "DeviceGetMemoryInfo": _memory,
+    "DeviceGetMemoryInfo": lambda _n, _s, gpu, a: numbers(*(n * MIB for n in usage.memory_mib(gpu, a[1], a[2]))),
     "DeviceGetBAR1MemoryInfo": _bar1,
     "DeviceGetComputeRunningProcesses": _processes,
     "DeviceGetAttributes": _attributes,
@@ -265,7 +244,9 @@ GPU_ONLY: dict[str, DeviceCall] = {
     "DeviceGetPciClass": lambda _n, _s, gpu, _a: numbers(*place.pci_class(gpu)),
     "DeviceGetNumaNode": lambda _n, _s, gpu, _a: str(place.numa_node(gpu)),
     "DeviceGetGpuFabricInfo": _fabric,
-    "DeviceGetUtilizationRates": _utilization,
+    "DeviceGetUtilizationRates": lambda _n, _s, gpu, _a: numbers(*usage.rates(gpu)),
+    "GpmQueryDeviceSupport": lambda _n, _s, gpu, _a: str(int(usage.has_gpm(gpu))),
+    "GpmSampleGet": lambda _n, _s, gpu, a: str(round(1e6 * usage.busy(gpu, a[3]))),
     "DeviceGetEncoderUtilization": _codec,
     "DeviceGetDecoderUtilization": _codec,
     "DeviceGetEccMode": _ecc,
@@ -281,16 +262,3 @@ def metric(gpu: SimGpu, call: str, a: Args) -> str:
     if value is None or _is_mig(a):
         raise Refused(codes.NOT_SUPPORTED)
     return str(value)
-
-
-def hold(gpu: SimGpu, pid: int, name: str, gi: int, ci: int) -> None:
-    """Put a simulated process on a compute instance, or on the whole GPU."""
-    if gi != WHOLE:
-        SimInstance(gpu, gi).one(ci)
-    gpu.state.processes = [*gpu.state.processes, Process(pid, name, gi, ci)]
-
-
-def address(a: Args) -> Call:
-    """What a call is about, for the log."""
-    gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3]
-    return Call("", gpu, gi, ci)

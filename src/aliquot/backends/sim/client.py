@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import threading
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
@@ -19,7 +20,7 @@ class Node:
     """One simulated node. No NVML session: it does not count as a client of the GPUs. Threads may share it."""
 
     def __init__(self, state_dir: str, name: str) -> None:
-        if name not in control.names(state_dir):
+        if not control.there(state_dir, name):
             raise control.unknown(state_dir, name)
         self.state_dir = state_dir
         self.name = name
@@ -43,7 +44,7 @@ class Node:
                 return self._lines.ask(line)
             except (FileNotFoundError, ConnectionError) as error:
                 self.close()
-                if attempt or self.name not in control.names(self.state_dir):
+                if attempt or not control.there(self.state_dir, self.name):
                     raise control.unknown(self.state_dir, self.name) from error
         raise AssertionError("unreachable: the second attempt returns or raises")
 
@@ -73,10 +74,17 @@ class Node:
             return [msgspec.json.decode(line, type=dict[str, Any]) for line in log if line.endswith(b"\n")]
 
     def hold(
-        self, gpu: int | str, instance: int | str | None = None, pid: int | None = None, name: str = "python3"
+        self,
+        gpu: int | str,
+        instance: int | str | None = None,
+        pid: int | None = None,
+        name: str = "python3",
+        **use: float | None,
     ) -> int:
-        """Put a process on an instance (``7`` or ``7/1``), or on the whole GPU; its pid."""
-        return int(self._control("hold", gpu=gpu, instance=instance, pid=pid, name=name)["pid"])
+        """Put a process on an instance (``7`` or ``7/1``), or on the whole GPU; its pid. ``memory`` is the MiB that it
+        uses, ``busy`` the share of multiprocessors that it keeps busy; the simulator's own choice where not given.
+        """
+        return int(self._control("hold", gpu=gpu, instance=instance, pid=pid, name=name, **use)["pid"])
 
     def release(self, gpu: int | str, instance: int | str | None = None) -> int:
         """End the processes there; how many there were."""
@@ -115,6 +123,11 @@ class Node:
         """One request for the kernel's files (see ``files``): the value, and the errno, 0 if there is none."""
         answer = self._control("fs", op=op, path=path, data=data, hand=hand)
         return answer.get("value"), int(answer.get("errno") or 0)
+
+    def many_files(self, asks: Sequence[tuple[str, str]]) -> list[tuple[Any, int]]:
+        """Several questions for the kernel's files, each an operation and a path, by one request: value and errno."""
+        told = self._control("fs-many", asks=list(asks))
+        return [(value, int(code)) for value, code in told["answers"]]
 
     def sriov_manage(self, action: str, address: str) -> dict[str, Any]:
         """What NVIDIA's program does: ``-e`` or ``-d`` of a GPU or ALL; its exit code ``rc`` and what it prints."""

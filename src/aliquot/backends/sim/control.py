@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
 
@@ -45,10 +45,25 @@ def start(
     state_dir: str, template: str, name: str | None = None, latency: str = "none", driver: str | None = None
 ) -> str:
     """Start a simulated node and return its name. Raises UsageError for a wrong template or a name that is taken."""
+    return start_many(state_dir, template, None, name, latency, driver)[0]
+
+
+def start_many(
+    state_dir: str,
+    template: str,
+    count: int | None,
+    name: str | None = None,
+    latency: str = "none",
+    driver: str | None = None,
+) -> list[str]:
+    """Start as many alike nodes by one request, ``NAME-0001`` and so on; with no ``count`` one of that very name.
+    Raises as ``start``, and for a count that makes no sense; then none is started.
+    """
     if latency not in LATENCIES:
         raise UsageError(f"no latency model {latency!r}", details=(f"there are: {', '.join(LATENCIES)}",))
-    request = {"do": "start", "template": template, "name": name, "latency": latency, "driver": driver}
-    return str(_ask(state_dir, request)["name"])
+    many = None if count is None else str(count)
+    request = {"do": "start", "template": template, "name": name, "latency": latency, "driver": driver, "count": many}
+    return list(_field(_ask(state_dir, request), "names"))
 
 
 def stop(state_dir: str, name: str | None = None) -> list[str]:
@@ -73,6 +88,11 @@ def names(state_dir: str) -> list[str]:
     return sorted(n for n in found if os.path.exists(os.path.join(base, n, "calls.jsonl")))
 
 
+def there(state_dir: str, name: str) -> bool:
+    """Whether a state directory has that node, read from disk."""
+    return name not in ("", ".", "..") and os.path.exists(os.path.join(folder(state_dir, name), "calls.jsonl"))
+
+
 def library(state_dir: str, name: str) -> str:
     """The path of that node's libnvidia-ml.so.1, compiled on demand. It starts the node's server where none runs.
 
@@ -88,6 +108,27 @@ def library(state_dir: str, name: str) -> str:
 def ensure(state_dir: str) -> None:
     """See to it that the server runs."""
     _ask(state_dir, {"do": "ping"})
+
+
+class Changed(NamedTuple):
+    """Nodes whose state moved since an earlier answer, whose ``since`` was shown; ``names`` are all, None where that
+    list is as it was.
+    """
+
+    since: str
+    changed: tuple[str, ...]
+    names: tuple[str, ...] | None
+
+
+def changes(state_dir: str, since: str, wait_s: float) -> Changed | None:
+    """What changed, as soon as there is something, after ``wait_s`` at most. One question for all nodes. None where
+    there is no node: no server is started then. Raises as every request does.
+    """
+    if not names(state_dir):
+        return None
+    told = _ask(state_dir, {"do": "changes", "since": since, "wait": str(wait_s)})
+    everyone = _field(told, "names")
+    return Changed(told["since"], tuple(told["changed"]), None if everyone is None else tuple(everyone))
 
 
 def connect(directory: str, name: str) -> Lines:
@@ -155,6 +196,16 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         "the simulator's server does not start",
         details=(f"state directory: {root(state_dir)}", f"its last words: {_last_words(root(state_dir))}"),
     )
+
+
+def _field(reply: dict[str, Any], name: str) -> Any:
+    """Raises BlockedError where a server of an earlier version, which was left running, knows no such answer."""
+    if name not in reply:
+        raise BlockedError(
+            "the simulator's server that runs here is of another version of Aliquot",
+            next_step="aliquot sim stop --all",
+        )
+    return reply[name]
 
 
 def _last_words(base: str) -> str:
@@ -230,7 +281,8 @@ def _wait_ready(readable: int) -> None:
 def unknown(state_dir: str, name: str) -> BlockedError:
     """The error for a node that is not there."""
     known = names(state_dir)
-    details = (f"there are: {', '.join(known)}",) if known else ("there is none at all",)
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    details = (f"there are: {', '.join(known[:10])}{more}",) if known else ("there is none at all",)
     return BlockedError(f"no simulated node {name!r}", details=details, next_step="aliquot sim start dgx-a100")
 
 

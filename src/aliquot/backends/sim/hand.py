@@ -8,14 +8,15 @@ from typing import Any
 import msgspec
 
 from aliquot.backends.sim import codes, faults, figures
-from aliquot.backends.sim.calls import hold, nvml_version
+from aliquot.backends.sim.calls import nvml_version
 from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.kernel import hand as kernel
 from aliquot.backends.sim.mig_calls import WRITES
 from aliquot.backends.sim.node import Session, SimNode
-from aliquot.backends.sim.state import WHOLE, Fault
+from aliquot.backends.sim.state import WHOLE, Fault, Process
 from aliquot.backends.sim.template import HOSTS, mig_uuid
+from aliquot.backends.sim.usage import hold
 
 Request = dict[str, Any]
 
@@ -94,6 +95,8 @@ def _gpu(node: SimNode, gpu: SimGpu) -> dict[str, object]:
             "name": p.name,
             "instance": p.gi if p.gi != WHOLE else None,
             "compute_instance": p.ci if p.ci != WHOLE else None,
+            "memory_mib": p.memory_mib,
+            "busy": p.busy,
         }
         for p in state.processes
     ]
@@ -127,11 +130,19 @@ def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
 def _hold(node: SimNode, session: Session, request: Request) -> object:
     gpu = find_gpu(node, request.get("gpu"))
     gi, ci = find_instance(gpu, request.get("instance"))
+    memory, busy = request.get("memory"), request.get("busy")
+    if memory is not None and not (isinstance(memory, int) and 0 <= memory <= gpu.state.memory_mib):
+        raise BadRequest(f"a process on this GPU can have 0 to {gpu.state.memory_mib} MiB of memory, not {memory}")
+    if busy is not None and not (isinstance(busy, (int, float)) and 0 <= busy <= 1):
+        raise BadRequest(f"busy is a share from 0 to 1, not {busy}")
     pid = request.get("pid")
     if pid is None:
         pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
     name = str(request.get("name") or "python3").replace("\n", " ").replace("|", " ")
-    hold(gpu, int(pid), name, gi, ci)
+    process = Process(int(pid), name, gi, ci)
+    process.memory_mib = process.memory_mib if memory is None else memory
+    process.busy = process.busy if busy is None else float(busy)
+    hold(gpu, process)
     node.save()
     return {"pid": int(pid)}
 

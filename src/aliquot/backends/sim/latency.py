@@ -6,8 +6,6 @@ Blackwell (as H100), a mode change on Hopper (an upper bound from a public test 
 
 from __future__ import annotations
 
-MODELS = ("none", "measured")
-
 _GPU_INSTANCE_SHARE = 0.6
 _MODE_CHANGE_S = 2.7
 _RESET_S = 5.0

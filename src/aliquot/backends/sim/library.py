@@ -22,6 +22,7 @@ SOURCES = (
     "monitor.c",
     "events.c",
     "mig.c",
+    "gpm.c",
     "vgpu.c",
 )
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)

@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import resource
 import shutil
 import signal
 import socket
@@ -22,6 +23,9 @@ from io import FileIO
 import msgspec
 
 from aliquot.backends.sim import template, tools
+from aliquot.backends.sim.changes import Changes
+from aliquot.backends.sim.listening import Doorman, bind, log_end
+from aliquot.backends.sim.many import names_for
 from aliquot.backends.sim.node import Gone, SimNode, World
 from aliquot.backends.sim.service import Link
 from aliquot.backends.sim.state import NodeState
@@ -31,44 +35,17 @@ from aliquot.errors import AliquotError, UsageError
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
 POLL_S = 0.5
 """How often the server looks whether its directory is still there."""
-
-
-def bind(directory: str, name: str) -> socket.socket:
-    """A listening socket. The path goes through /proc, since a socket's own may have 107 bytes only."""
-    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
-    try:
-        path = f"/proc/self/fd/{folder}/{name}"
-        if os.path.lexists(path):
-            os.unlink(path)
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        listener.bind(path)
-        listener.listen(128)
-        return listener
-    finally:
-        os.close(folder)
-
-
-def log_end(path: str) -> int:
-    """The number of the last record in a call log; a torn last line is cut off."""
-    try:
-        with open(path, "rb+") as log:
-            size = log.seek(0, os.SEEK_END)
-            log.seek(max(0, size - 4096))
-            tail = log.read()
-            whole = tail.rfind(b"\n") + 1
-            if whole != len(tail):
-                log.truncate(size - len(tail) + whole)
-            last = re.findall(rb'"seq":(\d+)', tail[:whole])
-            return int(last[-1]) if last else 0
-    except FileNotFoundError:
-        return 0
+FINISH_S = 5.0
+"""How long its end waits for answers that are being given."""
 
 
 class Host:
     """One node with its files and its listening socket."""
 
-    def __init__(self, directory: str, store: Store, state: NodeState) -> None:
+    def __init__(self, directory: str, store: Store, state: NodeState, changes: Changes, doorman: Doorman) -> None:
         self.directory = directory
+        self._changes = changes
+        self._doorman = doorman
         log_path = os.path.join(directory, "calls.jsonl")
         seq = log_end(log_path)
         self._log = FileIO(log_path, "a")  # closed with the last call that may still write to it
@@ -82,11 +59,12 @@ class Host:
         # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
         os.chmod(directory, 0o755)
         os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
-        threading.Thread(target=self._accept, daemon=True).start()
+        doorman.attend(self.listener, self._serve)
 
     def _save(self, state: NodeState) -> None:
         """To disk; and the driver's programs are those of its present kind."""
         self._store.save(state)
+        self._changes.touch(state.name)
         sriov = any(gpu.host for gpu in state.gpus)
         if sriov != self._sriov:
             self._sriov = sriov
@@ -98,14 +76,6 @@ class Host:
     def _kill(self, pid: int) -> None:
         if pid != os.getpid():
             os.kill(pid, signal.SIGKILL)
-
-    def _accept(self) -> None:
-        while True:
-            try:
-                connection, _ = self.listener.accept()
-            except OSError:
-                return
-            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
 
     def _serve(self, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
@@ -120,6 +90,7 @@ class Host:
             connection.close()
 
     def stop(self) -> None:
+        self._doorman.leave(self.listener)
         for thing in (self.listener, *self._connections):
             try:
                 thing.shutdown(socket.SHUT_RDWR)
@@ -154,6 +125,9 @@ class Server:
         self.root = root
         self.hosts: dict[str, Host] = {}
         self.lock = threading.Lock()
+        self.changes = Changes()
+        self.doorman = Doorman()
+        self.answering: set[socket.socket] = set()
         self.ever = False
         self.ending = False
         for name in sorted(os.listdir(root)):
@@ -162,19 +136,21 @@ class Server:
                 continue
             store = Store(directory)
             if store.state is not None:
-                self.hosts[name] = Host(directory, store, store.state)
+                self.hosts[name] = Host(directory, store, store.state, self.changes, self.doorman)
                 self.ever = True
         self.listener = bind(root, "control.sock")
 
     def answer(self, line: bytes) -> dict[str, object]:
-        """One request of ``control``: start, stop, names or ping."""
+        """One request of ``control``: start, stop, names, changes or ping."""
         request = msgspec.json.decode(line, type=dict[str, str | None])
+        if request.get("do") == "changes":
+            return self._changed(request)
         with self.lock:
             if self.ending:
                 raise ConnectionAbortedError("this server is on its way out; ask again")
             match request.get("do"):
                 case "start":
-                    return {"name": self._start(request)}
+                    return {"names": self._start(request)}
                 case "stop":
                     return {"stopped": self._stop(request.get("name"))}
                 case "names":
@@ -182,32 +158,45 @@ class Server:
                 case _:
                     return {"pid": os.getpid()}
 
-    def _start(self, request: dict[str, str | None]) -> str:
+    def _changed(self, request: dict[str, str | None]) -> dict[str, object]:
+        """What changed since an earlier answer, as soon as there is something. Others are answered meanwhile."""
+        news = self.changes.wait(request.get("since") or "", float(request.get("wait") or 0))
+        with self.lock:
+            if self.ending:
+                raise ConnectionAbortedError("this server is on its way out; ask again")
+            names = sorted(self.hosts) if news.everything or news.membership else None
+            changed = sorted(self.hosts) if news.everything else [n for n in news.nodes if n in self.hosts]
+        return {"since": news.since, "changed": changed, "names": names}
+
+    def _start(self, request: dict[str, str | None]) -> list[str]:
         wish = request.get("template") or ""
-        name = request.get("name")
-        if name is None:
-            plain = re.sub(r"[^a-z0-9]+", "-", wish.partition("@")[0]).strip("-")[:48] or "node"
-            name = next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 10_000))) if n not in self.hosts)
-        elif not NAME.fullmatch(name):
-            raise UsageError(f"{name!r} is not a node name (lower case letters, digits, - and .)")
-        elif name in self.hosts:
-            raise UsageError(
-                f"a simulated node {name!r} is there already",
-                next_step=f"aliquot sim stop {name}",
-            )
-        boot = template.name_uuid(f"{name}/{time.time_ns()}/{os.getpid()}")
-        state = template.build(name, wish, boot, request.get("driver"), request.get("latency") or "none")
-        directory = os.path.join(self.root, name)
-        os.makedirs(directory, mode=0o700, exist_ok=True)
-        self.hosts[name] = Host(directory, Store(directory), state)
+        plain = re.sub(r"[^a-z0-9]+", "-", wish.partition("@")[0]).strip("-")[:48] or "node"
+        names = names_for(request.get("name"), plain, request.get("count"), self.hosts)
+        latency, driver = request.get("latency") or "none", request.get("driver")
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise UsageError(f"{name!r} is not a node name (lower case letters, digits, - and .)")
+            if name in self.hosts:
+                raise UsageError(f"a simulated node {name!r} is there already", next_step=f"aliquot sim stop {name}")
+        # A template that is wrong is so before any node is there.
+        states = [template.build(name, wish, self._boot(name), driver, latency) for name in names]
+        for name, state in zip(names, states, strict=True):
+            directory = os.path.join(self.root, name)
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            self.hosts[name] = Host(directory, Store(directory), state, self.changes, self.doorman)
         self.ever = True
-        return name
+        self.changes.joined()
+        return names
+
+    def _boot(self, name: str) -> str:
+        return template.name_uuid(f"{name}/{time.time_ns()}/{os.getpid()}")
 
     def _stop(self, name: str | None) -> list[str]:
         stopped = [n for n in self.hosts if name is None or n == name]
         for one in stopped:
             self.hosts.pop(one).stop()
             shutil.rmtree(os.path.join(self.root, one), ignore_errors=True)
+        self.changes.joined()
         return stopped
 
     def accept(self) -> None:
@@ -221,14 +210,24 @@ class Server:
     def _serve(self, connection: socket.socket) -> None:
         with connection, connection.makefile("rwb") as stream:
             for line in stream:
+                self.answering.add(connection)
                 try:
                     reply = self.answer(line)
+                    stream.write(msgspec.json.encode(reply) + b"\n")
                 except ConnectionAbortedError:
                     return
                 except AliquotError as error:
-                    reply = {"error": error.brief, "details": list(error.details), "next": error.next_step}
-                stream.write(msgspec.json.encode(reply) + b"\n")
-                stream.flush()
+                    told = {"error": error.brief, "details": list(error.details), "next": error.next_step}
+                    stream.write(msgspec.json.encode(told) + b"\n")
+                finally:
+                    stream.flush()
+                    self.answering.discard(connection)
+
+    def finish(self) -> None:
+        """Whoever has just stopped the last node gets the answer yet."""
+        deadline = time.monotonic() + FINISH_S
+        while self.answering and time.monotonic() < deadline:
+            time.sleep(0.005)
 
     def watch(self) -> None:
         """Return when there is no reason to go on."""
@@ -243,6 +242,7 @@ class Server:
             with self.lock:
                 for name in [n for n in self.hosts if not os.path.isdir(os.path.join(self.root, n))]:
                     self.hosts.pop(name).stop()
+                    self.changes.joined()
                 if self.ever and not self.hosts:
                     self.ending = True
                     self.listener.close()
@@ -256,6 +256,8 @@ def main(root: str, ready: int) -> None:
         return  # another server has this directory
     os.chdir("/")
     sys.setswitchinterval(0.0005)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a node keeps four files open
     _leave_command(root)
     server = Server(root)
     threading.Thread(target=server.accept, daemon=True).start()
@@ -263,6 +265,7 @@ def main(root: str, ready: int) -> None:
         os.write(ready, b"1")
         os.close(ready)
     server.watch()
+    server.finish()
     os._exit(0)
 
 

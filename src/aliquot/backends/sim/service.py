@@ -18,6 +18,7 @@ from aliquot.backends.sim.hand import BadRequest, control, snapshot
 from aliquot.backends.sim.mig_calls import INSTANCE_READS, MIG_READS, WRITES
 from aliquot.backends.sim.node import Session, SimNode
 from aliquot.backends.sim.state import WHOLE
+from aliquot.backends.sim.usage import usage
 from aliquot.backends.sim.vgpu_calls import VGPU_READS, VGPU_WRITES
 
 METRIC_CALLS = frozenset(figures.METRICS) | {
@@ -27,7 +28,7 @@ METRIC_CALLS = frozenset(figures.METRICS) | {
     *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
 }
 
-_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts}
+_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
 
 _DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
 _NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)

@@ -30,12 +30,16 @@ class InstanceState(msgspec.Struct):
 
 
 class Process(msgspec.Struct):
-    """A simulated process on a compute instance, or on the whole GPU (``gi`` and ``ci`` WHOLE)."""
+    """A simulated process on a compute instance, or on the whole GPU (``gi`` and ``ci`` WHOLE). ``memory_mib`` is what
+    it has of the GPU's memory, ``busy`` the share of its multiprocessors that it keeps busy, 0 to 1.
+    """
 
     pid: int
     name: str
     gi: int = WHOLE
     ci: int = WHOLE
+    memory_mib: int = 256
+    busy: float = 0.5
 
 
 class FunctionState(msgspec.Struct):

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from aliquot.backends.health import Health
     from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
+    from aliquot.model.usage import Usage
 
 
 class SmiBackend:
@@ -69,6 +70,12 @@ class SmiBackend:
         from aliquot.backends.smi.facts import facts
 
         return facts(self._smi, self._seen, self._reader.tables)
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """One command, ``-q``, whose figures are those of now."""
+        from aliquot.backends.smi.usage import usage
+
+        return usage(self._smi, {g.pci: g for g in self._seen.gpus})
 
     def mixed_size(self, pci: str) -> bool | None:
         """What the last look said; after one answer, or a change, it is asked again."""

@@ -55,18 +55,26 @@ class Log(msgspec.Struct, frozen=True):
 def parse(text: str) -> Log:
     """Raises ValueError where a GPU's block has no address."""
     head: dict[str, str] = {}
+    for line in text.splitlines():
+        if line.startswith("GPU "):
+            break
+        if " : " in line:
+            name, _, value = line.partition(" : ")
+            head[name.strip()] = value.strip()
+    cuda = head.get("CUDA Version", "")
+    gpus = tuple(_report(pci, facts) for pci, facts in sections(text))
+    return Log(head.get("Driver Version", ""), cuda if cuda[:1].isdigit() else "", gpus)
+
+
+def sections(text: str) -> list[tuple[str, list[tuple[Path, str]]]]:
+    """Each GPU's address, and its block as paths of section names with their values. Raises ValueError as ``parse``."""
     blocks: list[tuple[str, list[str]]] = []
     for line in text.splitlines():
         if line.startswith("GPU "):
             blocks.append((pci_address(line.removeprefix("GPU ").strip()), []))
         elif blocks:
             blocks[-1][1].append(line)
-        elif " : " in line:
-            name, _, value = line.partition(" : ")
-            head[name.strip()] = value.strip()
-    cuda = head.get("CUDA Version", "")
-    gpus = tuple(_report(pci, list(_facts(lines))) for pci, lines in blocks)
-    return Log(head.get("Driver Version", ""), cuda if cuda[:1].isdigit() else "", gpus)
+    return [(pci, list(_facts(lines))) for pci, lines in blocks]
 
 
 def _facts(lines: Sequence[str]) -> Iterator[tuple[Path, str]]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.core import Metric
 from prometheus_client.registry import Collector
 
 from aliquot.controller.devices.world import World
+from aliquot.metrics.make import Families
 
 NAME = "aliquot_controller_vm_devices"
 """Samples have the labels ``resource`` and ``what`` (total, usable, allocated, pending, stopped, allocatable)."""
@@ -19,11 +20,11 @@ class Figures(Collector):
     def __init__(self, world: World) -> None:
         self._world = world
 
-    def collect(self) -> Iterator[GaugeMetricFamily]:
+    def collect(self) -> Iterator[Metric]:
         if not self._world.known:
             return
-        family = GaugeMetricFamily(NAME, "GPUs and vGPUs for virtual machines", labels=("resource", "what"))
+        out = Families()
         for figure in self._world.capacity().figures.values():
             for what in ("total", "usable", "allocated", "pending", "stopped", "allocatable"):
-                family.add_metric((figure.resource, what), getattr(figure, what))
-        yield family
+                out.add(NAME, (figure.resource, what), getattr(figure, what))
+        yield from out.all()

@@ -13,6 +13,7 @@ from aliquot.controller.devices.permit import Permit
 from aliquot.controller.devices.removal import PATIENCE_S, Removal
 from aliquot.controller.devices.world import KUBEVIRT_NAMESPACE, World
 from aliquot.controller.log import log
+from aliquot.controller.rounds import Rounds
 from aliquot.controller.shelf import KIND_TIMING, Shelf
 from aliquot.controller.tally import Tally
 from aliquot.integrations.kubernetes.api.client import Api
@@ -58,35 +59,26 @@ class DevicesPart:
         tally.registry.register(Figures(self.world))
         self._permit = Permit(api, self.world, tally)
         self._removal = Removal(api, self.world, tally, patience_s=pace.patience_s)
-        self._wake = asyncio.Event()
+        self._rounds = Rounds(GATHER_S, RETRY_S)
         self._said = ""
 
     def wake(self) -> None:
         """Something changed, or leadership did."""
-        self._wake.set()
+        self._rounds.wake()
 
     async def run(self) -> None:
         """For ever."""
         async with asyncio.TaskGroup() as group:
             group.create_task(self.world.follow(self.api))
-            group.create_task(self._work())
+            group.create_task(self._rounds.run(self._work))
 
-    async def _work(self) -> None:
-        pause, loop = RETRY_S[0], asyncio.get_running_loop()
-        while True:
-            await self._wake.wait()
-            await asyncio.sleep(GATHER_S)
-            self._wake.clear()
-            if not self._leads() or not self.world.known or self._others():
-                continue
-            done = await self._permit.run(self._leads)
-            if (due := await self._removal.run(self._leads)) is not None:
-                loop.call_later(due, self._wake.set)
-            if done:
-                pause = RETRY_S[0]
-            else:
-                loop.call_later(pause, self._wake.set)
-                pause = min(pause * 2, RETRY_S[1])
+    async def _work(self) -> bool | None:
+        if not self._leads() or not self.world.known or self._others():
+            return None
+        done = await self._permit.run(self._leads)
+        if (due := await self._removal.run(self._leads)) is not None:
+            self._rounds.wake_in(due)
+        return done
 
     def _others(self) -> bool:
         """Whether pcidevices still works somewhere: it cleans up after nodes, and permits devices, by itself."""

@@ -7,15 +7,14 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import msgspec
 
-from aliquot.controller.slurm.cards import geometry, makeable
+from aliquot.controller.slurm import closed, keeping
+from aliquot.controller.slurm.cards import geometry
 from aliquot.controller.slurm.demands import Want
 from aliquot.controller.slurm.exact import exact
 from aliquot.controller.slurm.placeholders import WORD
 from aliquot.controller.slurm.settings import Settings
-from aliquot.controller.slurm.values import MARK, Record, Recut, World
+from aliquot.controller.slurm.values import Record, Recut, World
 from aliquot.planner.layout import Bounds, Layout, Search
-
-HOUR_S = 3600.0
 
 
 class Option(msgspec.Struct, frozen=True):
@@ -51,39 +50,13 @@ class Candidates:
 
     def closed(self, record: Record, want: Want) -> str:
         """Why a record is not cut now for a job; "" if it may be."""
-        return self._state(record, want) or self._limits(record) or self._share(record, want)
-
-    def _state(self, record: Record, want: Want) -> str:
-        node = record.node
-        if record.host.rules.untouched:
-            return "it is to be left untouched (settings)"
-        if record.shut or node is None:
-            return record.shut or "Slurm has no such node now"
-        if not node.answers:
-            return f"it is {'+'.join(sorted(node.states))} in Slurm ({node.reason or 'no reason given'})"
-        if node.draining and not node.reason.startswith(MARK):
-            return f"it was drained by somebody else ({node.reason or 'no reason given'})"
-        if not record.cards:
-            return "it has no GPU that can be cut"
-        if record.jobs:
-            return f"{record.jobs} {'job has' if record.jobs == 1 else 'jobs have'} resources on it"
-        return promise(record.name, self._promised, want)
-
-    def _limits(self, record: Record) -> str:
-        limits, now = record.host.limits, self._now
-        if now < record.retry_at:
-            return f"the last change failed ({record.failure}); tried again in {record.retry_at - now:.0f} s"
-        idle = now - record.idle_since
-        if idle < limits.idle_s and not record.waiting:
-            return f"idle for {idle:.0f} s only, {limits.idle_s:.0f} s are asked (idle)"
-        since = now - record.last_cut
-        if since < limits.between_s:
-            return f"cut {since:.0f} s ago, {limits.between_s:.0f} s lie between two changes (between)"
-        if record.recent >= limits.per_hour:
-            return f"cut {record.recent} times in the last hour, at most {limits.per_hour} (changes-per-hour)"
-        if record.name not in self._assigned:
-            return self._cluster(record)
-        return ""
+        return (
+            closed.state(record)
+            or closed.promise(record.name, self._promised, want)
+            or closed.limits(record, self._now)
+            or self._cluster(record)
+            or self._share(record, want)
+        )
 
     def _share(self, record: Record, want: Want) -> str:
         """The last quarter of an hour's changes is not for whoever has caused all the others."""
@@ -92,21 +65,23 @@ class Candidates:
         mine = [name for name, user in self._world.causes if user == want.user]
         mine += [name for name, jobs in self._assigned.items() if self._users.get(jobs[0][0]) == want.user]
         here, all_here = mine.count(record.name), record.host.limits.per_hour
-        if here >= share(all_here):
+        if here >= closed.share(all_here):
             return f"{want.user} had it cut {here} times in the last hour: others may have it cut {all_here} times"
-        if len(mine) >= share(self._settings.per_hour):
+        if len(mine) >= closed.share(self._settings.per_hour):
             return f"{want.user} has caused {len(mine)} changes in the last hour: the next ones are for others"
         return ""
 
     def _cluster(self, record: Record) -> str:
+        if record.name in self._assigned:
+            return ""
         more = len(self._assigned)
         if self._world.recent + more >= self._settings.per_hour:
             return f"{self._world.recent + more} changes in the last hour, at most {self._settings.per_hour}"
         if self._world.under_way + more >= self._settings.at_once:
             return f"{self._settings.at_once} records are being cut already (at-once)"
-        bounded = {p for p in self._partitions(record) if self._rules_of(p)}
+        bounded = {p for p in keeping.partitions(record) if keeping.counted(p, self._settings)}
         for other in self._assigned:
-            if bounded & set(self._partitions(self._records[other])):
+            if bounded & set(keeping.partitions(self._records[other])):
                 return f"{other} of the same partition is cut first, and counts are kept there"
         return ""
 
@@ -186,7 +161,7 @@ class Candidates:
                 yield self._recut(record, pairs, exact(record, self._named[name], self._settings, self._bounds(record)))
                 continue
             more = [(w, n) for w in self._joining if w.job not in joined for n in self._needs(record, w)[:1]]
-            fits = [(w, n) for w, n in more if set(w.partitions) & set(self._partitions(record)) or not w.partitions]
+            fits = [(w, n) for w, n in more if set(w.partitions) & set(keeping.partitions(record)) or not w.partitions]
             found = self._search(record).aim([*(need for _, need in pairs), *(need for _, need in fits)])
             joined |= {w.job for (w, _), met in zip(fits, found.met[len(pairs) :], strict=True) if met}
             yield self._recut(record, pairs, found)
@@ -223,42 +198,13 @@ class Candidates:
         if record.name not in self._searches:
             kinds = {
                 *self._kinds,
-                *(k for layout in self._settings.layouts.values() for k in self._types(record, layout)),
+                *(k for layout in self._settings.layouts.values() for k in keeping.types(record, layout)),
             }
             self._searches[record.name] = Search(record.cards, self._bounds(record), kinds)
         return self._searches[record.name]
 
-    def _types(self, record: Record, counts: Mapping[str, int]) -> dict[str, int]:
-        return {kind: counts[profile] for kind, profile in record.names.items() if profile in counts}
-
     def _bounds(self, record: Record) -> Bounds:
-        """The record's own rules and what its partitions need of it, by type."""
-        rules = record.host.rules
-        least, most = Counter(self._types(record, rules.keep)), dict(self._types(record, rules.most))
-        for name in self._partitions(record):
-            for kind, asked in self._types(record, self._settings.partition(name).keep).items():
-                least[kind] = max(least[kind], asked - self._elsewhere(record, name, kind))
-            for kind, limit in self._types(record, self._settings.partition(name).most).items():
-                most[kind] = min(most.get(kind, limit), max(0, limit - self._elsewhere(record, name, kind)))
-        allowed = {name for card in record.cards for name in makeable(card.family, rules)}
-        for kind, profile in record.names.items():
-            if profile not in allowed:
-                most[kind] = 0
-        fill = (*self._kinds, *self._types(record, dict.fromkeys(rules.fill, 1)))
-        return Bounds(dict(+least), most, tuple(dict.fromkeys(k for k in fill if k in record.names)))
-
-    def _rules_of(self, partition: str) -> bool:
-        rules = self._settings.partition(partition)
-        return bool(rules.keep or rules.most)
-
-    @staticmethod
-    def _partitions(record: Record) -> tuple[str, ...]:
-        return record.node.partitions if record.node else ()
-
-    def _elsewhere(self, record: Record, partition: str, kind: str) -> int:
-        """How many devices of a type the partition's other records have."""
-        others = (r for r in self._records.values() if r.name != record.name and partition in self._partitions(r))
-        return sum(r.node.count(kind) for r in others if r.node is not None and r.node.answers)
+        return keeping.bounds(record, self._records.values(), self._settings, self._kinds)
 
     def _features(self, record: Record, found: Layout) -> tuple[str, ...] | None:
         """The node's features with those that name what its GPUs become."""
@@ -268,19 +214,6 @@ class Candidates:
         shapes = [geometry(card, found.cards[card.pci]) for card in record.cards]
         true = [name for name, counts in layouts.items() if all(shape == Counter(counts) for shape in shapes)]
         return (*(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)), *true)
-
-
-def share(limit: int) -> int:
-    """How many of an hour's changes one user may cause."""
-    return limit - limit // 4
-
-
-def promise(name: str, promised: Mapping[str, Want], want: Want) -> str:
-    """Why a job may not have promised slices cut; "" if nothing is promised, or to a job behind it."""
-    first = promised.get(name)
-    if first is None or (want.rank < first.rank and not want.follows):
-        return ""
-    return f"its free slices are promised to job {first.job}"
 
 
 def _tight(record: Record) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 
-from aliquot.controller.slurm import cloud
-from aliquot.controller.slurm.candidates import Candidates, promise, share
+from aliquot.controller.slurm import closed, cloud
+from aliquot.controller.slurm.candidates import Candidates
 from aliquot.controller.slurm.cloud import Swap
 from aliquot.controller.slurm.demands import Queue, Want
 from aliquot.controller.slurm.settings import Host, Settings
@@ -166,14 +166,14 @@ class _Round:
         for group in groups:
             nodes = [n for n in group.nodes if n.name != group.target and cloud.offers(n, want)]
             suits = [n for n in nodes if not unsuited(Record(Host(n.name), n), want)]
-            kept = [name for name in self._promised if promise(name, self._promised, want)]
+            kept = [name for name in self._promised if closed.promise(name, self._promised, want)]
             reason = cloud.closed(group, kept, self.now) if suits else "none of its records suits the job"
             if reason:
                 why.append(f"{group.host}: {reason}")
             else:
                 found.append(Swap(group.host, min(n.name for n in suits), (want.job,), want.user))
         mine = sum(user == want.user for _, user in self.world.causes) + sum(s.user == want.user for s in self.swaps)
-        if want.user and mine + want.nodes > share(self.settings.per_hour):
+        if want.user and mine + want.nodes > closed.share(self.settings.per_hour):
             return (*why, f"{want.user} has caused {mine} changes in the last hour: the next ones are for others")
         if len(found) >= want.nodes and self.world.recent + len(self.swaps) + want.nodes <= self.settings.per_hour:
             self.swaps += found[: want.nodes]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 
 import msgspec
 
@@ -138,8 +138,3 @@ def write(path: str, history: History) -> None:
         with contextlib.suppress(OSError):
             os.unlink(temporary)
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
-
-
-def failures_text(failures: Mapping[str, Failure]) -> list[str]:
-    """A line per record whose last change failed."""
-    return [f"{name}: {each.why}" for name, each in sorted(failures.items())]

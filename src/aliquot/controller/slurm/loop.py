@@ -18,11 +18,13 @@ from aliquot.controller.slurm import drains, swapping
 from aliquot.controller.slurm.cards import cards, names, wish
 from aliquot.controller.slurm.decide import decide, types_text
 from aliquot.controller.slurm.demands import Queue, demands
+from aliquot.controller.slurm.glances import GLANCE_S, Glances
 from aliquot.controller.slurm.history import History
 from aliquot.controller.slurm.placing import Placing
 from aliquot.controller.slurm.reach import Facts, Hosts, Outcome, UnreachableError
 from aliquot.controller.slurm.settings import Host, Settings
 from aliquot.controller.slurm.telling import Telling
+from aliquot.controller.slurm.told import Told, Untold
 from aliquot.controller.slurm.values import Decision, Record, Recut, World
 from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import Job, SlurmNode
@@ -62,22 +64,24 @@ class Known(msgspec.Struct, frozen=True):
 
 
 class Ports(msgspec.Struct, frozen=True):
-    """What the controller works through. ``say`` takes a sentence; ``threads`` run what takes long."""
+    """What the controller works through. ``say`` takes a sentence; ``threads`` run what takes long; ``told`` counts."""
 
     slurm: Slurm
     hosts: Hosts
     clock: Clock
     threads: Executor
     say: Callable[[str], None]
+    told: Told = Untold()
 
 
 class Look(msgspec.Struct, frozen=True):
-    """The cluster as it was found, before anything is decided."""
+    """The cluster as it was found, before anything is decided. ``running`` are jobs that have resources."""
 
     world: World
     queue: Queue
     nodes: tuple[SlurmNode, ...]
     now: float
+    running: frozenset[int] = frozenset()
 
 
 class Controller:
@@ -90,6 +94,7 @@ class Controller:
         self._keep = keep
         self._known: dict[str, Known] = {}
         self._work: dict[str, Future[Outcome]] = {}
+        self._glances = Glances()
         self._telling = Telling(ports.say)
         self._placing = Placing(ports.slurm, self._telling)
 
@@ -106,6 +111,7 @@ class Controller:
         self.collect()
         nodes = self._ports.slurm.nodes()
         jobs = self._ports.slurm.jobs()
+        self._glances.looked(jobs)
         partitions = self._ports.slurm.partitions()
         by_name = {n.name: n for n in nodes}
         busy = _busy(jobs)
@@ -126,7 +132,7 @@ class Controller:
             causes=self.history.causes(now),
             cutting=self._cutting(now),
         )
-        return Look(world, queue, nodes, now)
+        return Look(world, queue, nodes, now, frozenset(j.id for j in jobs if not j.pending))
 
     def decide(self, look: Look) -> Decision:
         return decide(look.world, look.queue, self.settings, look.now)
@@ -191,12 +197,15 @@ class Controller:
 
     def round(self) -> Decision:
         """Look, decide and act. Raises SlurmError where Slurm does not answer, StorageError where nothing is kept."""
+        began = monotonic()
         look = self.look()
+        self._glances.took = monotonic() - began
         if self.settings.placeholders:
             places = [r for r in look.world.records if not r.cloud]
             self._placing.hold(places, look.nodes, self.settings.layouts, look.now)
         self._finish(look)
         decision = self.decide(look)
+        self._glances.decided(look.running, bool(decision.verdicts))
         self.history = self.history.decided(look.now, decision.covered, self.settings.promise_s)
         drains.act(decision, self._ports.slurm, self._telling, self._ports.say)
         for recut in decision.recuts:
@@ -209,6 +218,7 @@ class Controller:
         self._telling.forget("job ", {f"job {v.job}" for v in decision.verdicts})
         for verdict in decision.verdicts:
             self._telling.tell(f"job {verdict.job}", f"{verdict.state}: {verdict.sentence}")
+        self._ports.told.looked(look, decision)
         return decision
 
     def _begin(self, recut: Recut, now: float) -> None:
@@ -218,6 +228,7 @@ class Controller:
         assert host is not None
         assert facts is not None
         self.history = self.history.cut(now, recut.record, recut.jobs, recut.user)
+        self._ports.told.began(recut.record, now)
         self._keep(self.history)
         jobs = ", ".join(map(str, recut.jobs))
         self._ports.say(f"{recut.record} is cut for job {jobs}: {types_text(recut.offered) or 'nothing'}")
@@ -237,6 +248,7 @@ class Controller:
             if known and known.facts and known.facts.unfinished and record.name not in self._work and not waits:
                 self._ports.say(f"{record.name}: a change was cut off there; it is finished")
                 finish = self._ports.hosts.finish
+                self._ports.told.began(record.name, look.now)
                 self._work[record.name] = self._ports.threads.submit(finish, record.host, self.settings.apply_s)
 
     def collect(self) -> None:
@@ -245,6 +257,7 @@ class Controller:
         for name in [n for n, work in self._work.items() if work.done()]:
             outcome = self._work.pop(name).result()
             self._known.pop(name, None)
+            self._ports.told.ended(name, now, outcome.done)
             if outcome.done:
                 self._ports.say(f"{name} is ready")
                 self.history = self.history.done(name)
@@ -253,13 +266,21 @@ class Controller:
                 self.history = self.history.failed(now, name, outcome.sentence)
             self._keep(self.history)
 
-    def wait(self, stop: Event, seconds: float) -> None:
-        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set."""
+    def wait(self, stop: Event, seconds: float, *, glances: bool = False) -> None:
+        """Until the next look: so long, or shorter where a change ends, or ``stop`` is set; with ``glances`` also where
+        there is news. Raises SlurmError where Slurm does not answer a glance.
+        """
         deadline = monotonic() + seconds
+        every = self._glances.pause(seconds)
+        glance = monotonic() + every if glances else deadline
         had = len(self._work)
         while not stop.wait(min(0.1, max(0.0, deadline - monotonic()))) and monotonic() < deadline:
             if sum(not w.done() for w in self._work.values()) < had:
                 return
+            if glance <= monotonic() < deadline - GLANCE_S / 2:
+                if self._glances.news(self._ports.slurm.jobs()):
+                    return
+                glance = monotonic() + every
 
 
 def revision(jobs: Sequence[int]) -> str:

@@ -10,6 +10,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
 
 from aliquot.controller.slurm import history as histories
 from aliquot.controller.slurm.history import History
@@ -17,9 +18,13 @@ from aliquot.controller.slurm.loop import Controller, Ports
 from aliquot.controller.slurm.reach import Programs
 from aliquot.controller.slurm.settings import Settings
 from aliquot.controller.slurm.telling import Telling, in_a_line
+from aliquot.controller.slurm.told import Told, Untold
 from aliquot.errors import ConfigError, LockedError, StorageError
 from aliquot.integrations.slurm.errors import AwayError, SlurmError
 from aliquot.integrations.slurm.port import Slurm
+
+if TYPE_CHECKING:
+    from aliquot.controller.slurm.tally import Tally
 
 AWAY_S = 60.0
 """The longest pause while Slurm does not answer."""
@@ -67,27 +72,31 @@ def keeper(path: str) -> Callable[[History], None]:
 
 @contextlib.contextmanager
 def controller(
-    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, keeps: bool = True
+    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, keeps: bool = True, told: Told | None = None
 ) -> Iterator[Controller]:
-    """A controller with its history. ``keeps`` False: it only looks, and writes nothing."""
+    """A controller with its history. ``keeps`` False: it only looks, and writes nothing. ``told`` counts."""
     history, trouble = histories.read(settings.history)
     if trouble:
         say(trouble)
     keep = keeper(settings.history) if keeps else _forget
     with ThreadPoolExecutor(max_workers=16, thread_name_prefix="node") as threads:
-        yield Controller(settings, Ports(slurm, Programs(), RealClock(), threads, say), history, keep)
+        ports = Ports(slurm, Programs(), RealClock(), threads, say, told or Untold())
+        yield Controller(settings, ports, history, keep)
 
 
 def _forget(history: History) -> None:
     """Nothing is kept of a mere look."""
 
 
-def run(settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False) -> int:
+def run(
+    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False, tally: Tally | None = None
+) -> int:
     """Until SIGTERM or SIGINT; with ``once`` one round, and the end of what it began. Changes that are under way when
-    it is told to stop are let to their end. Raises LockedError, StorageError; with ``once`` SlurmError.
+    it is told to stop are let to their end. ``tally`` is served by whoever made it. Raises LockedError, StorageError;
+    with ``once`` SlurmError.
     """
     stop = threading.Event()
-    with alone(settings.history), controller(settings, slurm, say) as work:
+    with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
         if once:
             work.round()
             _end(work)
@@ -97,15 +106,19 @@ def run(settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: b
         telling = Telling(say)
         pause = settings.interval_s
         while not stop.is_set():
+            well = False
             try:
                 work.round()
-                pause = settings.interval_s
+                well, pause = True, settings.interval_s
                 telling.tell("Slurm", "")
             except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
                 telling.tell("Slurm", in_a_line(error))
+                if tally is not None:
+                    tally.away()
                 away = isinstance(error, AwayError)
                 pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)
-            work.wait(stop, pause)
+            with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
+                work.wait(stop, pause, glances=well)
         if work.working:
             say("changes that are under way are let to their end")
         _end(work)

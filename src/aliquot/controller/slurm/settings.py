@@ -77,7 +77,8 @@ class Settings(msgspec.Struct, frozen=True):
     user's jobs at most; ``at_once`` side by side, and no more busy records drained for jobs at a time.
     ``promise_s``: how long free slices are left to the job that they suit, before others may have them cut.
     ``layouts`` are node features that jobs may ask for: name -> the instances of each GPU, profile -> number.
-    ``history`` is the controller's own file; its lock lies beside it.
+    ``history`` is the controller's own file; its lock lies beside it. ``listen`` is where figures for Prometheus are
+    served, ``127.0.0.1:9838``; "": nowhere.
     """
 
     hosts: tuple[Host, ...]
@@ -92,6 +93,7 @@ class Settings(msgspec.Struct, frozen=True):
     promise_s: float = 120.0
     apply_s: float = 900.0
     history: str = "/var/lib/aliquot/slurm-controller.json"
+    listen: str = ""
 
     def host(self, name: str) -> Host | None:
         return next((h for h in self.hosts if h.name == name), None)

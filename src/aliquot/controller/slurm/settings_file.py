@@ -42,7 +42,7 @@ from aliquot.errors import AliquotError, ConfigError
 from aliquot.integrations.slurm import hostlist
 from aliquot.integrations.slurm.types import STYLES
 
-_TOP = ("version", "records", "partitions", "layouts", "limits", "placeholders", "type-style", "history")
+_TOP = ("version", "records", "partitions", "layouts", "limits", "placeholders", "type-style", "history", "listen")
 _RULES = ("profiles", "keep", "most", "fill", "modes", "untouched")
 _LIMITS = ("idle", "between", "changes-per-hour", "patience")
 _RECORD = ("nodes", "reach", "host", "options", "way", *_RULES, *_LIMITS)
@@ -89,6 +89,7 @@ class _Reading(Reading):
             promise_s=self.seconds(cluster, "promise", usual.promise_s),
             apply_s=self.seconds(cluster, "change", usual.apply_s, least=1.0),
             history=self.word(fields, "history", usual.history),
+            listen=self.listen(fields),
         )
 
     def records(self, node: Node) -> tuple[tuple[Host, ...], tuple[Siblings, ...]]:
@@ -228,6 +229,17 @@ class _Reading(Reading):
         if key not in fields:
             return usual
         return self.text(fields[key][1], f"{key!r}") or usual
+
+    def listen(self, fields: dict[str, Field]) -> str:
+        from aliquot.metrics.listen import place
+
+        word = self.word(fields, "listen", "")
+        try:
+            if word:
+                place(word)
+        except AliquotError as error:
+            self.faults.add(fields["listen"][1], error.brief)
+        return word
 
     def reach(self, fields: dict[str, Field], name: str) -> tuple[str, ...]:
         """``ssh {host}`` as words. ``{host}`` is 'host', in which as everywhere ``{node}`` is the name in Slurm."""

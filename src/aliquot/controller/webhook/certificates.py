@@ -66,6 +66,14 @@ def _renewed(found: Bundle | None, hosts: Sequence[str], now: dt.datetime) -> Bu
     return None
 
 
+def ends(certificate: bytes) -> float | None:
+    """When a certificate (PEM) ends, in seconds of wall time; None for one that cannot be read."""
+    try:
+        return x509.load_pem_x509_certificate(certificate).not_valid_after_utc.timestamp()
+    except ValueError:
+        return None
+
+
 def make_authority(now: dt.datetime) -> Pair:
     """A new authority."""
     key = ec.generate_private_key(ec.SECP256R1())

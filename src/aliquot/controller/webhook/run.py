@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping
 
 from aliquot.controller.devices.world import World
 from aliquot.controller.log import log
+from aliquot.controller.webhook.certificates import ends
 from aliquot.controller.webhook.keeping import MountedCertificate, OwnCertificate, Served, hosts, register
 from aliquot.controller.webhook.known import Known
 from aliquot.controller.webhook.options import Page, WebhookOptions
-from aliquot.controller.webhook.server import HttpsServer, NotReadyError, application
+from aliquot.controller.webhook.server import HttpsServer, NotReadyError, Reviewed, application
 from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ForbiddenError
@@ -26,7 +27,9 @@ GRACE_S = 5.0
 
 
 class Webhook:
-    """``pages`` are served beside the reviews. ``missing`` is why reviews are not answered yet, "" if they are."""
+    """``pages`` are served beside the reviews. ``missing`` is why reviews are not answered yet, "" if they are.
+    ``reviewed`` is told each answer, ``expires`` is when the certificate ends (seconds of wall time, None without one).
+    """
 
     def __init__(
         self,
@@ -51,7 +54,11 @@ class Webhook:
             webhooks.VALIDATE_MACHINES: self.machines,
             webhooks.MUTATE_MACHINES: self.fill,
         }
-        self.server = HttpsServer(application(judges, {"/healthz": _healthz, **(pages or {})}), options.port)
+        self.reviewed: Reviewed = lambda path, allowed: None
+        self.expires: float | None = None
+        served = {"/healthz": _healthz, **(pages or {})}
+        app = application(judges, served, lambda path, allowed: self.reviewed(path, allowed))
+        self.server = HttpsServer(app, options.port)
         self._served: Served | None = None
         self._said: tuple[str, ...] = ()
         self._certified = asyncio.Event()
@@ -129,6 +136,7 @@ class Webhook:
         """Raises UsageError for what is no certificate with its key."""
         if self._served is None or found.pair != self._served.pair:
             self.server.certify(found.pair.certificate, found.pair.key)
+            self.expires = ends(found.pair.certificate)
         self._served = found
         self._certified.set()
 

@@ -39,14 +39,20 @@ class NotReadyError(AliquotError):
     exit_code = 20
 
 
-def application(judges: Mapping[str, Judge], pages: Mapping[str, Page]) -> Starlette:
+Reviewed = Callable[[str, bool], None]
+"""Is told the path of each review that was answered, and whether it was let through."""
+
+
+def application(
+    judges: Mapping[str, Judge], pages: Mapping[str, Page], reviewed: Reviewed = lambda path, allowed: None
+) -> Starlette:
     """Reviews are posted to the paths of ``judges``; ``pages`` are read."""
-    routes = [Route(path, _reviewing(judge), methods=["POST"]) for path, judge in judges.items()]
+    routes = [Route(path, _reviewing(judge, path, reviewed), methods=["POST"]) for path, judge in judges.items()]
     routes += [Route(path, _showing(page), methods=["GET"]) for path, page in pages.items()]
     return Starlette(routes=routes)
 
 
-def _reviewing(judge: Judge) -> Callable[[Request], Awaitable[Response]]:
+def _reviewing(judge: Judge, path: str, reviewed: Reviewed) -> Callable[[Request], Awaitable[Response]]:
     async def endpoint(request: Request) -> Response:
         try:
             body = await _body(request)
@@ -63,6 +69,7 @@ def _reviewing(judge: Judge) -> Callable[[Request], Awaitable[Response]]:
             return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
         except AliquotError as error:
             return PlainTextResponse(f"{error.brief}\n", 503)
+        reviewed(path, verdict.allowed)
         if not verdict.allowed:
             about = f"{asked.operation} {asked.resource.resource} {asked.name}: {verdict.message}"
             log.info("refused: %s", "".join(c if c.isprintable() else "?" for c in about))

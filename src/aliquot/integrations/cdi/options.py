@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import msgspec
 
-STRATEGIES = ("uuid", "index", "type-index", "place")
-"""How devices are named (see ``names``); nvidia-ctk has all but ``place``."""
-
 MARK = "ALIQUOT_CDI"
 """A variable that every document of ours sets in its containers, so that we know our files again. Annotations would be
 the place for it, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to read.

@@ -12,7 +12,6 @@ from collections.abc import Sequence
 from aliquot.errors import UsageError
 from aliquot.integrations.containers.values import LABEL, Device
 
-FORMS = ("cdi", "gpus", "env", "legacy")
 _NAME = re.compile(r"[a-zA-Z0-9][a-zA-Z0-9_.-]+")
 
 

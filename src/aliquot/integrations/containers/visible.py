@@ -59,6 +59,11 @@ def seen(simulated: str = "", proc: str = "/proc") -> tuple[Seen, ...]:
     return tuple(found.values())
 
 
+def anybody(proc: str = "/proc") -> bool:
+    """Whether any container runs here that could have devices, of whatever node."""
+    return next(_containers(proc), None) is not None
+
+
 def devices_of(each: Seen, gpus: Iterable[Gpu]) -> tuple[str, ...]:
     """The UUIDs of what a container can open: MIG devices with both their capabilities, GPUs that are not in MIG mode.
     Nothing for one that administers.

@@ -41,4 +41,11 @@ SETTINGS_MAP = "aliquot-settings"
 EFFECTIVE_MAP = "aliquot-effective"
 """What the controller found out and the agents follow: key settings.yaml."""
 SETTINGS_KEY = "settings.yaml"
+OWN_PREFIX = "own-"
+"""How the names of configs begin that were made for one node alone; they are in its ``NODE-own-config``."""
 FIELD_MANAGER = "aliquot-agent"
+
+
+def own_map(node: str) -> str:
+    """The ConfigMap with the configs that were made for one node alone."""
+    return f"{node}-own-config"[-253:]

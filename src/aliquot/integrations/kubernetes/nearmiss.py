@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from difflib import SequenceMatcher
-from functools import cache
+from functools import cache, lru_cache
 
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.label_text import product_value, profile_word
@@ -43,7 +43,9 @@ def near_misses(labels: Mapping[str, str]) -> tuple[str, ...]:
     )
 
 
+@lru_cache(maxsize=1024)
 def _near(label: str) -> bool:
+    """Kept: likeness is dear to compute, and nodes have the same names again and again."""
     domain, slash, name = label.rpartition("/")
     if label == names.CONFIG_LABEL:
         return False

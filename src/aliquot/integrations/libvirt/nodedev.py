@@ -127,14 +127,14 @@ def define(libvirt: Libvirt, mdev: Mdev, say: Say) -> str:
     return name or mdev.node
 
 
-def _patiently(call: Callable[[], T], code: str) -> T:
-    """Asks again while libvirt has not seen yet what it needs, up to ``SEEN_S``."""
+def _patiently(call: Callable[[], T], *codes: str) -> T:
+    """Asks again while libvirt has not seen yet what it needs, and says so by one of these codes, up to ``SEEN_S``."""
     deadline = time.monotonic() + SEEN_S
     while True:
         try:
             return call()
         except LibvirtError as refused:
-            if refused.code != code or time.monotonic() > deadline:
+            if refused.code not in codes or time.monotonic() > deadline:
                 raise
         time.sleep(0.2)
 
@@ -165,7 +165,8 @@ def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
         error.code = "MIG_TYPE"
         raise error
     name = define(libvirt, mdev, say)
-    _patiently(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED")
+    # Between mdevctl's word and the kernel's event for the same mdev libvirt knows it for a moment not at all.
+    _patiently(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")
     say(f"{mdev.uuid} starts by itself when {mdev.function} appears")
 
 

@@ -27,11 +27,11 @@ class Program(msgspec.Struct, frozen=True):
     are too short for a GPU; ``boot_s`` how long a whole change may; ``users`` may cause one, everybody if empty.
     """
 
-    path: str = "/usr/libexec/aliquot/mig-helper"
+    path: str = "/usr/local/libexec/aliquot/mig-helper"
     exec_s: int = _USUAL_EXEC_S
     boot_s: int = _USUAL_BOOT_S
     users: tuple[str, ...] = ()
-    reboot: str = "/usr/libexec/aliquot/slurmd-restart"
+    reboot: str = "/usr/local/libexec/aliquot/slurmd-restart"
     """What ``RebootProgram`` is, where this release runs one."""
 
 

@@ -28,7 +28,8 @@ for a process.
 
 _NODE, _USER, _NAME = "SLURMD_NODENAME", "SLURM_JOB_USER", "SLURM_JOB_NAME"
 _WANTED = (_NODE, _USER, _NAME, "SLURM_STEP_GPUS", "SLURM_JOB_GPUS", "CUDA_VISIBLE_DEVICES")
-_LARGEST = 1 << 20
+_USUAL, _LARGEST = 1 << 13, 1 << 20
+"""Bytes of an environment. Room for the largest is dear to make, and every process is looked at before each destroy."""
 _LONGEST = 64
 """Of a name: it is shown to administrators, and a user has chosen it."""
 
@@ -56,6 +57,11 @@ def claims(gpus: Sequence[Gpu], folder: str = "", proc: str = "/proc", *, simula
         for job, found in sorted(devices.items(), key=lambda item: int(item[0]))
         if found
     )
+
+
+def anybody(proc: str = "/proc") -> bool:
+    """Whether any job of Slurm's has a process here."""
+    return next(_environments(proc), None) is not None
 
 
 def _numbering(node: str, folder: str) -> Numbering | None:
@@ -139,8 +145,10 @@ def _namespace(process: str) -> str:
 def _environment(path: str) -> dict[str, str]:
     """Only the variables that matter; {} for a process that is gone, or not ours to look at."""
     try:
-        with open(path, "rb") as file:
-            data = file.read(_LARGEST)
+        with open(path, "rb", buffering=0) as file:
+            data = file.read(_USUAL)
+            if len(data) == _USUAL:
+                data += file.read(_LARGEST)
     except OSError:
         return {}
     if b"SLURM_JOB_ID=" not in data:

@@ -94,15 +94,3 @@ def write(numbering: Numbering, folder: str = PLACE) -> str:
         step = "run it as root" if isinstance(error, PermissionError) else f"ls -ld {folder}"
         raise StorageError(f"cannot write {target}: {error.strerror or error}", next_step=step) from error
     return target
-
-
-def remove(node: str, folder: str = PLACE) -> None:
-    """Forget a node's numbering: it offers nothing any more."""
-    try:
-        os.unlink(path(node, folder))
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise StorageError(
-            f"cannot remove {path(node, folder)}: {error.strerror or error}", next_step=f"ls -ld {folder}"
-        ) from error

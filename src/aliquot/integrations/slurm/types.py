@@ -63,11 +63,6 @@ def profile_of(text: str, gpus: Iterable[Gpu], tables: Iterable[Family] = ()) ->
     return None
 
 
-def whole_of(text: str, gpus: Iterable[Gpu]) -> bool:
-    """Whether a type of any style means a whole GPU of these."""
-    return any(text.lower() in {whole_type(gpu, style) for style in STYLES} for gpu in gpus)
-
-
 def _profiles_in(text: str, gpu: Gpu) -> list[str]:
     starts = [f"{_model(gpu, style)}_" for style in (SHORT, FULL)]
     ends = [text, *(text.removeprefix(each) for each in starts if text.startswith(each))]

@@ -23,15 +23,12 @@ from jeepney.io.asyncio import DBusRouter, open_dbus_connection  # type: ignore[
 from jeepney.io.common import RouterClosed  # type: ignore[import-untyped]
 
 from aliquot.integrations.systemd.errors import BusError, BusLostError, NoSystemdError
+from aliquot.integrations.systemd.names import MANAGER, ROOT, SYSTEMD
 
 SOCKET = "run/dbus/system_bus_socket"
 BOOTED = "run/systemd/system"
 """Exists exactly where systemd is PID 1 (sd_booted(3))."""
 
-SYSTEMD = "org.freedesktop.systemd1"
-MANAGER = f"{SYSTEMD}.Manager"
-UNIT = f"{SYSTEMD}.Unit"
-ROOT = "/org/freedesktop/systemd1"
 _PROPERTIES = "org.freedesktop.DBus.Properties"
 ABSENT = ("ServiceUnknown", "NameHasNoOwner")
 """Error names (their last word) of a bus on which nobody has the name that was called."""

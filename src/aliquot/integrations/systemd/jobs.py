@@ -7,8 +7,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
-from aliquot.integrations.systemd.bus import SYSTEMD, UNIT, Bus
+from aliquot.integrations.systemd.bus import Bus
 from aliquot.integrations.systemd.errors import BusError, BusLostError
+from aliquot.integrations.systemd.names import SYSTEMD, UNIT
 
 _LOOK_S = 2.0
 """How often a job is looked at, beside waiting for the signal that it has ended."""

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from aliquot.integrations.systemd.bus import SYSTEMD, UNIT, Bus
 from aliquot.integrations.systemd.errors import BusError, BusLostError
+from aliquot.integrations.systemd.names import SYSTEMD, UNIT
+
+if TYPE_CHECKING:  # who only keeps what was stopped needs no D-Bus
+    from aliquot.integrations.systemd.bus import Bus
 
 RUNNING = ("active", "activating", "reloading", "refreshing")
 STARTING_JOBS = ("start", "restart", "try-restart", "reload-or-start")

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from aliquot.model.catalog import Family
 from aliquot.model.desired import InstanceWish
-from aliquot.model.inventory import Gpu, GpuInstance, Vgpu
+from aliquot.model.inventory import Gpu, GpuInstance
 from aliquot.model.placement import Placement
 from aliquot.model.vgpu import VgpuTable
 from aliquot.planner import pack, target
@@ -105,9 +105,3 @@ class VgpuSearch(target.Search):
             span = Placement(place[1], self.board.profiles[place[0]].size)
             ids[place] = instance_id(self.board.family, span, swapped, list(ids.values()))
         return ids
-
-
-def on_instance(vgpus: Sequence[Vgpu], gpu: Gpu, table: VgpuTable, family: Family, instance: int) -> list[Vgpu]:
-    """The vGPUs in one GPU instance."""
-    where = inside(gpu, table, family)
-    return [v for n, v in enumerate(vgpus) if where.get(n) == instance]

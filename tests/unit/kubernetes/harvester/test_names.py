@@ -53,4 +53,3 @@ def test_what_virt_launcher_reads() -> None:
     resource = "nvidia.com/NVIDIA_A2-4Q"
     assert names.environment(resource, names.MDEV_ENV) == "MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q"
     assert names.environment(resource, names.PCI_ENV) == "PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q"
-    assert names.socket(resource) == "kubevirt-nvidia.com-NVIDIA_A2-4Q.sock"

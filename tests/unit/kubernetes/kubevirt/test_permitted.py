@@ -16,7 +16,7 @@ Q = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": A2_4Q, "externalResourc
 A = {"mdevNameSelector": "NVIDIA A2-4A", "resourceName": A2_4A, "externalResourceProvider": True}
 CARD = {"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/TU104GL_Tesla_T4"}
 NIC = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", "externalResourceProvider": True, "x": 1}
-TYPE_Q, TYPE_A = "NVIDIA A2-4Q", "NVIDIA A2-4A"
+TYPE_Q = "NVIDIA A2-4Q"
 
 
 class Server:

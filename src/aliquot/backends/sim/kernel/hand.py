@@ -11,7 +11,7 @@ from aliquot.backends.sim.gpu import SimGpu
 from aliquot.backends.sim.kernel import devices, functions, gate, pci, proc, rules, vms
 from aliquot.backends.sim.kernel.devices import Device
 from aliquot.backends.sim.kernel.gate import KernelWrite
-from aliquot.backends.sim.kernel.tree import Tree, ask
+from aliquot.backends.sim.kernel.tree import Answer, Tree, ask
 from aliquot.backends.sim.node import Session, SimNode
 from aliquot.backends.sim.state import WHOLE, VmState
 
@@ -42,6 +42,20 @@ def _files(node: SimNode, session: Session, request: Request) -> object:
     path, data = str(request.get("path") or ""), str(request.get("data") or "")
     answer = ask(tree_of(node), _caller(session, request), op, path, data)
     return {"errno": answer.errno} if answer.errno else {"value": answer.value}
+
+
+def _many(node: SimNode, session: Session, request: Request) -> object:
+    """Several questions at once, each ``[op, path]``: what one look at a node reads, by one request."""
+    tree, caller = tree_of(node), _caller(session, request)
+    asks = [(str(op), str(path)) for op, path in request.get("asks") or ()]
+    wrong = next((op for op, _ in asks if op not in OPERATIONS or op == "write"), None)
+    if wrong is not None:
+        raise ValueError(f"no operation {wrong!r} among several on files")
+    return {"answers": [_plain(ask(tree, caller, op, path, "")) for op, path in asks]}
+
+
+def _plain(answer: Answer) -> list[object]:
+    return [answer.value, answer.errno or 0]
 
 
 def _sriov_manage(node: SimNode, session: Session, request: Request) -> object:
@@ -184,6 +198,7 @@ def shown_gpu(gpu: SimGpu) -> dict[str, object]:
 
 ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
     "fs": _files,
+    "fs-many": _many,
     "sriov-manage": _sriov_manage,
     "vm-start": _vm_start,
     "vm-stop": _vm_stop,

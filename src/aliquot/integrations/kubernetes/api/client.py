@@ -9,11 +9,11 @@ import msgspec
 
 from aliquot.integrations.kubernetes.api.base import ResourceType
 from aliquot.integrations.kubernetes.api.codec import Page, T, decode, page
-from aliquot.integrations.kubernetes.api.errors import GoneError, NotFoundError, Request
+from aliquot.integrations.kubernetes.api.errors import GoneError
 from aliquot.integrations.kubernetes.api.kubeconfig import find
 from aliquot.integrations.kubernetes.api.objects import Pod
 from aliquot.integrations.kubernetes.api.session import TIMEOUT_S, Hook, Session, Target
-from aliquot.integrations.kubernetes.api.transport import Call, Transport
+from aliquot.integrations.kubernetes.api.transport import Transport
 
 EVERYWHERE = "*"
 FIELD_MANAGER = "aliquot"
@@ -26,7 +26,6 @@ _STYLES = {
 _ACCESS_REVIEW = ResourceType(
     "authorization.k8s.io", "v1", "selfsubjectaccessreviews", "SelfSubjectAccessReview", namespaced=False
 )
-_SELF_REVIEW = ResourceType("authentication.k8s.io", "v1", "selfsubjectreviews", "SelfSubjectReview", namespaced=False)
 Selector = str | Mapping[str, str]
 """As kubectl takes it (``a=b,c!=d``), or a mapping of what must be equal."""
 
@@ -44,12 +43,6 @@ class Selection(msgspec.Struct, frozen=True):
         fields = ",".join(filter(None, (named, _selector(self.fields))))
         pairs = {"labelSelector": _selector(self.labels), "fieldSelector": fields}
         return {key: value for key, value in pairs.items() if value}
-
-
-class Version(msgspec.Struct, frozen=True, rename="camel"):
-    major: str = ""
-    minor: str = ""
-    git_version: str = ""
 
 
 class Api:
@@ -172,18 +165,6 @@ class Api:
         }
         await self.session.ask("create", target, body=body)
 
-    async def version(self) -> Version:
-        """The API server's version."""
-        return decode(await self.session.patiently(Call(Request("get", "/version"), "GET", "/version")), Version)
-
-    async def whoami(self) -> str:
-        """The user that the API server takes us for; empty for servers before 1.28, which cannot say."""
-        try:
-            answer = await self.session.ask("create", Target(_SELF_REVIEW), body=_body(_SELF_REVIEW, {}))
-        except NotFoundError:
-            return ""
-        return decode(answer, _WhoAmI).status.user_info.username
-
     async def can_i(self, verb: str, resource: str, namespace: str | None = None, name: str | None = None) -> bool:
         """Whether RBAC lets us. ``resource`` is kubectl's name: ``nodes``, ``pods/eviction``,
         ``leases.coordination.k8s.io``. ``namespace`` None is the whole cluster.
@@ -243,18 +224,6 @@ class Api:
         if not type_.namespaced or namespace == EVERYWHERE:
             return None
         return namespace or self._namespace
-
-
-class _UserInfo(msgspec.Struct, frozen=True):
-    username: str = ""
-
-
-class _WhoAmIStatus(msgspec.Struct, frozen=True, rename="camel"):
-    user_info: _UserInfo = _UserInfo()
-
-
-class _WhoAmI(msgspec.Struct, frozen=True):
-    status: _WhoAmIStatus = _WhoAmIStatus()
 
 
 class _ReviewStatus(msgspec.Struct, frozen=True):

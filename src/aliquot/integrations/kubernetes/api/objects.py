@@ -30,7 +30,6 @@ from aliquot.integrations.kubernetes.api.pods import (
     Pod,
     PodSpec,
     PodStatus,
-    PodTemplate,
     ResourceClaimUse,
     Toleration,
     Volume,
@@ -44,14 +43,10 @@ __all__ = [
     "Container",
     "ContainerResources",
     "ContainerStatus",
-    "DaemonSet",
-    "DaemonSetSpec",
-    "DaemonSetStatus",
     "EnvVar",
     "Event",
     "HostPath",
     "KubeObject",
-    "LabelSelector",
     "Lease",
     "LeaseSpec",
     "Node",
@@ -65,7 +60,6 @@ __all__ = [
     "Pod",
     "PodSpec",
     "PodStatus",
-    "PodTemplate",
     "ResourceClaimUse",
     "ResourceType",
     "Taint",
@@ -114,31 +108,6 @@ class ConfigMap(KubeObject, frozen=True):
     TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "configmaps", "ConfigMap")
 
     data: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class LabelSelector(Part, frozen=True):
-    match_labels: dict[str, str] = msgspec.field(default_factory=dict)
-
-
-class DaemonSetSpec(Part, frozen=True):
-    selector: LabelSelector = LabelSelector()
-    template: PodTemplate = PodTemplate()
-
-
-class DaemonSetStatus(Part, frozen=True):
-    observed_generation: int = 0
-    desired_number_scheduled: int = 0
-    current_number_scheduled: int = 0
-    updated_number_scheduled: int = 0
-    number_ready: int = 0
-    number_misscheduled: int = 0
-
-
-class DaemonSet(KubeObject, frozen=True):
-    TYPE: ClassVar[ResourceType] = ResourceType("apps", "v1", "daemonsets", "DaemonSet")
-
-    spec: DaemonSetSpec = DaemonSetSpec()
-    status: DaemonSetStatus = DaemonSetStatus()
 
 
 class LeaseSpec(Part, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any, ClassVar
 
 import msgspec
 
-from aliquot.integrations.kubernetes.api.base import Condition, KubeObject, ObjectMeta, Part, ResourceType
+from aliquot.integrations.kubernetes.api.base import Condition, KubeObject, Part, ResourceType
 
 
 class EnvVar(Part, frozen=True):
@@ -100,8 +100,3 @@ class Pod(KubeObject, frozen=True):
 
     spec: PodSpec = PodSpec()
     status: PodStatus = PodStatus()
-
-
-class PodTemplate(Part, frozen=True):
-    metadata: ObjectMeta = ObjectMeta()
-    spec: PodSpec = PodSpec()

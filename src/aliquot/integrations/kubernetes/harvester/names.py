@@ -75,8 +75,3 @@ def _too_long(prefix: str, word: str) -> bool:
 def environment(resource: str, prefix: str) -> str:
     """``MDEV_PCI_RESOURCE_NVIDIA_COM_NVIDIA_A2-4Q``: what virt-launcher reads the devices of a resource from."""
     return f"{prefix}_{re.sub(r'[/.]', '_', resource.upper())}"
-
-
-def socket(resource: str) -> str:
-    """The file name of a resource's device plugin."""
-    return f"kubevirt-{resource.replace('/', '-')}.sock"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from aliquot.integrations.kubernetes.manifests import rights
 from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, Right
 from aliquot.integrations.kubernetes.manifests.values import (
     AGENT_ACCOUNT,
     CONTROLLER,
+    DASHBOARD,
     DEVICES,
     Object,
     Values,
@@ -14,7 +17,7 @@ from aliquot.integrations.kubernetes.manifests.values import (
 )
 
 _API = "rbac.authorization.k8s.io"
-COMPONENTS = {AGENT_ACCOUNT: "agent", CONTROLLER: "controller", DEVICES: "devices"}
+COMPONENTS = {AGENT_ACCOUNT: "agent", CONTROLLER: "controller", DEVICES: "devices", DASHBOARD: "dashboard"}
 
 
 def account(who: str, values: Values) -> Object:
@@ -31,7 +34,7 @@ def roles(who: str, values: Values, *, devices: bool = False, certificate: bool 
         if rules := rights.of(who, where, devices=devices, certificate=certificate):
             name = role_name(who, devices=devices, certificate=certificate)
             meta = metadata(name, COMPONENTS[who], _namespace(where, values))
-            found += [_role(meta, where, rules), _binding(who, meta, where, values)]
+            found += [role(meta, where, rules), binding(who, meta, where, values)]
     return found
 
 
@@ -41,17 +44,17 @@ def role_name(who: str, *, devices: bool, certificate: bool = False) -> str:
     return f"{who}-devices" if devices and who != DEVICES else who
 
 
-def rule(right: Right) -> Object:
+def _rule(right: Right) -> Object:
     names = {"resourceNames": list(right.named)} if right.named else {}
     return {"apiGroups": [right.group], "resources": [right.resource], **names, "verbs": list(right.verbs)}
 
 
-def _role(meta: Object, where: str, rules: tuple[Right, ...]) -> Object:
-    rows = [rule(right) for right in rules]
+def role(meta: Object, where: str, rules: Sequence[Right]) -> Object:
+    rows = [_rule(right) for right in rules]
     return {"apiVersion": f"{_API}/v1", "kind": _kind(where), "metadata": meta, "rules": rows}
 
 
-def _binding(who: str, meta: Object, where: str, values: Values) -> Object:
+def binding(who: str, meta: Object, where: str, values: Values) -> Object:
     return {
         "apiVersion": f"{_API}/v1",
         "kind": f"{_kind(where)}Binding",

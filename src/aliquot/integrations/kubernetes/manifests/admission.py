@@ -69,8 +69,8 @@ def _evictions() -> list[Object]:
 
 
 def _agent_maps() -> list[Object]:
-    own = "variables.node != '' && object.metadata.name == variables.node + '-mig-config'"
-    return [says(own, "an agent writes the ConfigMap <node>-mig-config of its own node alone")]
+    own = "variables.node != '' && object.metadata.name in [variables.node + '-mig-config', variables.node + '-gpus']"
+    return [says(own, "an agent writes the ConfigMaps <node>-mig-config and <node>-gpus of its own node alone")]
 
 
 def _agent_events() -> list[Object]:

@@ -58,6 +58,7 @@ def agent(values: Values) -> list[Object]:
         *policy("aliquot-devices-claims", DEVICES, [(GROUP, CLAIMS, "DELETE")], _claim(), values),
         *policy("aliquot-devices-machines", DEVICES, machine, _machine(), values, [*MAPS, *_SPECS]),
         *policy("aliquot-devices-exec", DEVICES, [("", "pods/exec", "CONNECT")], _exec(values), values),
+        *policy("aliquot-devices-configmaps", DEVICES, [("", "configmaps", "*")], _maps(), values),
         *policy("aliquot-devices-events", DEVICES, [("", "events", "*")], _events(), values),
     ]
 
@@ -151,6 +152,11 @@ def _exec(values: Values) -> list[Object]:
         says("variables.node != ''", "an agent enters pods with a token that is bound to its pod"),
         says(f"({driver}) || ({launcher})", text),
     ]
+
+
+def _maps() -> list[Object]:
+    own = "variables.node != '' && object.metadata.name == variables.node + '-vgpus'"
+    return [says(own, "the devices agent writes the ConfigMap <node>-vgpus of its own node alone")]
 
 
 def _events() -> list[Object]:

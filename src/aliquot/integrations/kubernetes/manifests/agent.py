@@ -5,68 +5,37 @@ from __future__ import annotations
 from collections.abc import Collection
 
 from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, Object, Values, labels, metadata
+from aliquot.integrations.kubernetes.manifests import workload
+from aliquot.integrations.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, Object, Values
 
 FALLBACK_FILE = "/mig-parted-config-default/config.yaml"
 CLIENTS_FILE = "/gpu-clients/clients.yaml"
 HOST = "/host"
 
 
+NODE_AND_POD = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+"""What agents are told of themselves: variables, and the fields of the pod that they have."""
+
+
 def daemon_set(values: Values) -> Object:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(values.daemon_set, "agent", values.namespace),
-        "spec": {
-            "selector": {"matchLabels": {"app": AGENT}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": {"metadata": {"labels": labels("agent", AGENT)}, "spec": _pod(values)},
-        },
-    }
-
-
-def _pod(values: Values) -> Object:
-    return {
+    run = workload.Container(
+        name=AGENT,
+        component="agent",
+        words=("agent", f"--port={values.port}"),
+        variables=environment(values),
+        ports={"http": values.port},
+    )
+    pod = {
         "serviceAccountName": AGENT_ACCOUNT,
-        "priorityClassName": "system-node-critical",
         "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
         "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
-        "hostPID": True,
-        "terminationGracePeriodSeconds": 60,
-        "containers": [_container(values)],
         "volumes": _volumes(values),
     }
-
-
-def _container(values: Values) -> Object:
-    return {
-        "name": AGENT,
-        "image": values.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": ["agent", f"--port={values.port}"],
-        "env": environment(values),
-        "ports": [{"name": "http", "containerPort": values.port}],
-        "startupProbe": probe("/healthz", 5, 60),
-        "livenessProbe": probe("/healthz", 20, 3),
-        "readinessProbe": probe("/readyz", 10, 3),
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
-        "volumeMounts": _mounts(),
-    }
-
-
-def probe(path: str, period_s: int, failures: int) -> Object:
-    return {
-        "httpGet": {"path": path, "port": "http"},
-        "periodSeconds": period_s,
-        "timeoutSeconds": 5,
-        "failureThreshold": failures,
-    }
+    return workload.daemon_set(values.daemon_set, run, pod, _mounts(), values)
 
 
 def environment(values: Values) -> list[Object]:
     """The variables of NVIDIA's MIG manager, under their names."""
-    fields = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     plain = {
         "HOST_ROOT_MOUNT": HOST,
         "DEFAULT_CONFIG_FILE": FALLBACK_FILE,
@@ -78,8 +47,7 @@ def environment(values: Values) -> list[Object]:
         "CDI_ENABLED": values.cdi,
         "NVIDIA_CDI_HOOK_PATH": values.cdi_hook,
     }
-    found: list[Object] = [{"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in fields.items()]
-    return found + [{"name": name, "value": value} for name, value in plain.items()]
+    return workload.of_pod(**NODE_AND_POD) + [{"name": name, "value": value} for name, value in plain.items()]
 
 
 PATHS = (

@@ -11,6 +11,7 @@ from aliquot.integrations.kubernetes.manifests import (
     admission_devices,
     agent,
     controller,
+    dashboard,
     devices,
     maps,
     webhooks,
@@ -88,6 +89,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (BOTH, [controller.metrics(CONTROLLER, "controller", values)]),
             (MACHINES, [controller.metrics(DEVICES, "devices", values)]),
         ],
+        f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [controller.service_monitor(values)])],
     }
 

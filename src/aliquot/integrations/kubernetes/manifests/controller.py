@@ -2,77 +2,27 @@
 
 from __future__ import annotations
 
-from aliquot.integrations.kubernetes.manifests import devices
-from aliquot.integrations.kubernetes.manifests.agent import probe
-from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, Object, Values, labels, metadata
-
-_NOBODY = 65534
+from aliquot.integrations.kubernetes.manifests import devices, workload
+from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, Object, Values, metadata
 
 
 def deployment(values: Values) -> Object:
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "Deployment",
-        "metadata": metadata(CONTROLLER, "controller", values.namespace),
-        "spec": {
-            "replicas": 1,
-            "selector": {"matchLabels": {"app": CONTROLLER}},
-            "template": {
-                "metadata": {"labels": labels("controller", CONTROLLER)},
-                "spec": {
-                    "serviceAccountName": CONTROLLER,
-                    "nodeSelector": {"kubernetes.io/os": "linux"},
-                    "securityContext": {
-                        "runAsNonRoot": True,
-                        "runAsUser": _NOBODY,
-                        "runAsGroup": _NOBODY,
-                        "seccompProfile": {"type": "RuntimeDefault"},
-                    },
-                    "containers": [_container(values)],
-                },
-            },
-        },
-    }
-
-
-def _container(values: Values) -> Object:
-    fields = {"POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
-    return {
-        "name": CONTROLLER,
-        "image": values.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": ["controller", f"--port={values.port}"],
-        "env": [
-            *({"name": name, "valueFrom": {"fieldRef": {"fieldPath": path}}} for name, path in fields.items()),
+    run = workload.Container(
+        name=CONTROLLER,
+        component="controller",
+        words=("controller", f"--port={values.port}"),
+        variables=[
+            *workload.of_pod(POD_NAME="metadata.name", POD_NAMESPACE="metadata.namespace"),
             *devices.variables(),
         ],
-        "ports": [
-            {"name": "http", "containerPort": values.port},
-            {"name": "https", "containerPort": values.https_port},
-        ],
-        "livenessProbe": probe("/healthz", 20, 3),
-        "readinessProbe": probe("/readyz", 10, 3),
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {
-            "allowPrivilegeEscalation": False,
-            "readOnlyRootFilesystem": True,
-            "capabilities": {"drop": ["ALL"]},
-        },
-    }
+        ports={"http": values.port, "https": values.https_port},
+    )
+    return workload.deployment(run, values)
 
 
 def metrics(app: str, component: str, values: Values) -> Object:
     """A name without an address for a kind of pod: every pod is scraped by itself."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(app, component, values.namespace),
-        "spec": {
-            "clusterIP": "None",
-            "selector": {"app": app},
-            "ports": [{"name": "http", "port": values.port, "targetPort": "http"}],
-        },
-    }
+    return workload.service(metadata(app, component, values.namespace), app, "http", values.port, clusterIP="None")
 
 
 def service_monitor(values: Values) -> Object:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from aliquot.integrations.kubernetes.manifests.agent import HOST, mounts, probe, volumes
+from aliquot.integrations.kubernetes.manifests import workload
+from aliquot.integrations.kubernetes.manifests.agent import HOST, NODE_AND_POD, mounts, volumes
 from aliquot.integrations.kubernetes.manifests.maps import config_map as made
 from aliquot.integrations.kubernetes.manifests.values import (
     CONTROLLER,
@@ -10,7 +11,6 @@ from aliquot.integrations.kubernetes.manifests.values import (
     WEBHOOK,
     Object,
     Values,
-    labels,
     metadata,
 )
 
@@ -20,55 +20,19 @@ PATHS = ("host", "dev", "sys", "device-plugins", "pod-resources", "state", "run"
 
 def daemon_set(values: Values) -> Object:
     """On every node: which of them have GPUs, it finds out itself."""
-    return {
-        "apiVersion": "apps/v1",
-        "kind": "DaemonSet",
-        "metadata": metadata(DEVICES, "devices", values.namespace),
-        "spec": {
-            "selector": {"matchLabels": {"app": DEVICES}},
-            "updateStrategy": {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": "10%"}},
-            "template": {"metadata": {"labels": labels("devices", DEVICES)}, "spec": _pod(values)},
-        },
-    }
-
-
-def _pod(values: Values) -> Object:
-    return {
-        "serviceAccountName": DEVICES,
-        "priorityClassName": "system-node-critical",
-        "nodeSelector": {"kubernetes.io/os": "linux"},
-        "tolerations": [{"operator": "Exists"}],
-        "hostPID": True,
-        "terminationGracePeriodSeconds": 60,
-        "containers": [_container(values)],
-        "volumes": volumes(PATHS),
-    }
-
-
-def _container(values: Values) -> Object:
-    fields = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
     plain = {
         "HOST_ROOT_MOUNT": HOST,
         "ALIQUOT_DRIVER": values.driver,
         "DRIVER_NAMESPACE": values.driver_namespace,
     }
-    return {
-        "name": DEVICES,
-        "image": values.image,
-        "imagePullPolicy": "IfNotPresent",
-        "args": ["agent", "--devices", f"--port={values.port}"],
-        "env": [
-            *({"name": n, "valueFrom": {"fieldRef": {"fieldPath": path}}} for n, path in fields.items()),
-            *({"name": name, "value": value} for name, value in plain.items()),
-        ],
-        "ports": [{"name": "http", "containerPort": values.port}],
-        "startupProbe": probe("/healthz", 5, 60),
-        "livenessProbe": probe("/healthz", 20, 3),
-        "readinessProbe": probe("/readyz", 10, 3),
-        "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "256Mi"}},
-        "securityContext": {"privileged": True, "readOnlyRootFilesystem": True},
-        "volumeMounts": mounts(PATHS),
-    }
+    run = workload.Container(
+        name=DEVICES,
+        component="devices",
+        words=("agent", "--devices", f"--port={values.port}"),
+        variables=[*workload.of_pod(**NODE_AND_POD), *({"name": n, "value": value} for n, value in plain.items())],
+        ports={"http": values.port},
+    )
+    return workload.daemon_set(DEVICES, run, {"volumes": volumes(PATHS)}, mounts(PATHS), values)
 
 
 def config_map(values: Values) -> Object:
@@ -94,12 +58,4 @@ def _settings(values: Values) -> tuple[tuple[str, str, str], ...]:
 
 def service(values: Values) -> Object:
     """By which the API server finds the webhooks, and clients the capacity."""
-    return {
-        "apiVersion": "v1",
-        "kind": "Service",
-        "metadata": metadata(WEBHOOK, "controller", values.namespace),
-        "spec": {
-            "selector": {"app": CONTROLLER},
-            "ports": [{"name": "https", "port": 443, "targetPort": "https"}],
-        },
-    }
+    return workload.service(metadata(WEBHOOK, "controller", values.namespace), CONTROLLER, "https", 443)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.integrations.kubernetes.manifests import access, devices, rights
+from aliquot.integrations.kubernetes.manifests import access, devices, rights, rights_dashboard
 from aliquot.integrations.kubernetes.manifests.agent import ALL, PATHS
 from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, Right
 from aliquot.integrations.kubernetes.manifests.values import Object
@@ -49,6 +49,10 @@ def notes(item: Object) -> dict[Path, str]:
         who, machines, certificate = _ROLES[meta["name"]]
         found = rights.of(who, where, devices=machines, certificate=certificate)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
+    people = [r for r in rights_dashboard.PEOPLE if r.who == meta["name"]]
+    if kind in ("ClusterRole", "Role") and people:
+        where = CLUSTER if kind == "ClusterRole" else OWN
+        return {("rules", n): right.why for n, right in enumerate(r for r in people if r.where == where)}
     known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
     if kind == "DaemonSet" and known is not None:
         said, paths = known

@@ -1,4 +1,4 @@
-"""Every right that the agents and the controller have in the cluster, each with the reason for it: the one table.
+"""Every right that agents, controller and page have in the cluster, each with the reason for it: the one table.
 
 RBAC cannot say "its own node"; what it leaves too wide, ``admission.py`` narrows. What is not here is refused.
 """
@@ -6,6 +6,7 @@ RBAC cannot say "its own node"; what it leaves too wide, ``admission.py`` narrow
 from __future__ import annotations
 
 from aliquot.integrations.kubernetes.manifests.right import CLUSTER, DEFAULT, OWN, READ, Right
+from aliquot.integrations.kubernetes.manifests.rights_dashboard import DASHBOARD_RIGHTS
 from aliquot.integrations.kubernetes.manifests.rights_devices import DEVICES_RIGHTS
 from aliquot.integrations.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER
 
@@ -42,8 +43,8 @@ CONTAINER_RIGHTS = (
     ),
     Right(
         AGENT_ACCOUNT, OWN, "", "configmaps", ("create", "patch"),
-        "the configs that were generated for its node are published",
-        narrowed="<node>-mig-config of its own node",
+        "the configs that were generated for its node, and what its GPUs are, are published",
+        narrowed="<node>-mig-config and <node>-gpus of its own node",
     ),
     Right(
         AGENT_ACCOUNT, DEFAULT, "", "events", ("create",),
@@ -102,7 +103,7 @@ CONTAINER_RIGHTS = (
     ),
 )  # fmt: skip
 
-RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS)
+RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS, *DASHBOARD_RIGHTS)
 
 
 def of(who: str, where: str, *, devices: bool, certificate: bool = False) -> tuple[Right, ...]:

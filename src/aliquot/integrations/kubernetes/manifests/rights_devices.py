@@ -56,6 +56,12 @@ _REMOVAL = tuple(
 
 DEVICES_RIGHTS = (
     *_OBJECTS,
+    _agent(OWN, "", "configmaps", ("get",), "whether what it published is still there"),
+    _agent(
+        OWN, "", "configmaps", ("create", "patch"),
+        "what the GPUs of its node are is published, for the dashboard",
+        "<node>-vgpus of its own node",
+    ),
     _agent(CLUSTER, "", "nodes", READ, "its own node: the driver that it asks for, how the agent stands"),
     _agent(
         CLUSTER, "", "nodes", ("patch",),

@@ -10,18 +10,17 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.integrations.kubernetes.harvester import names
+from aliquot.integrations.kubernetes.manifests import access
+from aliquot.integrations.kubernetes.manifests.right import CLUSTER, READ, Right
 from aliquot.integrations.kubernetes.manifests.rights_devices import CONTAINER
 from aliquot.integrations.kubernetes.manifests.values import Object, Values, metadata
+from aliquot.integrations.kubernetes.manifests.workload import of_pod
 
 NAME = "nvidia-driver-daemonset"
 """The DaemonSet's, account's and ``app`` label's name."""
-IMAGE = "rancher/harvester-nvidia-driver-toolkit"
-PLACEHOLDER = "HTTPENDPOINT"
-"""What stands for the server's name in Harvester's default location: nothing is ever found there."""
 BARE_METAL_LABEL = "harvesterhci.io/gpu-baremetal-workloads"
 """On a node, ``true``: its GPUs are used without virtual machines, and their driver comes from elsewhere."""
 _COMPONENT = "driver"
-_RBAC = "rbac.authorization.k8s.io"
 _PATHS = (
     ("var-log", "/var/log", "/var/log", ""),
     ("dev-log", "/dev/log", "/dev/log", ""),
@@ -45,22 +44,13 @@ class Toolkit(msgspec.Struct, frozen=True):
 
 
 def objects(values: Values, toolkit: Toolkit) -> list[Object]:
-    """Its account, its right to read nodes (a node may name a driver of its own), and the DaemonSet."""
+    """Its account, its right to read nodes, and the DaemonSet."""
+    everywhere = metadata(NAME, _COMPONENT)
+    nodes = Right(NAME, CLUSTER, "", "nodes", READ, "a node may name a driver of its own")
     return [
         {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata(NAME, _COMPONENT, values.namespace)},
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRole",
-            "metadata": metadata(NAME, _COMPONENT),
-            "rules": [{"apiGroups": [""], "resources": ["nodes"], "verbs": ["get", "list", "watch"]}],
-        },
-        {
-            "apiVersion": f"{_RBAC}/v1",
-            "kind": "ClusterRoleBinding",
-            "metadata": metadata(NAME, _COMPONENT),
-            "roleRef": {"apiGroup": _RBAC, "kind": "ClusterRole", "name": NAME},
-            "subjects": [{"kind": "ServiceAccount", "name": NAME, "namespace": values.namespace}],
-        },
+        access.role(everywhere, CLUSTER, [nodes]),
+        access.binding(NAME, everywhere, CLUSTER, values),
         _daemon_set(values, toolkit),
     ]
 
@@ -106,7 +96,7 @@ def _container(toolkit: Toolkit) -> Object:
         "image": toolkit.image,
         "imagePullPolicy": "IfNotPresent",
         "env": [
-            {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+            *of_pod(NODE_NAME="spec.nodeName"),
             {"name": "DRIVER_LOCATION", "value": toolkit.location},
         ],
         "securityContext": {"privileged": True},

@@ -21,6 +21,8 @@ controller's side of it on.
 """
 WEBHOOK = "aliquot-webhook"
 """The Service before the controller's HTTPS port, the Secret with its certificate, and both webhook configurations."""
+DASHBOARD = "aliquot-dashboard"
+"""The web page's Deployment, container, ``app`` label, Service and ServiceAccount."""
 HARVESTER = "harvester-system"
 """The namespace of Harvester's own things: the KubeVirt object, the driver's pods, pcidevices."""
 

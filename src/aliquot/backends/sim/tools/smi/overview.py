@@ -159,7 +159,7 @@ def _processes(devices: Sequence[Device]) -> list[str]:
                 right(32, process["pid"]),
                 right(39, "C"),
                 left(43, str(process["name"])[:38]),
-                right(88, "256MiB"),
+                right(88, f"{process['memory_mib']}MiB"),
             )
         )
     return [*lines, rule(_WIDTH)]

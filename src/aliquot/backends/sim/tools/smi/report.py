@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from aliquot.backends.sim.codes import Refused
 from aliquot.backends.sim.tools.smi.driver import Device
 from aliquot.backends.sim.tools.smi.vgpus import hosts
 
@@ -47,6 +48,7 @@ def _gpu(device: Device) -> list[str]:
         "    MIG Mode",
         _fact(2, "Current", mode["current"]),
         _fact(2, "Pending", mode["pending"]),
+        *_mig_devices(device),
         _fact(1, "Serial Number", device.text("DeviceGetSerial")),
         _fact(1, "GPU UUID", told["uuid"]),
         _fact(1, "Minor Number", told["minor"]),
@@ -64,8 +66,38 @@ def _gpu(device: Device) -> list[str]:
         _fact(2, "Reserved", f"{reserved // _MIB} MiB"),
         _fact(2, "Used", f"{used // _MIB} MiB"),
         _fact(2, "Free", f"{free // _MIB} MiB"),
+        "    Utilization",
+        _fact(2, "GPU", _percent(device, 0)),
+        _fact(2, "Memory", _percent(device, 1)),
         *_processes(device),
     ]
+
+
+def _percent(device: Device, place: int) -> str:
+    try:
+        return f"{device.ask('DeviceGetUtilizationRates')[place]} %"
+    except Refused:
+        return "N/A"
+
+
+def _mig_devices(device: Device) -> list[str]:
+    """A section each: the parts that tell what it is and what is used of its memory."""
+    pairs = [(i["id"], c["id"]) for i in device.told["instances"] for c in i["compute_instances"]]
+    lines: list[str] = []
+    for number, (gi, ci) in enumerate(pairs):
+        total, reserved, free, used = device.ask("DeviceGetMemoryInfo", gi=gi, ci=ci)
+        lines += [
+            "    MIG Device",
+            _fact(2, "Index", number),
+            _fact(2, "GPU Instance ID", gi),
+            _fact(2, "Compute Instance ID", ci),
+            "        FB Memory Usage",
+            _fact(3, "Total", f"{total // _MIB} MiB"),
+            _fact(3, "Reserved", f"{reserved // _MIB} MiB"),
+            _fact(3, "Used", f"{used // _MIB} MiB"),
+            _fact(3, "Free", f"{free // _MIB} MiB"),
+        ]
+    return lines
 
 
 def _processes(device: Device) -> list[str]:
@@ -80,7 +112,7 @@ def _processes(device: Device) -> list[str]:
             _fact(2, "Process ID", each["pid"]),
             _fact(3, "Type", "C"),
             _fact(3, "Name", each["name"]),
-            _fact(3, "Used GPU Memory", "256 MiB"),
+            _fact(3, "Used GPU Memory", f"{each['memory_mib']} MiB"),
         ]
     return lines
 

@@ -1,0 +1,208 @@
+"""The node's document for whoever looks on (the dashboard): written when something changed, and not oftener than that
+is worth a write. An idle node writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from aliquot.agent.holders import Use, held_by_pods
+from aliquot.agent.log import log
+from aliquot.agent.status import rfc3339
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes import document as documents
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
+from aliquot.integrations.kubernetes.api.objects import ConfigMap
+from aliquot.integrations.kubernetes.document import Document
+from aliquot.model.inventory import Gpu, Inventory
+
+Uses = Callable[[], Awaitable[Sequence[Use]]]
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds between two writes: at least ``least_s``; ``holders_s`` where only who holds what differs, ``usage_s``
+    where only figures of use do. ``check_s`` is how often it is read whether somebody took the document away. While
+    the agent is at work a write waits for the end, ``busy_s`` at most: how far it is stands on the node.
+    """
+
+    least_s: float = 1.0
+    holders_s: float = 30.0
+    usage_s: float = 300.0
+    check_s: float = 600.0
+    busy_s: float = 5.0
+
+
+class Showing:
+    """``which`` is the document's kind (``documents.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have what,
+    None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the GPUs
+    with the pods that are on them.
+    """
+
+    def __init__(
+        self, api: Api, node: str, which: str, *, namespace: str, uses: Uses | None, pace: Pace | None = None
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._which = which
+        self._namespace = namespace
+        self._uses = uses
+        self._pace = pace or Pace()
+        self._news = asyncio.Event()
+        self._seen: tuple[Document, str] | None = None
+        self._told: tuple[Document, str] | None = None
+        self._busy_since: float | None = None
+        self._text = ""
+        self._last = float("-inf")
+        self.problem = ""
+        self.on_held: Callable[[Inventory], None] = lambda _: None
+
+    def see(self, document: Document, uid: str, *, busy: bool = False) -> None:
+        """The newest look, and the uid of the node object that the document goes with. ``busy``: what was seen is being
+        changed by the agent.
+        """
+        self._seen = document, uid
+        if not busy:
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = time.monotonic()
+        self._news.set()
+
+    async def run(self) -> None:
+        """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
+        pause = 1.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.check_s):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self._follow()
+            except ApiError as error:
+                self._trouble(error)
+                self._news.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 60.0)
+            else:
+                self.problem, pause = "", 1.0
+
+    async def _follow(self) -> None:
+        """Writes until what is there is what was seen."""
+        while self._seen is not None:
+            left = self._busy_left(self._seen[1])
+            if left > 0:
+                await self._pause(left)
+                continue
+            document, uid = await self._held(self._seen[0]), self._seen[1]
+            wait = self._due(document, uid)
+            if wait is None:
+                await self._check()
+                return
+            if wait > 0:
+                await self._pause(wait)
+                continue
+            await self._write(document, uid)
+
+    def _busy_left(self, uid: str) -> float:
+        """Seconds for which nothing is worth a write, or even a question to kubelet."""
+        if self._busy_since is None or self._told is None or self._told[1] != uid:
+            return 0.0
+        return self._busy_since + self._pace.busy_s - time.monotonic()
+
+    def _due(self, document: Document, uid: str) -> float | None:
+        """Seconds until this is worth a write, None where it says what was told."""
+        if self._told is None or self._told[1] != uid:
+            return 0.0
+        told = self._told[0]
+        if document == told:
+            return None
+        since = time.monotonic() - self._last
+        if _still(document) != _still(told):
+            return self._pace.least_s - since
+        if document.inventory != told.inventory:
+            return self._pace.holders_s - since
+        return self._pace.usage_s - since
+
+    async def _pause(self, seconds: float) -> None:
+        """Ends early for news, which may be worth more."""
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    async def _held(self, document: Document) -> Document:
+        """With the pods that kubelet gave devices to, where it can say."""
+        if self._uses is None:
+            return document
+        try:
+            held = held_by_pods(document.inventory, await self._uses())
+        except AliquotError:
+            return document
+        self.on_held(held)
+        return msgspec.structs.replace(document, inventory=held)
+
+    async def _write(self, document: Document, uid: str) -> None:
+        text = documents.encode(msgspec.structs.replace(document, at=rfc3339(time.time())))
+        await put(self._api, self._namespace, self._name, self._body(text, uid))
+        self._told, self._text, self._last = (document, uid), text, time.monotonic()
+
+    async def _check(self) -> None:
+        """Somebody may have deleted or changed it."""
+        if not self._text or time.monotonic() - self._last < self._pace.check_s:
+            return
+        self._last = time.monotonic()
+        try:
+            found = await self._api.get(ConfigMap, self._name, self._namespace)
+        except NotFoundError:
+            found = ConfigMap()
+        if found.data.get(documents.KEY) != self._text:
+            self._told = None
+            self._news.set()
+
+    @property
+    def _name(self) -> str:
+        return documents.map_name(self._node, self._which)
+
+    def _body(self, text: str, uid: str) -> dict[str, object]:
+        """It goes with its node, not with the pod: what an agent saw last is worth knowing while it is away."""
+        labels = {"app.kubernetes.io/name": "aliquot", documents.LABEL: self._which}
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        meta: dict[str, object] = {"name": self._name, "labels": labels}
+        return {"metadata": meta | ({"ownerReferences": [owner]} if uid else {}), "data": {documents.KEY: text}}
+
+    def _trouble(self, error: ApiError) -> None:
+        if error.brief != self.problem:
+            log.warning("the node's document was not written: %s", error.brief)
+        self.problem = error.brief
+
+
+async def put(api: Api, namespace: str, name: str, body: dict[str, object]) -> None:
+    """Makes a ConfigMap say this, or creates it. Raises ApiError."""
+    try:
+        await api.patch(ConfigMap, name, body, namespace=namespace)
+    except NotFoundError:
+        await api.create(ConfigMap, body, namespace)
+
+
+def _still(document: Document) -> Document:
+    """Without who holds what, and figures of use."""
+    inventory = document.inventory
+    gpus = tuple(_unheld(gpu) for gpu in inventory.gpus)
+    return msgspec.structs.replace(document, usage=(), inventory=msgspec.structs.replace(inventory, gpus=gpus))
+
+
+def _unheld(gpu: Gpu) -> Gpu:
+    replace = msgspec.structs.replace
+    instances = tuple(
+        replace(i, held=False, holders=(), compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances))
+        for i in gpu.instances
+    )
+    functions = tuple(replace(f, holders=()) for f in gpu.virtual.functions) if gpu.virtual else ()
+    virtual = replace(gpu.virtual, functions=functions) if gpu.virtual else None
+    vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
+    return replace(gpu, holders=(), instances=instances, vgpus=vgpus, virtual=virtual)

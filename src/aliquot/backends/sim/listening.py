@@ -1,0 +1,76 @@
+"""Where the server listens: sockets whose paths may be long, one thread for all of them, and the end of a call log."""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import socket
+import threading
+from collections.abc import Callable
+
+
+def bind(directory: str, name: str) -> socket.socket:
+    """A listening socket. The path goes through /proc, since a socket's own may have 107 bytes only."""
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    try:
+        path = f"/proc/self/fd/{folder}/{name}"
+        if os.path.lexists(path):
+            os.unlink(path)
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        listener.bind(path)
+        listener.listen(128)
+        return listener
+    finally:
+        os.close(folder)
+
+
+def log_end(path: str) -> int:
+    """The number of the last record in a call log; a torn last line is cut off."""
+    try:
+        with open(path, "rb+") as log:
+            size = log.seek(0, os.SEEK_END)
+            log.seek(max(0, size - 4096))
+            tail = log.read()
+            whole = tail.rfind(b"\n") + 1
+            if whole != len(tail):
+                log.truncate(size - len(tail) + whole)
+            last = re.findall(rb'"seq":(\d+)', tail[:whole])
+            return int(last[-1]) if last else 0
+    except FileNotFoundError:
+        return 0
+
+
+class Doorman:
+    """Accepts connections on any number of sockets; each is served in a thread of its own."""
+
+    def __init__(self) -> None:
+        self._selector = selectors.DefaultSelector()
+        self._wake, self._bell = socket.socketpair()
+        self._selector.register(self._bell, selectors.EVENT_READ)
+        threading.Thread(target=self._run, daemon=True).start()
+
+    def attend(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        """``serve`` gets every connection that ``listener`` is asked for, and closes it."""
+        listener.setblocking(False)
+        self._selector.register(listener, selectors.EVENT_READ, serve)
+
+    def leave(self, listener: socket.socket) -> None:
+        try:
+            self._selector.unregister(listener)
+        except (KeyError, ValueError):
+            return  # it was never attended, or it is closed already
+
+    def _run(self) -> None:
+        while True:
+            for key, _ in self._selector.select():
+                if key.data is not None:
+                    self._admit(key.fileobj, key.data)  # type: ignore[arg-type]
+
+    def _admit(self, listener: socket.socket, serve: Callable[[socket.socket], None]) -> None:
+        try:
+            connection, _ = listener.accept()
+        except OSError:
+            return  # whoever asked is gone again, or the node is
+        connection.setblocking(True)
+        threading.Thread(target=serve, args=(connection,), daemon=True).start()

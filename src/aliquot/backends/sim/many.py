@@ -1,0 +1,24 @@
+"""Names for nodes that are started, one or many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from aliquot.errors import UsageError
+
+MOST = 2000
+"""Nodes that one command may start: a server holds four files of each open."""
+
+
+def names_for(wished: str | None, plain: str, count: str | None, taken: Container[str]) -> list[str]:
+    """``wished`` itself, or ``plain`` (what the template suggests) with a number where that is taken. With a ``count``
+    numbered names, ``gpu-0001`` to ``gpu-1000``, of equal length so that they sort. Raises UsageError.
+    """
+    if count is None:
+        if wished is not None:
+            return [wished]
+        return [next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 10_000))) if n not in taken)]
+    if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MOST or len(count) > 9:
+        raise UsageError(f"--count {count}: the number of nodes is 1 to {MOST}", next_step="aliquot sim start --help")
+    width = max(len(count), 2)
+    return [f"{wished or plain}-{n:0{width}d}" for n in range(1, int(count) + 1)]

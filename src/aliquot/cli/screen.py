@@ -1,0 +1,143 @@
+"""A terminal taken over for a while: one frame in place of the last, keys without Enter, everything back afterwards."""
+
+from __future__ import annotations
+
+import os
+import sys
+import termios
+import tty
+from collections.abc import Sequence
+from typing import Any
+
+_ENTER = "\x1b[?1049h\x1b[?25l\x1b[?7l\x1b[2J"
+_LEAVE = "\x1b[?7h\x1b[?25h\x1b[?1049l"
+_TOGETHER, _SHOW = "\x1b[?2026h", "\x1b[?2026l"
+"""What is between them appears at once, on terminals that know it; others ignore it."""
+
+_KEYS = {
+    "q": "quit",
+    "\x03": "quit",
+    " ": "look",
+    "k": "up",
+    "\x1b[A": "up",
+    "\x1bOA": "up",
+    "j": "down",
+    "\x1b[B": "down",
+    "\x1bOB": "down",
+    "b": "page-up",
+    "\x1b[5~": "page-up",
+    "f": "page-down",
+    "\x1b[6~": "page-down",
+    "g": "top",
+    "\x1b[H": "top",
+    "G": "end",
+    "\x1b[F": "end",
+}
+
+
+def able() -> bool:
+    """Whether stdout is a terminal that can be painted."""
+    shown = sys.stdout is not None and sys.stdout.isatty()
+    return shown and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+class Screen:
+    """The terminal of stdout, and of stdin where that is one too. ``enter`` takes it, ``leave`` gives it back."""
+
+    def __init__(self) -> None:
+        self._out = sys.stdout.fileno()
+        self.keyboard = _terminal(sys.stdin)
+        self._former: list[Any] | None = None
+        self._shown: tuple[object, ...] = ()
+        self._taken = False
+
+    def enter(self) -> None:
+        """Another screen than that of the shell, without a cursor. What is typed is not shown."""
+        if self.keyboard >= 0:
+            self._former = termios.tcgetattr(self.keyboard)
+            tty.setcbreak(self.keyboard, termios.TCSADRAIN)
+        self._taken = True
+        self._shown = ()
+        self._write(_ENTER)
+
+    def leave(self) -> None:
+        """The shell's screen again, with its cursor, and the keyboard as it was. A second call does nothing."""
+        if not self._taken:
+            return
+        self._taken = False
+        if self._former is not None:
+            termios.tcsetattr(self.keyboard, termios.TCSADRAIN, self._former)
+        self._write(_LEAVE)
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Columns and lines, now. A terminal that does not tell has the size of the first ones."""
+        found = os.get_terminal_size(self._out)
+        return found.columns or 80, found.lines or 24
+
+    def paint(self, lines: Sequence[str]) -> None:
+        """These lines and no others, in one write; none where they are there already."""
+        columns, rows = self.size
+        frame = tuple(cut(line, columns) for line in lines[:rows])
+        if (columns, rows, frame) == self._shown:
+            return
+        self._shown = columns, rows, frame
+        body = "".join(f"\x1b[{n};1H{line}\x1b[0m\x1b[K" for n, line in enumerate(frame, 1))
+        self._write(f"{_TOGETHER}{body}\x1b[J{_SHOW}" if len(frame) < rows else f"{_TOGETHER}{body}{_SHOW}")
+
+    def pressed(self) -> list[str]:
+        """What the keys that were pressed mean; nothing for keys that mean nothing."""
+        typed = os.read(self.keyboard, 256).decode(errors="replace")
+        if not typed:
+            self.keyboard = -1  # nobody is there any more
+        return keys(typed)
+
+    def _write(self, text: str) -> None:
+        data = text.encode(errors="replace")
+        while data:
+            data = data[os.write(self._out, data) :]
+
+
+def _terminal(stream: object) -> int:
+    """The file descriptor of a stream that is a terminal, else -1."""
+    try:
+        return stream.fileno() if stream is not None and stream.isatty() else -1  # type: ignore[attr-defined]
+    except (AttributeError, OSError, ValueError):
+        return -1
+
+
+def keys(typed: str) -> list[str]:
+    """The meanings in what a terminal sent, in order."""
+    found = []
+    while typed:
+        match = next((k for k in sorted(_KEYS, key=len, reverse=True) if typed.startswith(k)), "")
+        if match:
+            found.append(_KEYS[match])
+        typed = typed[len(match) or 1 :]
+    return found
+
+
+def clipped(text: str, columns: int) -> str:
+    """A line without colours as far as it fits, with dots where it does not."""
+    short = cut(text, columns)
+    return text if short == text else cut(text, columns - 3).removesuffix("\x1b[0m") + "..."
+
+
+def cut(text: str, columns: int) -> str:
+    """A line as far as it fits, its colours ended. Orders to the terminal count nothing, wide characters two."""
+    if len(text) <= columns and text.isascii():
+        return text
+    import re
+    from unicodedata import combining, east_asian_width
+
+    out, used = [], 0
+    for part in re.split(r"(\x1b\[[0-9;]*m)", text):
+        if part.startswith("\x1b["):
+            out.append(part)
+            continue
+        for char in part:
+            used += 0 if combining(char) else 2 if east_asian_width(char) in "WF" else 1
+            if used > columns:
+                return "".join(out) + "\x1b[0m"
+            out.append(char)
+    return "".join(out)

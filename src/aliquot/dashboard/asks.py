@@ -1,0 +1,88 @@
+"""What a person can ask of the page, as data. A source says what it comes to (``Preview``) before anything is done."""
+
+from __future__ import annotations
+
+import msgspec
+
+POLICIES = ("refuse", "wait", "force")
+"""What may be done to held instances."""
+
+
+class Ask(msgspec.Struct, frozen=True, kw_only=True, tag_field="ask", forbid_unknown_fields=True):
+    """``policy`` is what may be done to held instances: ``refuse``, ``wait`` (``timeout_s`` seconds) or ``force``."""
+
+    policy: str = "refuse"
+    timeout_s: float = 60.0
+
+
+class Cut(Ask, frozen=True, tag="cut"):
+    """Cut a GPU. ``mig`` as ``--mig`` takes it: ``3g.20gb,1g.5gb*2``, ``empty``, ``disabled``."""
+
+    node: str
+    gpu: str
+    mig: str
+
+
+class MakeRoom(Ask, frozen=True, tag="make-room"):
+    """One more of a profile, beside as many of each as there are: idle instances may move, none is given up."""
+
+    node: str
+    gpu: str
+    profile: str
+
+
+class SetFunctions(Ask, frozen=True, tag="functions"):
+    """Virtual functions of GPUs, each ``node/address``, on or off."""
+
+    gpus: tuple[str, ...]
+    on: bool
+
+
+class SetVgpus(Ask, frozen=True, tag="vgpus"):
+    """The same vGPU type on each of these places (``node/name`` of a VgpuRow); "" destroys what is there."""
+
+    places: tuple[str, ...]
+    type: str
+
+
+class SetLayout(Ask, frozen=True, tag="layout"):
+    """A MIG configuration: how many of each profile (by name), switched on or off."""
+
+    node: str
+    gpu: str
+    counts: dict[str, int]
+    enabled: bool
+
+
+class UseConfig(Ask, frozen=True, tag="config"):
+    """A named config for nodes: in a cluster the label, on a node the config file that the page was started with."""
+
+    nodes: tuple[str, ...]
+    config: str
+
+
+class Repair(Ask, frozen=True, tag="repair"):
+    """Back to what was asked last."""
+
+    node: str
+
+
+class Attach(Ask, frozen=True, tag="attach"):
+    """Devices (``Device.id``) for a machine."""
+
+    namespace: str
+    machine: str
+    node: str
+    devices: tuple[str, ...]
+
+
+class Detach(Ask, frozen=True, tag="detach"):
+    """Devices (``Device.id``) away from a machine."""
+
+    namespace: str
+    machine: str
+    node: str
+    devices: tuple[str, ...]
+
+
+AnyAsk = Cut | MakeRoom | SetFunctions | SetVgpus | SetLayout | UseConfig | Repair | Attach | Detach

@@ -1,0 +1,131 @@
+"""Past changes: those in the nodes' journals, of which agents publish the newest, and what else agents said about their
+nodes in events (refusals, and changes of nodes that publish none). The cluster keeps events for an hour, if nobody says
+more.
+"""
+
+from __future__ import annotations
+
+import datetime
+import re
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import msgspec
+
+from aliquot.dashboard.here import past
+from aliquot.dashboard.values import Change
+from aliquot.engine.history import Past
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.api.base import KubeObject, Part, ResourceType
+from aliquot.integrations.kubernetes.api.client import Api
+from aliquot.integrations.kubernetes.api.objects import Event, Node, ObjectReference
+
+_ENDED = {"Applied": "done", "Healed": "done", "AlreadyApplied": "nothing", "ApplyFailed": "undone"}
+_STEPS = ("Changing", "Healing", "WaitingForHolders", "Working", "Rebooting", "NoWish")
+_RAN = ("Applied", "Healed", "ApplyFailed")
+_LATE_S = 900.0
+COMPONENTS = (names.FIELD_MANAGER, "aliquot-devices")
+
+
+class _Source(Part, frozen=True):
+    component: str = ""
+
+
+class _Told(KubeObject, frozen=True):
+    """An event with who wrote it."""
+
+    TYPE: ClassVar[ResourceType] = Event.TYPE
+
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    last_timestamp: str | None = None
+    source: _Source = _Source()
+
+
+async def changes(
+    api: Api, node: str | None, most: int, published: Mapping[str, Sequence[Past]] | None = None
+) -> tuple[Change, ...]:
+    """The newest first. ``published`` are changes by node, as their agents tell them. Raises ApiError."""
+    fields = {"involvedObject.kind": "Node"} | ({"involvedObject.name": node} if node else {})
+    events = await api.list(_Told, "default", fields=fields)
+    asked = await _asked(api, node)
+    pasts = {name: _once(found) for name, found in (published or {}).items() if node in (None, name)}
+    mine = [e for e in events if e.source.component in COMPONENTS and e.reason not in _STEPS]
+    found = [_of_event(e, asked) for e in mine if not _known(e, pasts.get(e.involved_object.name, ()))]
+    for name, runs in pasts.items():
+        found += [_of_past(name, run, *asked.get(name, ("", "")), last=n == 0) for n, run in enumerate(runs)]
+    # An event's time is in whole seconds: within one it is taken for the later.
+    return tuple(sorted(found, key=lambda change: -int(change.ended))[:most])
+
+
+def _once(pasts: Sequence[Past]) -> list[Past]:
+    """Both agents of a node tell of the same journal."""
+    return sorted({run.run: run for run in pasts}.values(), key=lambda run: -run.ended)
+
+
+def _known(event: _Told, pasts: Sequence[Past]) -> bool:
+    """Whether it tells the end of a change that the journal tells better: that was a moment before, or some minutes
+    where clients of the GPUs had to come back first.
+    """
+    at, label = _seconds(event.last_timestamp), _label(event)
+    return event.reason in _RAN and any(label in ("", p.name) and -5 <= at - p.ended <= _LATE_S for p in pasts)
+
+
+def _label(event: _Told) -> str:
+    """The named config that it is about, "" for none."""
+    config = re.match(r"'([^']*)'", event.message)
+    return config.group(1) if config else ""
+
+
+def _of_past(node: str, run: Past, by: str, wanted: str, *, last: bool) -> Change:
+    found = past.change(node, run)
+    return msgspec.structs.replace(found, by=f"web: {by}") if by and last and run.name == wanted else found
+
+
+def _of_event(event: _Told, asked: dict[str, tuple[str, str]]) -> Change:
+    name = event.involved_object.name
+    at = _seconds(event.last_timestamp)
+    outcome = _ENDED.get(event.reason, "refused" if event.type == "Warning" else "done")
+    if event.reason == "ApplyFailed" and "the former state is back" not in event.message:
+        outcome = "partial"
+    label = _label(event)
+    by, wanted = asked.get(name, ("", ""))
+    sentence = event.message.partition(" | next: ")[0]
+    took = re.search(r" in (\d+\.\d) s, verified", sentence)
+    return Change(
+        node=name,
+        at=at - float(took.group(1)) if took else at,
+        ended=at,
+        by=f"web: {by}" if by and label and wanted == label else "",
+        title=f"named config {label}" if label else event.reason,
+        outcome=outcome,
+        sentence=sentence,
+    )
+
+
+class _By(msgspec.Struct, frozen=True):
+    by: str = ""
+    config: str = ""
+
+
+async def _asked(api: Api, node: str | None) -> dict[str, tuple[str, str]]:
+    """Who asked last by this page, and for what, by node."""
+    found = {}
+    for each in await api.list(Node, fields={"metadata.name": node} if node else None):
+        text = each.metadata.annotations.get("aliquot.dev/asked-by", "")
+        try:
+            said = msgspec.json.decode(text, type=_By) if text else _By()
+        except (msgspec.DecodeError, UnicodeError):
+            continue
+        if said.by:
+            found[each.name] = (said.by, said.config)
+    return found
+
+
+def _seconds(text: str | None) -> float:
+    try:
+        return datetime.datetime.fromisoformat(text.replace("Z", "+00:00")).timestamp() if text else 0.0
+    except ValueError:
+        return 0.0

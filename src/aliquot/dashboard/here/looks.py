@@ -1,0 +1,37 @@
+"""What the page shows of a node, from one look at it. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.config.record import NAME, replay
+from aliquot.dashboard.here.spot import Seen
+from aliquot.dashboard.values import NodeLook
+from aliquot.errors import AliquotError
+from aliquot.model.plan import Drift
+from aliquot.planner.verify import verify
+
+
+def fresh(former: NodeLook, seen: Seen, at: float) -> NodeLook:
+    """A look that succeeded, ``at`` seconds of wall time, with how the node differs from what was asked of it last."""
+    desired, gone = replay(seen.kept, seen.inventory)
+    drift = tuple(Drift(f.pci, "missing-gpu", f.message) for f in gone) + verify(seen.inventory, desired)
+    return NodeLook(
+        name=former.name,
+        inventory=seen.inventory,
+        seen=at,
+        wish=(desired.name or NAME) if seen.kept else "",
+        drift=drift,
+        message=seen.fault,
+        usage=former.usage if seen.usage is None else seen.usage,
+    )
+
+
+def failed(former: NodeLook, error: AliquotError) -> NodeLook:
+    """The last look, marked as stale, with why there is no newer one."""
+    return msgspec.structs.replace(former, trouble=error.brief, next_step=error.next_step or "")
+
+
+def same(one: NodeLook, other: NodeLook) -> bool:
+    """Whether two looks show the same: everything but when."""
+    return msgspec.structs.replace(one, seen=other.seen, revision=other.revision) == other

@@ -1,0 +1,62 @@
+"""MIG configurations: how many of each profile every GPU should have, and whether it has them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.dashboard import words
+from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.pages.common import FEW, first, missing, part, refusals
+from aliquot.dashboard.values import MigRow, ProfileRow
+
+MOST = 48
+"""Configurations on one page."""
+
+
+class Configuration(msgspec.Struct, frozen=True):
+    """A GPU's configuration in words. ``mood`` is ``odd`` where it is not as asked."""
+
+    id: str
+    node: str
+    shown: str
+    gpu: str
+    path: str
+    product: str
+    name: str
+    enabled: bool
+    status: str
+    mood: str
+    profiles: tuple[ProfileRow, ...]
+    why_not: str
+
+
+def configuration(row: MigRow) -> Configuration:
+    return Configuration(
+        id=f"mig-{words.key(f'{row.node}/{row.gpu}')}",
+        node=row.node,
+        shown=words.clean(row.node),
+        gpu=words.clean(row.gpu),
+        path=words.path("nodes", row.node, "gpus", row.gpu),
+        product=words.clean(row.product.removeprefix("NVIDIA ")),
+        name=words.clean(row.name),
+        enabled=row.enabled,
+        status=words.clean(row.status, 300) or ("synced" if row.enabled else "disabled"),
+        mood="odd" if row.status == "out-of-sync" else "",
+        profiles=row.profiles,
+        why_not=words.clean(row.why_not, 300),
+    )
+
+
+async def show(visit: Visit) -> Shown:
+    virtual = visit.source.virtual
+    may, lacks = await refusals(visit, ("layout",)), missing(virtual)
+    ways = tuple(may.items())
+    found, pager = part(visit, "/mig", virtual.migs, MOST, lambda r: f"{r.node} {r.gpu} {r.product} {r.status}")
+    shown = [(row, configuration(row)) for row in found]
+    regions = (
+        Region("missing", "missing.html", (lacks, not shown), {"missing": lacks, "empty": not shown}),
+        *(Region(c.id, "mig_gpu.html", (row, ways), {"mig": c, "may": may}) for row, c in shown),
+    )
+    q = first(visit, "q")
+    context = {"rows": tuple(c.id for _, c in shown), "pager": pager, "q": q, "many": q or len(virtual.migs) > FEW}
+    return Shown("mig.html", "MIG configurations", regions, context)

@@ -1,0 +1,68 @@
+"""SR-IOV GPU management: which GPUs have virtual functions, and switching them on and off."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.dashboard import words
+from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.pages.common import FEW, first, missing, part, refusals
+from aliquot.dashboard.values import SriovRow
+
+MOST = 200
+"""Rows on one page."""
+
+
+class Line(msgspec.Struct, frozen=True):
+    """A row in words. ``value`` is what an ask names the GPU by, ``places`` where its vGPUs are."""
+
+    id: str
+    value: str
+    node: str
+    gpu: str
+    path: str
+    product: str
+    name: str
+    enabled: bool
+    functions: str
+    vgpus: int
+    state: str
+    why_not: str
+    places: str
+
+
+def line(row: SriovRow) -> Line:
+    return Line(
+        id=words.key(f"{row.node}/{row.gpu}"),
+        value=f"{row.node}/{row.gpu}",
+        node=words.clean(row.node),
+        gpu=words.clean(row.gpu),
+        path=words.path("nodes", row.node, "gpus", row.gpu),
+        product=words.clean(row.product.removeprefix("NVIDIA ")),
+        name=words.clean(row.name),
+        enabled=row.enabled,
+        functions=f"{row.functions} of {row.total} on",
+        vgpus=row.vgpus,
+        state=words.clean(row.state, 300),
+        why_not=words.clean(row.why_not, 300),
+        places="/vgpus?" + words.query({"parent": f"{row.node}/{row.gpu}"}),
+    )
+
+
+async def show(visit: Visit) -> Shown:
+    virtual = visit.source.virtual
+    may, lacks = await refusals(visit, ("functions",)), missing(virtual)
+    found, pager = part(visit, "/sriov", virtual.sriov, MOST, lambda r: f"{r.node} {r.gpu} {r.product} {r.name}")
+    able = [row for row in found if row.enabled or not row.why_not]
+    rest = [row for row in found if row not in able]
+    context = {
+        "rows": tuple(map(line, able)),
+        "rest": tuple(map(line, rest)),
+        "may": may,
+        "missing": lacks,
+        "pager": pager,
+        "able": any(not r.why_not for r in able),
+    }
+    region = Region("functions", "sriov_table.html", (tuple(found), tuple(may.items()), lacks, pager), context)
+    q = first(visit, "q")
+    return Shown("sriov.html", "SR-IOV GPUs", (region,), {"q": q, "many": q or len(virtual.sriov) > FEW})

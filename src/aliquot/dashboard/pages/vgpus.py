@@ -1,0 +1,129 @@
+"""The vGPU page: every place for a vGPU, what is there, what can be made there now; many at once."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import groupby
+from typing import Any
+
+import msgspec
+
+from aliquot.dashboard import words
+from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.pages.common import first, missing, part, refusals
+from aliquot.dashboard.values import VgpuRow
+
+MOST = 400
+"""Places on one page."""
+ALIKE = 4
+"""So many empty places of a GPU, of which nothing can be made now, are one row."""
+
+
+class Place(msgspec.Struct, frozen=True):
+    """A row. ``value`` is what an ask names it by; ``id`` is for elements. ``more`` places are like it, the last of
+    them at ``address``.
+    """
+
+    id: str
+    value: str
+    node: str
+    name: str
+    address: str
+    parent: str
+    product: str
+    type: str
+    uuid: str
+    types: tuple[tuple[str, str], ...]
+    holders: str
+    state: str
+    why_not: str
+    enabled: bool
+    more: int = 0
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """A GPU that rows belong to, as the filter names it, and where it is in words."""
+
+    value: str
+    label: str
+
+
+def place(row: VgpuRow) -> Place:
+    return Place(
+        id=words.key(f"{row.node}/{row.name}"),
+        value=f"{row.node}/{row.name}",
+        node=words.clean(row.node),
+        name=words.clean(row.name),
+        address=words.clean(row.address),
+        parent=words.clean(row.parent),
+        product=words.clean(row.parent_product.removeprefix("NVIDIA ")),
+        type=words.clean(row.type),
+        uuid=words.clean(row.uuid),
+        types=tuple((t, words.clean(t)) for t in row.types),
+        holders=words.clean(words.listed(row.holders), 200),
+        state=words.clean(row.state, 300),
+        why_not=words.clean(row.why_not, 300),
+        enabled=row.enabled,
+    )
+
+
+def table(rows: tuple[VgpuRow, ...]) -> dict[str, Any]:
+    """What the table of places needs."""
+    types: dict[str, dict[str, str]] = {}
+    for row in rows:
+        own = types.setdefault(words.clean(row.parent_product.removeprefix("NVIDIA ")), {})
+        own.update((t, words.clean(t)) for t in row.types)
+    return {
+        "places": tuple(folded(rows)),
+        "types": tuple((product, tuple(found.items())) for product, found in types.items() if found),
+        "caps": caps(rows),
+    }
+
+
+def folded(rows: tuple[VgpuRow, ...]) -> Iterator[Place]:
+    """The rows, those together of which nothing can be made and that are alike."""
+    for (_, _, useless, _), group in groupby(rows, lambda r: (r.node, r.parent, _useless(r), r.why_not)):
+        found = list(group)
+        if useless and len(found) >= ALIKE:
+            yield msgspec.structs.replace(place(found[0]), address=words.clean(found[-1].address), more=len(found) - 1)
+        else:
+            yield from map(place, found)
+
+
+def _useless(row: VgpuRow) -> bool:
+    return not (row.enabled or row.types or row.holders)
+
+
+def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
+    """Why places stay empty: what is there takes all that the GPU has."""
+    said = []
+    for node, gpu in dict.fromkeys((r.node, r.parent) for r in rows):
+        own = [r for r in rows if (r.node, r.parent) == (node, gpu)]
+        made, empty = [r for r in own if r.enabled], [r for r in own if not r.enabled]
+        if not made or not empty or any(r.types for r in empty):
+            continue
+        kinds = words.listed(dict.fromkeys(words.clean(r.type) for r in made))
+        taken = f"{words.number(len(made), 'vGPU')} ({kinds})"
+        said.append(
+            f"GPU {words.clean(gpu)} of {words.clean(node)} is full: {taken} take all that it can give. Its other "
+            f"{words.number(len(empty), 'place')} stay empty. That is no fault: a GPU has more places than memory. A "
+            "smaller type would leave room for more."
+        )
+    return tuple(said)
+
+
+async def show(visit: Visit) -> Shown:
+    virtual = visit.source.virtual
+    parent = first(visit, "parent")
+    asked = [r for r in virtual.vgpus if not parent or parent in (r.parent, f"{r.node}/{r.parent}")]
+    found, pager = part(visit, "/vgpus", asked, MOST, lambda r: f"{r.node} {r.name} {r.address} {r.type}")
+    rows = tuple(found)
+    may = await refusals(visit, ("vgpus",))
+    lacks = missing(virtual)
+    parents = tuple(
+        Parent(f"{node}/{gpu}", f"{words.clean(node)}: {words.clean(product.removeprefix('NVIDIA '))}, {gpu}")
+        for node, gpu, product in dict.fromkeys((r.node, r.parent, r.parent_product) for r in virtual.vgpus)
+    )
+    context = {**table(rows), "may": may, "missing": lacks, "all": len(virtual.vgpus), "pager": pager}
+    region = Region("places", "vgpus_table.html", (rows, tuple(may.items()), lacks, pager), context)
+    return Shown("vgpus.html", "vGPUs", (region,), {"parents": parents, "parent": parent})

@@ -1,0 +1,66 @@
+"""Connections that say nothing, or say it a byte at a time, are closed: each would else hold a place for ever.
+
+There are no more of them than ``MOST``: they need the same open files as a change of the GPUs does. One that waits
+for nothing gives way to a new one, the oldest first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import h11
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+MOST = 512
+"""Half of what a process may usually have open (1,024)."""
+REQUEST_S = 15.0
+"""From the first byte (of a new connection: from its opening) to the end of the request's head."""
+
+
+class Patient(H11Protocol):
+    """uvicorn times the silence between two requests only."""
+
+    request_s = REQUEST_S
+    most = MOST
+    _late: asyncio.TimerHandle | None = None
+    _since = 0.0
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self._since = self.loop.time()
+        self._arm()
+        if len(self.connections) > self.most:
+            idle = [each for each in self.connections if isinstance(each, Patient) and each.idle]
+            min(idle, key=lambda each: each._since, default=self).transport.abort()
+
+    @property
+    def idle(self) -> bool:
+        """Whether nothing is being answered, and nothing was asked in full."""
+        answered = self.cycle is None or self.cycle.response_complete
+        return answered and self.conn.their_state is h11.IDLE and not self.transport.is_closing()
+
+    def data_received(self, data: bytes) -> None:
+        super().data_received(data)
+        if self.conn.their_state is not h11.IDLE:
+            self._disarm()
+        elif self.conn.trailing_data[0]:
+            self._arm()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        super().connection_lost(exc)
+
+    def _arm(self) -> None:
+        if self._late is None:
+            self._late = self.loop.call_later(self.request_s, self._give_up)
+
+    def _disarm(self) -> None:
+        if self._late is not None:
+            self._late.cancel()
+            self._late = None
+
+    def _give_up(self) -> None:
+        self._late = None
+        if self.conn.their_state is h11.IDLE and not self.transport.is_closing():
+            self.transport.abort()

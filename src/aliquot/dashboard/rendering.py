@@ -1,0 +1,101 @@
+"""From what a page shows to HTML. Autoescape is always on: what comes from outside is text, never markup."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+import jinja2
+import msgspec
+from markupsafe import Markup
+
+from aliquot.dashboard.assets import Assets
+from aliquot.dashboard.page import Region, Route, Shown
+from aliquot.dashboard.values import Person
+
+_TAG = re.compile(r"\s*<([a-zA-Z][a-zA-Z0-9-]*)")
+
+
+class Scene(msgspec.Struct, frozen=True):
+    """What every template knows besides its context: who looks (None before the login), the token that forms carry in
+    the hidden field ``csrf``, the page's ``path`` with its query, the kind and title of the source, and ``at``, the
+    state of the world that the page was drawn from.
+    """
+
+    who: Person | None = None
+    csrf: str = ""
+    path: str = "/"
+    kind: str = ""
+    source: str = ""
+    at: str = ""
+
+
+class Renderer:
+    """Draws pages and regions. ``routes`` make the navigation; ``more`` has templates besides the packaged ones."""
+
+    def __init__(self, routes: tuple[Route, ...], assets: Assets, more: jinja2.BaseLoader | None = None) -> None:
+        packaged = jinja2.PackageLoader("aliquot.dashboard")
+        self._environment = jinja2.Environment(
+            loader=packaged if more is None else jinja2.ChoiceLoader([more, packaged]),
+            autoescape=True,
+            undefined=jinja2.StrictUndefined,
+            trim_blocks=True,
+            lstrip_blocks=True,
+            auto_reload=False,
+            cache_size=400,
+        )
+        self._environment.globals["asset"] = assets.url
+        self._environment.globals["styles"] = assets.styles
+        self._environment.globals["nav"] = tuple((route.path, route.nav) for route in routes if route.nav)
+        self._tags: dict[str, str] = {}
+
+    @property
+    def environment(self) -> jinja2.Environment:
+        """For filters and globals of the pages' own."""
+        return self._environment
+
+    def page(self, shown: Shown, scene: Scene) -> str:
+        """The whole page."""
+        return self._page(shown, scene, {}, bare=False)
+
+    def main(self, shown: Shown, scene: Scene, known: Mapping[str, Region]) -> str:
+        """Its ``<main>`` alone. Regions that are as ``known`` are empty elements marked ``data-same``."""
+        return self._page(shown, scene, known, bare=True)
+
+    def region(self, region: Region, scene: Scene) -> str:
+        """One region, drawn."""
+        text = self._environment.get_template(region.template).render({**_scene(scene), **region.context})
+        if region.template not in self._tags and (tag := _TAG.match(text)):
+            self._tags[region.template] = tag[1]
+        return text
+
+    def _page(self, shown: Shown, scene: Scene, known: Mapping[str, Region], *, bare: bool) -> str:
+        regions = {region.id: region for region in shown.regions}
+
+        def place(id: str) -> Markup:
+            region, old = regions[id], known.get(id)
+            if old is not None and old.key == region.key and region.template in self._tags:
+                return Markup("<{0} id='{1}' data-same></{0}>").format(Markup(self._tags[region.template]), id)
+            return Markup(self.region(region, scene))
+
+        context: dict[str, Any] = {
+            **_scene(scene),
+            "title": shown.title,
+            "regions": shown.regions,
+            "region": place,
+            "bare": bare,
+            "live": bool(shown.regions) and scene.who is not None,
+        }
+        return self._environment.get_template(shown.template).render({**context, **shown.context})
+
+
+def _scene(scene: Scene) -> dict[str, Any]:
+    return {
+        "who": scene.who,
+        "csrf": scene.csrf,
+        "path": scene.path,
+        "kind": scene.kind,
+        "source": scene.source,
+        "at": scene.at,
+    }

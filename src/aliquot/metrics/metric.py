@@ -1,0 +1,56 @@
+"""What a metric is: one row of the table in ``names``."""
+
+from __future__ import annotations
+
+import msgspec
+
+GAUGE, COUNTER, HISTOGRAM, INFO = TYPES = ("gauge", "counter", "histogram", "info")
+
+AGENT, DEVICES, HOST = "agent", "devices agent", "metrics"
+CONTROLLER, SLURM, DASHBOARD = "controller", "Slurm controller", "dashboard"
+PROCESSES = {
+    AGENT: "`aliquot agent`",
+    DEVICES: "`aliquot agent --devices`",
+    HOST: "`aliquot metrics`",
+    CONTROLLER: "`aliquot controller`",
+    SLURM: "`aliquot slurm controller`",
+    DASHBOARD: "`aliquot dashboard`",
+}
+"""Who has a page, and the command that it is."""
+
+_UNITS = ("seconds", "bytes", "ratio")
+
+
+class Metric(msgspec.Struct, frozen=True):
+    """``name`` is what a query says: a counter ends in ``_total``; an info, always 1 with what it says in its labels,
+    in ``_info``; a histogram has ``_bucket``, ``_sum`` and ``_count`` after it. ``labels`` are in the order in which
+    values are given; ``by`` are those whose pages have it.
+    """
+
+    name: str
+    type: str
+    help: str
+    by: tuple[str, ...]
+    labels: tuple[str, ...] = ()
+
+    @property
+    def unit(self) -> str:
+        """The base unit that the name ends in, "" for a count or a flag."""
+        bare = self.name.removesuffix("_total")
+        return next((unit for unit in _UNITS if bare.endswith(f"_{unit}")), "")
+
+
+def gauge(name: str, help: str, by: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, GAUGE, help, by, labels)
+
+
+def counter(name: str, help: str, by: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, COUNTER, help, by, labels)
+
+
+def histogram(name: str, help: str, by: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, HISTOGRAM, help, by, labels)
+
+
+def info(name: str, help: str, by: tuple[str, ...], labels: tuple[str, ...] = ()) -> Metric:
+    return Metric(name, INFO, help, by, labels)

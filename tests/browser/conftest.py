@@ -1,0 +1,70 @@
+"""One browser for the tests of a file, a fresh profile for each test.
+
+Not for a whole run: while Playwright is started, this thread's event loop counts as running, and no test of another
+file that runs one of its own could.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Protocol
+
+import pytest
+from playwright.sync_api import Browser, expect
+
+from browser import bed
+from browser.world import World
+from dashboard.running import TOKEN
+
+Opens = Callable[..., bed.Visitor]
+"""``someone(served, size=bed.PHONE)``: one more person, logged in, with a browser profile of their own."""
+
+
+class Served(Protocol):
+    @property
+    def url(self) -> str: ...
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    with bed.chromium() as started:
+        yield started
+
+
+@pytest.fixture
+def visitor(browser: Browser, tmp_path: Path) -> Iterator[bed.Visitor]:
+    """Not logged in: ``visitor.page.goto(running.link)`` does it. Anything red in the console fails the test."""
+    with bed.visitor(browser, tmp_path) as someone:
+        yield someone
+        someone.check()
+
+
+@pytest.fixture(scope="session")
+def world(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
+    """The fleet of ``make dashboard``. Tests that change it put their GPU into the state that they need first."""
+    bed.program()
+    with World(tmp_path_factory.mktemp("w")) as started:
+        yield started
+
+
+@pytest.fixture
+def someone(browser: Browser, tmp_path: Path) -> Iterator[Opens]:
+    """Opens the page for one more person. Anything red in anybody's console fails the test."""
+    with ExitStack() as open_ones:
+        people: list[bed.Visitor] = []
+
+        def enter(served: Served, **given: Any) -> bed.Visitor:
+            one = open_ones.enter_context(bed.visitor(browser, tmp_path / str(len(people)), **given))
+            one.page.goto(f"{served.url}/login")
+            one.page.get_by_label("Token").fill(getattr(served, "token", TOKEN))
+            one.page.get_by_role("button", name="Log in").click()
+            expect(one.page.get_by_role("button", name="Log out")).to_be_visible()
+            people.append(one)
+            return one
+
+        yield enter
+        for one in people:
+            one.page.goto("about:blank")
+            one.check()

@@ -1,0 +1,235 @@
+"""Watching a node over time and over restarts: the record beside the journal, and what Aliquot itself makes anew."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.backends.connect import connect
+from aliquot.backends.followed import MOST_RUNS, Newest
+from aliquot.backends.journal import FileJournal
+from aliquot.backends.watching import FILE, WRITE_S, Journal, Record, UsageWatch
+from aliquot.config.adhoc import adhoc
+from aliquot.engine.apply import apply
+from aliquot.engine.ports import Record as Line
+from aliquot.model.usage import Usage
+from aliquot.planner.planning import plan
+from aliquot.planner.watching import GAP_S, Watch
+from contract.conftest import Machine
+
+Start = Callable[[str], Machine]
+
+
+class Clock:
+    """Wall time that a test moves."""
+
+    def __init__(self) -> None:
+        self.now = 1_700_000_000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Watched:
+    """A node, a clock, and looks at it; ``again`` is a watcher that starts anew."""
+
+    def __init__(self, node: Machine) -> None:
+        self.node = node
+        self.clock = Clock()
+        self.connection = connect(node.name, state_dir=node.state_dir)
+        self.again()
+
+    def again(self) -> None:
+        self.watch = UsageWatch(self.connection, now=self.clock)
+
+    def look(self, after_s: float = 45.0) -> tuple[Usage, ...]:
+        self.clock.now += after_s
+        return self.watch.look(self.connection, self.connection.backend.read())
+
+    @property
+    def path(self) -> str:
+        return os.path.join(self.connection.directory, FILE)
+
+
+@pytest.fixture
+def watched(machine: Start, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Watched]]:
+    monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
+    made: list[Watched] = []
+
+    def start(template: str) -> Watched:
+        made.append(Watched(machine(template)))
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.connection.close()
+
+
+def half(watched: Watched) -> int:
+    watched.node.node.set_mode(0, True)
+    return watched.node.node.create(0, "3g.40gb", 0)
+
+
+def test_a_restart_goes_on_from_the_record(watched: Callable[[str], Watched]) -> None:
+    w = watched("h100-80gb-hbm3")
+    gi = half(w)
+    pid = w.node.node.hold(0, gi, memory=9000, busy=0.3)
+    w.look()
+    w.node.node.terminate(pid)
+    (idle,) = w.look()
+    assert (idle.idle_since, idle.peak_mib, idle.peak_compute) == (w.clock.now, 9000, 0.3)
+    w.look()
+    w.watch.save()
+    w.again()
+    (later,) = w.look()
+    assert (later.idle_since, later.peak_mib, later.watched_since) == (w.clock.now - 90, 9088, idle.watched_since)
+    w.watch.save()
+    w.node.node.reboot()
+    w.connection.close()
+    w.connection = connect(w.node.name, state_dir=w.node.state_dir)
+    half(w)
+    w.again()
+    assert w.look()[0].peak_mib == 0
+
+
+def test_what_is_lost_makes_it_younger(watched: Callable[[str], Watched]) -> None:
+    w = watched("h100-80gb-hbm3")
+    half(w)
+    w.look()
+    w.watch.save()
+    for damage in (b"", b"{", b"[]", b'{"at": "x"}', b'{"at": 1e300, "pieces": []}', bytes(range(256))):
+        Path(w.path).write_bytes(damage)
+        w.again()
+        (found,) = w.look()
+        assert (found.idle_since, found.watched_since) == (w.clock.now, w.clock.now), damage
+    Path(w.path).unlink()
+    Path(w.path).mkdir()
+    w.again()
+    assert w.look()[0].watched_since == w.clock.now
+    w.watch.save()  # cannot be written: no trouble
+
+
+def test_a_watcher_that_was_killed_is_gone_on_from_as_far_as_the_record_is_true(
+    watched: Callable[[str], Watched],
+) -> None:
+    """An idle node's record is hours old, and a sign of life says that it still holds. Where it does not, none does."""
+    w = watched("h100-80gb-hbm3")
+    gi = half(w)
+    (first,) = w.look()
+    for _ in range(100):
+        w.look()
+    w.again()
+    (last,) = w.look()
+    assert (last.idle_since, last.watched_since) == (first.idle_since, first.watched_since)
+    pid = w.node.node.hold(0, gi)
+    w.look(WRITE_S)
+    w.node.node.terminate(pid)
+    w.look(WRITE_S / 4)  # idle again, which is not written yet
+    w.again()
+    (held,) = w.look(WRITE_S / 4)
+    assert held.idle_since == w.clock.now, "the record says that it was held"
+    w.again()
+    assert w.look(GAP_S + 1)[0].watched_since == w.clock.now
+
+
+def test_an_idle_node_is_written_once(watched: Callable[[str], Watched]) -> None:
+    w = watched("h100-80gb-hbm3")
+    half(w)
+    w.look()
+    first = os.stat(w.path)
+    for _ in range(40):
+        w.look()
+    assert os.stat(w.path).st_ino == first.st_ino
+    w.node.node.hold(0, 1)
+    w.look()
+    assert os.stat(w.path).st_ino != first.st_ino
+
+
+def test_what_comes_and_goes_is_not_written_each_time(watched: Callable[[str], Watched]) -> None:
+    w = watched("h100-80gb-hbm3")
+    gi = half(w)
+    inodes = set[int]()
+    for n in range(12):
+        if n % 2:
+            w.node.node.release(0, gi)
+        else:
+            w.node.node.hold(0, gi)
+        w.look(WRITE_S / 6)
+        inodes.add(os.stat(w.path).st_mtime_ns)
+    assert len(inodes) <= 3, "two minutes: no more than a write a minute"
+
+
+def test_a_watcher_that_only_listens_writes_nothing(watched: Callable[[str], Watched]) -> None:
+    w = watched("h100-80gb-hbm3")
+    half(w)
+    w.watch = UsageWatch(w.connection, keep=False, now=w.clock)
+    w.look()
+    w.watch.save()
+    assert not os.path.exists(w.path)
+
+
+def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Callable[[str], Watched]) -> None:
+    """The real engine and its journal: an instance at the former one's place has its UUID, and is another one."""
+    import time
+
+    w = watched("h100-80gb-hbm3")
+    gi = half(w)
+    stays = w.node.node.create(0, "1g.10gb", 4)
+    w.node.node.hold(0, stays, memory=77)
+    w.clock.now = time.time() - 60
+    before = {u.instance: u for u in w.look(0)}
+    uuids = {c.uuid for i in w.connection.backend.read().gpus[0].instances for c in i.compute_instances}
+    for wanted in ("2g.20gb@0,1g.10gb@4", "3g.40gb@0,1g.10gb@4"):
+        found = w.connection.backend.read()
+        outcome = apply(plan(found, adhoc(("0",), (wanted,), found)), w.connection.world(), lambda _: None)
+        assert not outcome.drift
+    w.clock.now = time.time() + 1
+    after = {u.instance: u for u in w.look(0)}
+    assert uuids == {c.uuid for i in w.connection.backend.read().gpus[0].instances for c in i.compute_instances}
+    assert after[gi].watched_since == w.clock.now
+    assert after[stays].watched_since == before[stays].watched_since
+    assert after[stays].peak_mib == 77
+
+
+def test_what_the_journal_tells(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.jsonl")
+    journal, steps = FileJournal(path, "boot"), Journal(str(tmp_path))
+    assert steps.made(0) == frozenset()
+    for step in ("create gi 3g.20gb 4:4", "create ci 2/0", "destroy gi 7 1g.5gb 0:1", "mixed-size on", "reset"):
+        journal.append(Line("intent", "run", gpu="A" if step != "reset" else "B", step=step), durable=False)
+    assert steps.made(1) == {("A", "4:4"), ("A", "#2"), ("B", "")}
+    assert steps.made(9e9) == frozenset()
+    Path(path).unlink()
+    assert steps.made(1) == frozenset()
+
+
+def test_the_record_is_small(watched: Callable[[str], Watched]) -> None:
+    w = watched("hgx-h200")
+    for gpu in range(8):
+        w.node.node.set_mode(gpu, True)
+        for _ in range(7):
+            w.node.node.create(gpu, "id:19")
+    w.look()
+    assert os.path.getsize(w.path) < 20_000
+    assert Record(w.connection.directory, w.connection.run_directory).load() == w.watch.watch
+    assert msgspec.json.decode(Path(w.path).read_bytes(), type=Watch).pieces[0].profile == "1g.18gb"
+
+
+def test_the_newest_changes_are_told_to_those_who_cannot_read_the_journal(tmp_path: Path) -> None:
+    path = str(tmp_path / "journal.jsonl")
+    journal, newest = FileJournal(path, "boot"), Newest(str(tmp_path))
+    assert newest.pasts() == ()
+    for run in range(MOST_RUNS + 3):
+        journal.append(Line("begin", f"r{run}", text="train"), durable=False)
+        journal.append(Line("done", f"r{run}", gpu="0000:01:00.0", step="create gi 3g.20gb 4:4"), durable=False)
+        assert [p.run for p in newest.pasts()] == [f"r{n}" for n in range(run - 1, -1, -1)][:MOST_RUNS], "the last runs"
+        journal.append(Line("end", f"r{run}", text="done"), durable=False)
+    found = newest.pasts()
+    assert [p.run for p in found] == [f"r{n}" for n in range(MOST_RUNS + 2, 2, -1)]
+    assert found[0].figures == "1 created"
+    Path(path).unlink()
+    assert newest.pasts() is found

@@ -1,0 +1,152 @@
+"""Who comes in, and what they may: a page with the rights of its manifest, people with real tokens and real RBAC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from agents import NAMESPACE, MakeAgent
+from aliquot.dashboard.asks import AnyAsk, Cut, UseConfig
+from aliquot.dashboard.values import Person
+from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes.harvester import crds
+from aliquot.integrations.kubernetes.manifests.rights_dashboard import CHANGE, DASHBOARD_RIGHTS, LOOK
+from cluster import Cluster
+from dashboard.clusterbed import Bed, bed
+from kube.conftest import _agents, cluster, real_cluster, real_server, standin_cluster
+from kube.door import Door
+from kube.rights_world import DEPLOY, path_of
+from kubevirt.definitions import definitions
+
+__all__ = ["cluster", "real_cluster", "real_server", "standin_cluster"]
+RBAC = "rbac.authorization.k8s.io"
+PAGE = "aliquot-dashboard"
+
+
+@pytest.fixture
+def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
+    yield from _agents(cluster, tmp_path)
+
+
+@pytest.fixture
+def page(cluster: Cluster) -> Iterator[Bed]:
+    """As in the cluster: it has the rights of its manifest, and no other."""
+    import yaml
+
+    cluster.namespace(NAMESPACE)
+    admin = Door(cluster, cluster.token)
+    for each in yaml.safe_load_all((DEPLOY / "optional/dashboard.yaml").read_text()):
+        if each["kind"] not in ("Deployment", "NetworkPolicy"):
+            admin.apply(path_of(each), each)
+    with bed(cluster, account=PAGE) as made:
+        yield made
+
+
+def person(cluster: Cluster, name: str, *roles: str) -> str:
+    """A token of somebody with these roles of ours."""
+    token = cluster.service_account_token("default", name)
+    subject = {"kind": "ServiceAccount", "name": name, "namespace": "default"}
+    for role in roles:
+        for kind, where in (("ClusterRole", ""), ("Role", f"/namespaces/{NAMESPACE}")):
+            plural = f"{kind.lower()}s"
+            if cluster.request("GET", f"/apis/{RBAC}/v1{where}/{plural}/{role}").status != 200:
+                continue
+            body = {
+                "apiVersion": f"{RBAC}/v1",
+                "kind": f"{kind}Binding",
+                "metadata": {"name": f"{name}-{role}"},
+                "roleRef": {"apiGroup": RBAC, "kind": kind, "name": role},
+                "subjects": [subject],
+            }
+            cluster.must("POST", f"/apis/{RBAC}/v1{where}/{kind.lower()}bindings", body)
+    return token
+
+
+def admitted(page: Bed, cluster: Cluster, token: str) -> Person:
+    """Rights take a moment to be known."""
+    found: list[Person] = []
+
+    def came() -> bool:
+        page.source.reviews._allowed.clear()
+        who = page.do(page.door.admit(token))
+        found.extend([who] if who is not None else [])
+        return who is not None
+
+    page.until(came, "somebody to be let in")
+    return found[-1]
+
+
+def test_a_token_opens_the_page_to_whom_may_read_nodes_alone(page: Bed, cluster: Cluster) -> None:
+    assert page.do(page.door.admit("nonsense")) is None
+    assert page.do(page.door.admit("")) is None
+    assert page.do(page.door.admit("two words\nand a line")) is None
+    nobody = person(cluster, "nobody")
+    assert page.do(page.door.admit(nobody)) is None
+    looker = admitted(page, cluster, person(cluster, "looker", LOOK))
+    assert looker.name == "system:serviceaccount:default:looker"
+    assert looker.token
+    assert "kubectl create token" in page.door.hint
+
+
+def test_nobody_is_let_in_while_nobody_can_tell(page: Bed, cluster: Cluster) -> None:
+    token = person(cluster, "late", LOOK)
+    with cluster.away(), pytest.raises(AliquotError):
+        page.do(page.door.admit(token))
+
+
+def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did(
+    page: Bed, cluster: Cluster, make_agent: MakeAgent
+) -> None:
+    agent = make_agent("a100-sxm4-40gb")
+    agent.start()
+    page.until(lambda: page.look(agent.name).inventory, "the node")
+    ask = UseConfig(nodes=(agent.name,), config="all-1g.5gb")
+    looker = admitted(page, cluster, person(cluster, "looker", LOOK))
+    changer = admitted(page, cluster, person(cluster, "changer", CHANGE))
+    why = page.do(page.source.may(looker, "config"))
+    assert why == "system:serviceaccount:default:looker may not patch nodes in this cluster."
+    with pytest.raises(AliquotError, match="may not patch nodes"):
+        page.preview(ask, looker)
+    preview = page.preview(ask, changer)
+    forged = page.carry_out(preview, looker)  # the API server itself says no
+    assert (forged.status, forged.code) == ("refused", "KUBERNETES_FORBIDDEN"), forged
+    without = page.carry_out(preview, Person("somebody"))
+    assert (without.status, without.code) == ("refused", "NO_PERMISSION")
+    assert agent.labels().get("nvidia.com/mig.config") is None
+    for each in ("config", "cut", "make-room", "repair", "functions", "vgpus", "layout", "attach", "detach"):
+        assert page.do(page.source.may(changer, each)) == ""
+    assert page.carry_out(preview, changer).status == "done"
+    page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
+    gpu = str(agent.sim.show()["gpus"][0]["pci"])
+    cut: AnyAsk = Cut(node=agent.name, gpu=gpu, mig="3g.20gb")
+    assert page.ask(cut, changer).status == "done"
+    past = page.do(page.source.history(agent.name))
+    assert [(c.by, c.outcome) for c in past[:1]] == [("web: system:serviceaccount:default:changer", "done")]
+    assert past[0].title.startswith("own-")
+    assert past[0].acts[-1].endswith("created 3g.20gb at 4:4")
+
+
+def test_the_page_has_each_right_that_it_needs_and_no_other(page: Bed, cluster: Cluster) -> None:
+    cluster.apply([*crds.definitions(), *definitions()])
+    token = cluster.service_account_token(NAMESPACE, PAGE)
+    door = Door(cluster, token)
+
+    def may(verb: str, group: str, resource: str, namespace: str = "") -> bool:
+        attributes = {"verb": verb, "group": group, "resource": resource, "namespace": namespace}
+        body = {"spec": {"resourceAttributes": attributes}}
+        answer = door.ask("POST", "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews", body)
+        return bool(answer.body["status"]["allowed"])
+
+    places = {"own namespace": NAMESPACE, "namespace default": "default"}
+    for right in DASHBOARD_RIGHTS:
+        for verb in right.verbs:
+            assert may(verb, right.group, right.resource, places.get(right.where, "")), right
+        for verb in {"create", "patch", "update", "delete", "deletecollection"} - set(right.verbs):
+            assert not may(verb, right.group, right.resource, places.get(right.where, "")), right
+    assert not may("get", "", "secrets", NAMESPACE)
+    assert not may("list", "", "configmaps", "default")
+    assert not may("list", "", "pods", "default")
+    page.until(lambda: page.source.fleet.ready, "a look")
+    page.until(lambda: not any("cannot be read" in s for s in page.source.virtual.missing), "all can be read", 90)

@@ -1,0 +1,155 @@
+"""What an agent publishes: the same after reading, small, and cut with a word where it must be."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.agent.showing import Pace, Showing
+from aliquot.integrations.kubernetes import document
+from aliquot.integrations.kubernetes.document import Document
+from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
+from aliquot.model.usage import Usage
+
+replace = msgspec.structs.replace
+HELD = GpuInstance(7, "1g.5gb", 19, "0:1", held=True, holders=(Holder("pod", "default/job", "main"),))
+
+
+def one(*instances: GpuInstance, functions: int = 0) -> Document:
+    made = tuple(VirtualFunction(f"0000:08:{n // 8:02x}.{n % 8}", n) for n in range(functions))
+    virtual = Virtual(functions=made, addresses=tuple(f.pci for f in made)) if functions else None
+    gpu = Gpu("0000:07:00.0", "GPU-1", 0, "NVIDIA A100", mig=Mig(True, "enabled", "enabled"), instances=instances)
+    return Document(Inventory("n1", (replace(gpu, virtual=virtual),)), label="all-1g.5gb", holders="refuse")
+
+
+def test_it_reads_back_as_it_was() -> None:
+    written = one(HELD, functions=3)
+    assert document.decode(document.encode(written)) == written
+
+
+def test_what_is_none_of_ours_is_no_document() -> None:
+    for text in ("", "{", "[]", '{"inventory": 3}', '{"inventory": {"node": "n", "gpus": [{}]}}'):
+        assert document.decode(text) is None
+
+
+def gpus(*changed: Gpu) -> str:
+    return document.encode(Document(Inventory("n1", changed)))
+
+
+def test_a_document_of_gpus_that_nobody_here_knows_is_none_for_it_would_take_every_page_with_it() -> None:
+    gpu = one(HELD).inventory.gpus[0]
+    assert document.decode(gpus(replace(gpu, family="a100-40gb"))) is not None
+    for bad in (
+        gpus(replace(gpu, family="of-a-later-release")),
+        gpus(replace(gpu, family="")),
+        gpus(gpu, gpu),
+        *(
+            gpus(replace(gpu, instances=(replace(HELD, placement=p),)))
+            for p in ("", "x:1", "-1:2", "0:0", "0:999999999")
+        ),
+    ):
+        assert document.decode(bad) is None, bad
+
+
+def test_of_many_holders_a_few_are_named() -> None:
+    many = replace(HELD, holders=tuple(Holder("process", str(n), "python") for n in range(500)))
+    found = document.decode(document.encode(one(many)))
+    assert found is not None
+    holders = found.inventory.gpus[0].instances[0].holders
+    assert (len(holders), str(holders[-1])) == (9, "others 492 more")
+    assert found.notes == ()
+
+
+def test_what_is_too_big_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MOST_BYTES", 2_000)
+    found = document.decode(document.encode(one(HELD, functions=200)))
+    assert found is not None
+    assert "virtual functions are left out: the document would be too big" in found.notes
+    assert found.inventory.gpus[0].instances[0].profile == "1g.5gb"
+
+
+class StubApi:
+    """Keeps what is written."""
+
+    def __init__(self) -> None:
+        self.written: list[Document] = []
+
+    async def patch(self, kind: Any, name: str, body: Any, *, namespace: str) -> None:
+        found = document.decode(body["data"][document.KEY])
+        assert found is not None
+        self.written.append(found)
+
+
+def shown(*looks: Document, pace: Pace, seconds: float = 0.4, busy: int = 0) -> list[Document]:
+    """What is written of looks that come one after the other, ``busy`` of them after the first while it works."""
+    api = StubApi()
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        for n, look in enumerate(looks):
+            showing.see(look, "uid", busy=1 <= n <= busy)
+            await asyncio.sleep(seconds / len(looks))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+    return api.written
+
+
+SOON = Pace(least_s=0.0, holders_s=60.0, usage_s=60.0)
+
+
+def test_the_same_is_written_once() -> None:
+    assert len(shown(one(), one(), one(), pace=SOON)) == 1
+
+
+def test_a_change_is_written_at_once_and_who_holds_what_later() -> None:
+    idle = replace(HELD, held=False, holders=())
+    assert len(shown(one(idle), one(HELD), pace=SOON)) == 1
+    assert len(shown(one(idle), one(HELD), pace=replace(SOON, holders_s=0.0))) == 2
+    assert len(shown(one(idle), one(HELD), one(), pace=SOON)) == 2
+
+
+def test_a_change_is_written_when_it_is_done_and_earlier_only_where_it_takes_long() -> None:
+    looks = (
+        one(HELD),
+        replace(one(HELD), label="asked"),
+        replace(one(HELD), label="begun"),
+        replace(one(), label="done"),
+    )
+
+    def written(seen: int, busy_s: float) -> list[str]:
+        return [d.label for d in shown(*looks[:seen], pace=replace(SOON, busy_s=busy_s), busy=2)]
+
+    assert written(3, 60.0) == ["all-1g.5gb"]
+    assert written(4, 60.0) == ["all-1g.5gb", "done"]
+    assert written(4, 0.0) == ["all-1g.5gb", "asked", "begun", "done"]
+
+
+def test_the_first_document_of_a_node_waits_for_no_change() -> None:
+    api = StubApi()
+
+    async def watch() -> None:
+        pace = replace(SOON, busy_s=3600.0)
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        showing.see(one(HELD), "uid", busy=True)
+        while not api.written:
+            await asyncio.sleep(0.01)
+        showing.see(one(HELD), "another", busy=True)  # the node was made anew
+        while len(api.written) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(watch(), 30))
+
+
+def test_figures_of_use_are_worth_the_fewest_writes() -> None:
+    used = replace(one(HELD), usage=(Usage("0000:07:00.0", 7, memory_used_mib=300),))
+    assert len(shown(one(HELD), used, pace=SOON)) == 1
+    assert len(shown(one(HELD), used, pace=replace(SOON, usage_s=0.0))) == 2

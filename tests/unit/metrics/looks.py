@@ -1,0 +1,87 @@
+"""A look that has everything on it that a page can tell of."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import cast
+
+import msgspec
+
+from aliquot.dashboard.port import Source
+from aliquot.dashboard.values import Fleet
+from aliquot.metrics.look import Look, Seen
+from aliquot.model import catalog
+from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
+from aliquot.model.plan import Drift
+from aliquot.model.usage import Usage
+from oracle import world
+
+A100 = catalog.family("a100-40gb")
+PCI = world.gpu(A100, [], []).pci
+
+
+def gpu(placed: Iterable[tuple[str, int]], held: Iterable[tuple[str, int]] = ()) -> Gpu:
+    return world.gpu(A100, list(placed), list(held))
+
+
+def plain() -> Inventory:
+    """One A100 with two instances, one of them held."""
+    return world.node(gpu([("3g.20gb", 0), ("1g.5gb", 4)], [("3g.20gb", 0)]))
+
+
+def everything() -> Look:
+    """MIG and vGPUs, a GPU outside MIG mode, use, drift, a hint, a blocked wish, a fault."""
+    inventory = plain()
+    first = inventory.gpus[0]
+    function = VirtualFunction("0000:99:00.4", 0)
+    shared = Gpu(
+        pci="0000:99:00.0",
+        uuid="GPU-shared",
+        index=1,
+        product="NVIDIA A2",
+        minor=1,
+        virtual=Virtual(world="vendor-vfio", total=16, functions=(function,), addresses=(function.pci,)),
+        vgpus=(Vgpu(function.pci, 1, "NVIDIA A2-4Q", holders=(Holder("vm", "v"),)),),
+    )
+    inventory = msgspec.structs.replace(inventory, gpus=(first, shared))
+    instance = first.instances[0]
+    usage = (
+        Usage(first.pci, instance.id, instance.profile, 100, 20000, 0.5, "gpm", 1.0, 200, 1.0, 0.5),
+        Usage(shared.pci, None, "", 10, 15000),
+    )
+    seen = Seen(1e9, usage, ("HELD",), 1, ((first.pci, instance.id, "1g.5gb"),))
+    pcis = frozenset((first.pci, shared.pci))
+    drift = (Drift(first.pci, "missing", "GPU: 1 x 2g.10gb missing"),)
+    return Look("n", inventory, seen, pcis, frozenset({"3g.20gb"}), drift)
+
+
+def hidden() -> Look:
+    """GPUs that NVML does not see: no index, no UUID, only an address tells them apart."""
+    pair = tuple(
+        Gpu(pci=pci, uuid="", index=-1, product="NVIDIA A2", passthrough=True, mig=Mig())
+        for pci in ("0000:0a:00.0", "0001:0a:00.0")
+    )
+    return Look("n", Inventory("n", pair), Seen(1.0))
+
+
+def many() -> Look:
+    """Eight GPUs in seven instances each, all that is known of each told."""
+    gpus = []
+    for n in range(8):
+        made = gpu([("1g.5gb", k) for k in range(7)])
+        gpus.append(msgspec.structs.replace(made, pci=f"0000:{n:02x}:00.0", uuid=f"GPU-{n}", index=n, minor=n))
+    usage = tuple(Usage(g.pci, i.id, i.profile, 1, 4864, 0.1, "gpm", 1.0, 2, 1.0) for g in gpus for i in _instances(g))
+    return Look("n", msgspec.structs.replace(plain(), gpus=tuple(gpus)), Seen(1.0, usage))
+
+
+def _instances(found: Gpu) -> tuple[GpuInstance, ...]:
+    return found.instances
+
+
+class _Source:
+    kind, title = "simulator", "a fleet"
+    fleet = Fleet()
+
+
+def source() -> Source:
+    return cast(Source, _Source())

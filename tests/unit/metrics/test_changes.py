@@ -1,0 +1,93 @@
+"""What is counted of plans and applies."""
+
+from __future__ import annotations
+
+import pytest
+from prometheus_client import CollectorRegistry
+
+from aliquot.engine.watching import Step
+from aliquot.engine.world import Outcome
+from aliquot.errors import HardwareError, InUseError, MovedError
+from aliquot.metrics import make
+from aliquot.metrics.changes import Changes
+from aliquot.model.plan import Blocker, Plan
+from aliquot.planner.planning import plan
+from oracle import world
+from unit.metrics.looks import A100, plain
+
+
+def counted() -> tuple[Changes, CollectorRegistry]:
+    registry = make.registry()
+    return Changes(registry), registry
+
+
+def value(registry: CollectorRegistry, name: str, **labels: str) -> float | None:
+    return registry.get_sample_value(name, labels)
+
+
+def test_acts_that_failed_were_not_done_and_took_their_time_all_the_same() -> None:
+    changes, registry = counted()
+    changes.step(Step("create", 2.0, "1g.5gb", act=True))
+    changes.step(Step("create", 1.0, "1g.5gb", code="HARDWARE", act=True))
+    changes.step(Step("verify", 0.5))
+    assert value(registry, "aliquot_acts_total", act="create", profile="1g.5gb") == 1
+    assert value(registry, "aliquot_change_step_seconds_sum", step="create") == 3.0
+    assert value(registry, "aliquot_change_step_seconds_count", step="verify") == 1
+    assert value(registry, "aliquot_acts_total", act="verify", profile="") is None
+
+
+def test_outcomes_are_there_from_the_start_so_that_their_first_increase_shows() -> None:
+    _, registry = counted()
+    for outcome in ("nothing", "done", "reboot", "undone", "partial", "refused"):
+        assert value(registry, "aliquot_changes_total", outcome=outcome) == 0
+
+
+def test_an_error_that_leaves_is_a_refusal_and_one_in_the_outcome_a_failure() -> None:
+    changes, registry = counted()
+
+    def refused() -> None:
+        with changes.change():
+            assert value(registry, "aliquot_change_started_timestamp_seconds")
+            raise MovedError("it moved")
+
+    with pytest.raises(MovedError):
+        refused()
+    assert value(registry, "aliquot_change_started_timestamp_seconds") == 0
+    assert value(registry, "aliquot_changes_total", outcome="refused") == 1
+    assert value(registry, "aliquot_change_failures_total", code="MOVED") == 1
+    changes.came_to(Outcome("undone", plain(), error=HardwareError("no")))
+    assert value(registry, "aliquot_changes_total", outcome="undone") == 1
+    assert value(registry, "aliquot_change_failures_total", code="HARDWARE") == 1
+    assert value(registry, "aliquot_held_refusals_total") == 0
+    changes.came_to(Outcome("undone", plain(), error=InUseError("held")))
+    assert value(registry, "aliquot_held_refusals_total") == 1
+    assert value(registry, "aliquot_change_seconds_count") == 1
+
+
+def test_two_changes_at_once_are_as_old_as_the_first() -> None:
+    changes, registry = counted()
+    changes.begun(100.0)
+    changes.begun(200.0)
+    assert value(registry, "aliquot_change_started_timestamp_seconds") == 100
+    changes.over(100.0, 1.0)
+    assert value(registry, "aliquot_change_started_timestamp_seconds") == 200
+    changes.over(200.0, 1.0)
+    assert value(registry, "aliquot_change_started_timestamp_seconds") == 0
+
+
+def test_a_plan_that_holders_block_is_known_by_its_rule() -> None:
+    changes, registry = counted()
+    held = plan(plain(), world.wish(A100, ["7g.40gb"]))
+    assert [b.rule for b in held.blockers] == ["HELD"]
+    assert changes.is_held(held)
+    other = Plan("n", "", held.desired, blockers=(Blocker("PLACEMENT", "no"),))
+    assert not changes.is_held(other)
+    changes.held()
+    assert value(registry, "aliquot_held_refusals_total") == 1
+
+
+def test_planning_is_a_step() -> None:
+    changes, registry = counted()
+    with changes.planning():
+        pass
+    assert value(registry, "aliquot_change_step_seconds_count", step="plan") == 1

@@ -1,0 +1,140 @@
+"""The table of metrics against the pages: nothing that is not in it, nothing in it that no page has."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from typing import cast
+
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.core import Metric as Found
+from prometheus_client.registry import Collector
+
+from aliquot.agent.devices.tally import Tally as DevicesTally
+from aliquot.agent.tally import Tally as AgentTally
+from aliquot.controller.devices.figures import Figures as VmFigures
+from aliquot.controller.devices.world import World
+from aliquot.controller.slurm.tally import Tally as SlurmTally
+from aliquot.controller.tally import Standing
+from aliquot.controller.tally import Tally as ControllerTally
+from aliquot.controller.waiting import Waits
+from aliquot.dashboard.figures import Figures as DashboardFigures
+from aliquot.metrics import make
+from aliquot.metrics.fleet import Fleet
+from aliquot.metrics.gpus import Gpus
+from aliquot.metrics.labels import MEANINGS
+from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
+from aliquot.metrics.names import NAMES, STANDARD, TABLE
+from unit.metrics.looks import everything, source
+
+Names = dict[str, tuple[str, tuple[str, ...]]]
+
+
+def told(*collectors: Collector) -> Names:
+    """Name to type and labels, of all families; those of an instrument without a sample yet by its own word."""
+    found: Names = {}
+    for collector in collectors:
+        for family in collector.collect():
+            if not family.name.startswith(STANDARD):
+                found[_full(family)] = family.type, _labels(family)
+    return found
+
+
+def _full(family: Found) -> str:
+    return family.name + {"counter": "_total", "info": "_info"}.get(family.type, "")
+
+
+def _labels(family: Found) -> tuple[str, ...]:
+    samples = [s for s in family.samples if not s.name.endswith("_created")]
+    return tuple(sorted({label for s in samples for label in s.labels} - {"le"}))
+
+
+class _World:
+    """A cluster with one kind of device for machines."""
+
+    known = True
+
+    class _Figure:
+        resource = "nvidia.com/NVIDIA_A2-4Q"
+        total = usable = allocated = pending = stopped = allocatable = 1
+
+    class _Capacity:
+        figures: dict[str, object]
+
+    def capacity(self) -> object:
+        made = self._Capacity()
+        made.figures = {"a": self._Figure()}
+        return made
+
+
+def looker(registry: CollectorRegistry) -> Names:
+    return told(registry, Gpus(lambda: (everything(),)))
+
+
+PAGES: dict[str, Callable[[], Names]] = {
+    AGENT: lambda: looker(AgentTally("n").page.registry),
+    DEVICES: lambda: looker(DevicesTally("n").page.registry),
+    HOST: lambda: looker(make.registry()),
+    CONTROLLER: lambda: told(
+        ControllerTally().registry,
+        Standing(lambda: Waits(2, 1, 0.0), lambda: 1.0),
+        VmFigures(cast(World, _World())),
+    ),
+    SLURM: lambda: told(SlurmTally().page.registry),
+    DASHBOARD: lambda: told(DashboardFigures(source()).page.registry, Fleet(lambda: ((everything(), "fresh"),))),
+}
+
+
+@pytest.mark.parametrize("who", PAGES)
+def test_a_page_has_what_the_table_says_of_it_and_nothing_else(who: str) -> None:
+    found = PAGES[who]()
+    wanted = {row.name for row in TABLE if who in row.by}
+    only_agents = {"aliquot_wish_blocked", "aliquot_unhealthy_devices"}
+    assert set(found) - wanted <= (only_agents if who == HOST else set()), "on the page and not in the table"
+    assert wanted <= set(found), "in the table and not on the page"
+    for name, (kind, labels) in found.items():
+        row = NAMES[name]
+        assert kind == row.type, name
+        assert not labels or labels == tuple(sorted(row.labels)), name
+
+
+@pytest.mark.parametrize("row", TABLE, ids=lambda row: row.name)
+def test_names_are_as_prometheus_wants_them(row: object) -> None:
+    from aliquot.metrics.metric import Metric
+
+    assert isinstance(row, Metric)
+    assert re.fullmatch(r"aliquot(_[a-z0-9]+)+", row.name)
+    assert row.type in TYPES
+    assert (row.type == "counter") == row.name.endswith("_total")
+    assert (row.type == "info") == row.name.endswith("_info")
+    assert not re.search(r"_(ms|milliseconds|mib|mb|percent|minutes|hours|count|sum|bucket)$", row.name)
+    assert ("timestamp" not in row.name) or row.name.endswith("_timestamp_seconds")
+    assert row.type != "histogram" or row.unit == "seconds"
+    assert row.help[0].islower() or row.help.startswith(("GPU", "vGPU")) or row.help[0].isdigit()
+    assert not row.help.endswith(".")
+    assert row.by
+    assert set(row.labels) <= set(MEANINGS)
+    assert len(set(row.labels)) == len(row.labels)
+
+
+def test_every_name_and_every_meaning_is_there_once() -> None:
+    assert len(NAMES) == len(TABLE)
+    assert set(MEANINGS) == {label for row in TABLE for label in row.labels}
+
+
+def test_no_label_can_hold_the_name_of_somebody_or_of_a_job() -> None:
+    private = {
+        "user",
+        "job",
+        "pod",
+        "pid",
+        "process",
+        "container",
+        "holder",
+        "holders",
+        "message",
+        "reason",
+        "namespace",
+    }
+    assert not private & set(MEANINGS)

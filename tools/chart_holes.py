@@ -1,0 +1,206 @@
+"""The holes of the chart's templates: values that are template expressions, and what else goes into which object."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from tools.yaml_text import Path, Text, insert_before
+
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.manifests import dashboard, toolkit, webhooks
+from aliquot.integrations.kubernetes.manifests.values import (
+    AGENT,
+    BESIDE,
+    CONTROLLER,
+    DASHBOARD,
+    DEVICES,
+    WEBHOOK,
+    Object,
+    Values,
+)
+
+
+def _named(name: str, around: str = "{{ %s }}") -> str:
+    """An object's name, which is another one beside the GPU Operator."""
+    return around % f'(ternary "{BESIDE[name]}" "{name}" .Values.besideOperator)'
+
+
+VALUES = Values(
+    namespace="{{ .Release.Namespace }}",
+    image='{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}',
+    strategy="{{ .Values.mig.strategy }}",
+    stop_host_clients="{{ not .Values.driver.enabled }}",
+    cdi="{{ .Values.cdi.enabled }}",
+    daemon_set=_named(AGENT),
+    fallback_map=_named(names.DEFAULT_CONFIG_MAP),
+    clients_made=_named(names.DEFAULT_CLIENTS_MAP),
+    clients_map=_named(names.DEFAULT_CLIENTS_MAP, "{{ .Values.migManager.gpuClientsConfig.name | default %s }}"),
+    driver="{{ .Values.devices.driver }}",
+    driver_namespace="{{ ternary .Release.Namespace .Values.devices.driverNamespace .Values.driverToolkit.enabled }}",
+    kubevirt_namespace="{{ .Values.devices.kubevirtNamespace }}",
+    certificates='{{ ternary "/webhook-certificate" "" .Values.webhook.certManager.enabled }}',
+)  # fmt: skip
+
+TOOLKIT = toolkit.Toolkit(
+    image="{{ .Values.driverToolkit.image.repository }}:{{ .Values.driverToolkit.image.tag }}",
+    location="{{ .Values.driverToolkit.location }}",
+)
+MANAGED = ".Values.webhook.certManager.enabled"
+CERTIFICATE = f"{WEBHOOK}-cert-manager"
+"""The Secret of cert-manager's certificate; the controller's own lies in another."""
+_MOUNTED = "volumeMounts: [{name: certificate, mountPath: /webhook-certificate, readOnly: true}]"
+_POD: Path = ("spec", "template", "spec")
+_CONTAINER: Path = (*_POD, "containers", 0)
+_PULL = "{{ .Values.image.pullPolicy }}"
+
+
+def fill(item: Object, text: Text) -> None:
+    """Makes the holes of one object."""
+    change = _CHANGES.get((item["kind"], item["metadata"]["name"]))
+    if change is not None:
+        change(item, text)
+
+
+def _agent(item: Object, text: Text) -> None:
+    pod, container = _at(item, _POD), _at(item, _CONTAINER)
+    container["imagePullPolicy"] = _PULL
+    container["env"] = _environment(container["env"], text)
+    _block(container, "resources", ".Values.migManager.resources", text)
+    _block(pod, "tolerations", ".Values.daemonsets.tolerations", text)
+    _pull_secrets(pod, text)
+
+
+def _controller(item: Object, text: Text) -> None:
+    pod, container = _at(item, _POD), _at(item, _CONTAINER)
+    container["imagePullPolicy"] = _PULL
+    _block(container, "resources", ".Values.controller.resources", text)
+    _pull_secrets(pod, text)
+    here = f"and .Values.devices.enabled {MANAGED}"
+    _given(container, "securityContext", here, _MOUNTED, text)
+    volume = f"volumes: [{{name: certificate, secret: {{secretName: {CERTIFICATE}}}}}]"
+    _given(pod, "containers", here, volume, text)
+    insert_before(item["spec"], ("replicas",), text.line("replicas: {{ .Values.controller.replicas }}"))
+    del item["spec"]["replicas"]
+
+
+def _dashboard(item: Object, text: Text) -> None:
+    pod, container = _at(item, _POD), _at(item, _CONTAINER)
+    container["imagePullPolicy"] = _PULL
+    tls = ".Values.dashboard.tlsSecret"
+    container["args"] += [
+        text.line("{{- range .Values.dashboard.hosts }}"),
+        "--allowed-host={{ . }}",
+        text.line("{{- end }}"),
+        text.line(f"{{{{- if {tls} }}}}"),
+        f"--tls-cert={dashboard.TLS}/tls.crt",
+        f"--tls-key={dashboard.TLS}/tls.key",
+        text.line("{{- end }}"),
+        text.line("{{- if .Values.dashboard.readOnly }}"),
+        "--read-only",
+        text.line("{{- end }}"),
+    ]
+    for key in ("livenessProbe", "readinessProbe"):
+        container[key]["httpGet"]["scheme"] = f'{{{{ ternary "HTTPS" "HTTP" (ne {tls} "") }}}}'
+    _block(container, "resources", ".Values.dashboard.resources", text)
+    _pull_secrets(pod, text)
+    mount = f"volumeMounts: [{{name: tls, mountPath: {dashboard.TLS}, readOnly: true}}]"
+    _given(container, "securityContext", tls, mount, text)
+    volume = "volumes: [{name: tls, secret: {secretName: '{{ " + tls + " }}'}}]"
+    _given(pod, "containers", tls, volume, text)
+
+
+def _network(item: Object, text: Text) -> None:
+    """Who may come: nobody, or whom the values name."""
+    spec = item["spec"]
+    insert_before(spec, ("ingress",), text.line("{{- if .Values.dashboard.from }}"))
+    rule = "ingress: [{from: {{ toJson .Values.dashboard.from }}}]"
+    insert_before(spec, ("ingress",), text.line(rule))
+    insert_before(spec, ("ingress",), text.line("{{- else }}"))
+    del spec["ingress"]
+    spec[text.line("ingress: []")] = None
+    spec[text.line("{{- end }}")] = None
+
+
+def _devices(item: Object, text: Text) -> None:
+    pod, container = _at(item, _POD), _at(item, _CONTAINER)
+    container["imagePullPolicy"] = _PULL
+    _block(container, "resources", ".Values.devices.resources", text)
+    _block(pod, "tolerations", ".Values.devices.tolerations", text)
+    _pull_secrets(pod, text)
+
+
+def _driver(item: Object, text: Text) -> None:
+    _at(item, _CONTAINER)["imagePullPolicy"] = "{{ .Values.driverToolkit.image.pullPolicy }}"
+    _pull_secrets(_at(item, _POD), text)
+
+
+def _webhooks(item: Object, text: Text) -> None:
+    """cert-manager puts its authority in, where it makes the certificate."""
+    where = "cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/" + WEBHOOK
+    _given(item["metadata"], "labels", MANAGED, "annotations: {" + where.replace(": ", ": '") + "'}", text)
+
+
+def _settings(item: Object, text: Text) -> None:
+    said = (
+        '(dict "version" "aliquot/v1"'
+        ' "mig" (dict "config-map" .Values.migManager.config.name "default-config" .Values.migManager.config.default)'
+        ' "device-plugin" (dict "enabled" .Values.devicePlugin.enabled)'
+        ' "labels" (dict "enabled" .Values.gfd.enabled))'
+    )
+    item["data"] = {
+        text.line(f"{names.SETTINGS_KEY}: |"): None,
+        text.line(f"{{{{- toYaml (mergeOverwrite {said} .Values.settings) | nindent 4 }}}}"): None,
+    }
+
+
+_CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
+    ("DaemonSet", VALUES.daemon_set): _agent,
+    ("Deployment", CONTROLLER): _controller,
+    ("DaemonSet", DEVICES): _devices,
+    ("Deployment", DASHBOARD): _dashboard,
+    ("NetworkPolicy", DASHBOARD): _network,
+    ("DaemonSet", toolkit.NAME): _driver,
+    (webhooks.VALIDATING, WEBHOOK): _webhooks,
+    (webhooks.MUTATING, WEBHOOK): _webhooks,
+    ("ConfigMap", names.SETTINGS_MAP): _settings,
+}
+
+
+def _given(item: Object, before: str, condition: str, line: str, text: Text) -> None:
+    """A line before a key, under a condition."""
+    for each in (f"{{{{- if {condition} }}}}", line, "{{- end }}"):
+        insert_before(item, (before,), text.line(each))
+
+
+def _at(item: Any, path: Path) -> Any:
+    for step in path:
+        item = item[step]
+    return item
+
+
+def _block(item: Object, key: str, value: str, text: Text) -> None:
+    """What is at ``key`` comes from a value, whole."""
+    insert_before(item, (key,), text.line(f"{key}: {{{{- toYaml {value} | nindent {{inner}} }}}}"))
+    del item[key]
+
+
+def _pull_secrets(pod: Object, text: Text) -> None:
+    insert_before(pod, ("containers",), text.line("{{- with .Values.imagePullSecrets }}"))
+    insert_before(pod, ("containers",), text.line("imagePullSecrets: {{- toYaml . | nindent {inner} }}"))
+    insert_before(pod, ("containers",), text.line("{{- end }}"))
+
+
+def _environment(entries: list[Object], text: Text) -> list[Any]:
+    """Each variable unless the values give one of that name; then those of the values."""
+    found: list[Any] = [
+        text.line("{{- $given := dict }}{{ range .Values.migManager.env }}{{ $_ := set $given .name true }}{{ end }}")
+    ]
+    for entry in entries:
+        if "value" in entry:
+            found.append(text.line(f'{{{{- if not (hasKey $given "{entry["name"]}") }}}}'))
+            found += [entry, text.line("{{- end }}")]
+        else:
+            found.append(entry)
+    found.append(text.line("{{- with .Values.migManager.env }}{{ toYaml . | nindent {indent} }}{{ end }}"))
+    return found

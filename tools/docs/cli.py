@@ -1,0 +1,54 @@
+"""docs/cli.md, from the table of commands."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.cli.commands import EXIT_CODES, ROOT
+from aliquot.cli.options import EVERYWHERE, Command, Option, capital
+
+HEAD = """\
+# The command line
+
+<!-- Made by tools/build_docs.py from src/aliquot/cli/commands.py: change it there. -->
+
+Results go to stdout, everything else to stderr. Every verb takes `-o text|json|yaml`, some `-o markdown` too; the JSON
+and YAML shapes carry `apiVersion: aliquot/v1`. `--node SIM` or `ALIQUOT_SIM=SIM` points any verb at a simulated node.
+Colour and progress bars appear on a terminal only, and never with `NO_COLOR` set. `ALIQUOT_STATE_DIR` says where
+simulated nodes live.
+"""
+
+
+def page() -> str:
+    """The whole page."""
+    lines = [HEAD, "## Exit codes", "", "| code | meaning |", "|---|---|"]
+    lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    for command in ROOT.children:
+        if not command.hidden:
+            lines += ["", *_command(command, "aliquot", "##")]
+    return "\n".join(lines) + "\n"
+
+
+def _command(command: Command, prog: str, level: str) -> Iterator[str]:
+    path = f"{prog} {command.name}"
+    yield f"{level} {path}"
+    yield ""
+    yield f"{capital(command.help)}." + (f" {command.text}" if command.text else "")
+    rows = [_row(option) for option in command.options if not option.hidden and option not in EVERYWHERE]
+    if rows:
+        yield from ("", "| option | meaning |", "|---|---|", *rows)
+    if command.exits:
+        yield from ("", f"Exit codes: {command.exits}.")
+    if command.examples:
+        yield from ("", "```console", *(f"$ {line}" for line in command.examples), "```")
+    for child in command.children:
+        yield ""
+        yield from _command(child, path, level + "#")
+
+
+def _row(option: Option) -> str:
+    more = [option.help]
+    more += [f"one of {', '.join(option.choices)}"] if option.choices else []
+    more += [f"default {option.default}"] if option.default else []
+    more += [f"or ${option.env}"] if option.env else []
+    return f"| `{option.shown}` | {'; '.join(more)} |".replace("|yaml", "\\|yaml")

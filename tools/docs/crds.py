@@ -1,0 +1,150 @@
+"""docs/reference/crds.md: Harvester's kinds as we ship them, and every name in the cluster that we read or write."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import re
+from collections.abc import Iterator
+from types import ModuleType
+from typing import Any
+
+from tools.docs.text import first, made, table
+
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.harvester import crds
+from aliquot.integrations.kubernetes.harvester import names as harvester
+
+MEANINGS = {
+    "CONFIG_LABEL": "the wish: a named config. Read; written by the controller for new nodes alone",
+    "STATE_LABEL": "written: `pending`, `rebooting`, `success`, `failed`",
+    "STRATEGY_LABEL": "written: how resources are named",
+    "CAPABLE_LABEL": "written: whether a GPU here can be cut",
+    "DEPLOY_PREFIX": "`true` where an operand runs; written while it is paused, and given back",
+    "PAUSED": "the value of such a label meanwhile",
+    "PRODUCT_LABEL": "written: the product, with `-MIG-PROFILE` under the strategy single",
+    "PRESENT_LABEL": "written: whether there is a GPU",
+    "NODE_LABEL": "the node that has the device",
+    "PARENT_LABEL": "on a VGPUDevice: its SRIOVGPUDevice",
+    "CUSTOM_DRIVER_ANNOTATION": "on a node: another driver file for it. Read by the driver's pod",
+    "RESOURCE_ANNOTATION": "on a PCIDevice or its claim: another resource name. Read",
+    "CLAIM_FINALIZER": "on a claim: its GPU must be given back first",
+}
+"""What the sources say in code and not in words."""
+
+
+def page() -> str:
+    """The whole page."""
+    return "\n".join([*_head(), *_kinds(), *_names(), *_resources()]) + "\n"
+
+
+def _head() -> Iterator[str]:
+    yield from (
+        "# Objects, labels, annotations and resources",
+        "",
+        made("crds.md", "src/aliquot/integrations/kubernetes"),
+        "",
+    )
+    yield "For whoever writes programs, policies or dashboards over a cluster with Aliquot. At the end you know"
+    yield "every field and name that it reads or writes."
+    yield "What they do: [kubernetes.md](../kubernetes.md), [harvester.md](../harvester.md)."
+    yield ""
+
+
+def _kinds() -> Iterator[str]:
+    yield from ("## Kinds", "")
+    yield "Group `devices.harvesterhci.io`, version `v1beta1`, cluster-scoped. The definitions are in `deploy/crds`."
+    yield ""
+    for definition in crds.definitions():
+        spec = definition["spec"]
+        version = spec["versions"][0]
+        yield f"### {spec['names']['kind']}"
+        yield ""
+        schema = version["schema"]["openAPIV3Schema"]
+        yield from table(("field", "type", "meaning"), _fields(schema["properties"]))
+        rules = [r["message"] for r in _rules(schema)]
+        if rules:
+            yield ""
+            yield from (f"- {rule}" for rule in dict.fromkeys(rules))
+        columns = ", ".join(c["name"] for c in version.get("additionalPrinterColumns", ()))
+        yield from ("", f"Columns: {columns}.", "")
+
+
+def _fields(properties: dict[str, Any], prefix: str = "") -> Iterator[tuple[str, str, str]]:
+    for name, value in properties.items():
+        if not prefix and name in ("apiVersion", "kind", "metadata"):
+            continue
+        place = f"{prefix}{name}"
+        inner = value.get("properties") or value.get("items", {}).get("properties")
+        if inner:
+            yield from _fields(inner, f"{place}[]." if "items" in value else f"{place}.")
+        else:
+            yield f"`{place}`", _type(value), value.get("description", "")
+
+
+def _type(value: dict[str, Any]) -> str:
+    if value.get("type") == "array":
+        return f"list of {value['items'].get('type', 'object')}"
+    if "enum" in value:
+        return ", ".join(f"`{each}`" if each else "empty" for each in value["enum"])
+    return str(value.get("type", "object"))
+
+
+def _rules(schema: Any) -> Iterator[dict[str, str]]:
+    if isinstance(schema, dict):
+        yield from (r for r in schema.get("x-kubernetes-validations", ()) if r.get("message"))
+        for value in schema.values():
+            yield from _rules(value)
+
+
+def _names() -> Iterator[str]:
+    for title, module in (
+        ("Labels and annotations of nodes, and ConfigMaps", names),
+        ("Names on Harvester's objects", harvester),
+    ):
+        yield from (f"## {title}", "")
+        yield from table(("name", "meaning"), _constants(module))
+        yield ""
+
+
+def _constants(module: ModuleType) -> Iterator[tuple[str, str]]:
+    """Names of labels, annotations and objects, with what stands below each in the source. Raises AssertionError for
+    one that nobody has explained.
+    """
+    body = ast.parse(inspect.getsource(module)).body
+    for number, node in enumerate(body):
+        if not (isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name)):
+            continue
+        name = node.targets[0].id
+        value = getattr(module, name)
+        if (
+            not isinstance(value, str)
+            or not re.search(r"[./-]", value)
+            or name.startswith("_")
+            or value.startswith("/var")
+        ):
+            continue
+        after = body[number + 1] if number + 1 < len(body) else None
+        told = after.value.value if isinstance(after, ast.Expr) and isinstance(after.value, ast.Constant) else ""
+        meaning = first(str(told)) or MEANINGS.get(name, "")
+        assert meaning or not value.count("/"), f"{module.__name__}.{name} has no meaning"
+        if meaning:
+            yield f"`{value}`", meaning
+
+
+def _resources() -> Iterator[str]:
+    yield from ("## Resources", "")
+    rows = (
+        ("`nvidia.com/gpu`", "whole GPUs; under the strategy single MIG devices"),
+        ("`nvidia.com/mig-1g.10gb`", "MIG devices under the strategy mixed; `+` becomes `.`"),
+        ("`nvidia.com/mig-1c.3g.40gb`", "compute instances"),
+        (f"`{harvester.vgpu_resource('NVIDIA A2-4Q')}`", "vGPUs of the type NVIDIA A2-4Q, for virtual machines"),
+        (
+            f"`{harvester.pci_resource('NVIDIA Corporation', 'GA100 [A100 SXM4 40GB]', '20b0')}`",
+            "claimed GPUs of that product, for virtual machines",
+        ),
+    )
+    yield from table(("name", "what it counts"), rows)
+    yield ""
+    yield "More labels of nodes (`nvidia.com/gpu.*`, `nvidia.com/mig-*`, `nvidia.com/cuda.*`) are"
+    yield "gpu-feature-discovery's, with its names and values."
