@@ -18,15 +18,18 @@ from benchmarks.agent_nodes import subjects as nodes
 from benchmarks.agent_spans import GROUP
 from benchmarks.bench_agent import RawSide, Subject, start_nodes
 from benchmarks.bench_process import cpu_ticks, memory, threads
-from benchmarks.measure import Figure, Say, at_most, digest, spread
+from benchmarks.measure import Figure, Say, at_most, digest, load, spread
 
 from aliquot.backends.sim import control
 
 MEMORY_GOAL_MIB = 40.0
 POLL_GOAL_MS = 1.0
+IDLE_S = 400.0
+"""Longer than the pace of the node's document where only what is used is otherwise: a write would be in it."""
 
 
 def run(say: Say, quick: bool) -> None:
+    say(load(GROUP))
     code = digest(msgspec.json.encode([KINDS, SHAPES, CHURN]))
     say(Figure(GROUP, "input: the nodes, the named configs, the changes of other nodes", f"sha256 {code}", "simulated"))
     repeats = 1 if quick else 10
@@ -40,7 +43,7 @@ def run(say: Say, quick: bool) -> None:
         all_at_once(subjects.values(), Subject.start)
         time.sleep(1 if quick else 5)
         _memories(say, subjects, "of one that was idle", dict.fromkeys(subjects, 0))
-        spans.idle(say, subjects, 2.0 if quick else 60.0)
+        spans.idle(say, subjects, 2.0 if quick else IDLE_S)
         spans.reconnects(say, subjects[ALONE])
         _poll(say, raw, 50 if quick else 500)
         spans.latency(say, subjects[ALONE], raw, repeats)

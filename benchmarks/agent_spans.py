@@ -12,6 +12,7 @@ from benchmarks.bench_agent import RawSide, Subject
 from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Say, at_most, ratio, spread
 
+from aliquot.agent.showing import Pace
 from aliquot.integrations.kubernetes.api.watch import DEFAULT_TIMING
 
 GROUP = "E8 one agent"
@@ -55,11 +56,13 @@ def _spans(subjects: dict[str, Subject], used: Callable[[int], float], act: Call
 
 def idle(say: Say, subjects: dict[str, Subject], seconds: float) -> None:
     """Nobody wishes anything."""
+    streams = subjects[ALONE].streams
     spans = _spans(subjects, cpu, lambda: time.sleep(seconds))
     writes = sum(span.writes for span in spans.values())
     text = f"{writes} in {seconds:.0f} s of {len(spans)} agents"
     say(Figure(GROUP, "API writes while idle", text, "simulated", "0", at_most(writes, 0)))
-    _hour(say, subjects[ALONE], spans[ALONE])
+    _paced(say)
+    _hour(say, streams, spans[ALONE])
     for name, span in spans.items():
         minute = 60 / span.seconds
         value = f"{span.cpu * minute * 1e3:.0f} ms CPU, {span.down * minute / 1024:.1f} KiB received"
@@ -68,14 +71,26 @@ def idle(say: Say, subjects: dict[str, Subject], seconds: float) -> None:
     _flat(say, "an idle minute", spans)
 
 
-def _hour(say: Say, subject: Subject, span: Span) -> None:
+def _paced(say: Say) -> None:
+    """Where people's processes run the node's document follows them, but not step by step."""
+    pace = Pace()
+    name = "API writes in an hour in which nobody wishes anything and processes come and go, or use more or less"
+    value = f"at most {3600 / pace.holders_s:.0f}, or {3600 / pace.usage_s:.0f} where they only use more or less"
+    say(Figure(GROUP, name, value, "simulated", spread="the node's document, by its timing"))
+
+
+def _hour(say: Say, streams: int, span: Span) -> None:
     """Between reconnects nothing is asked, so that these are all: each stream lasts ``shortest_s`` to ``longest_s``."""
-    streams = subject.streams
     mean = (DEFAULT_TIMING.shortest_s + DEFAULT_TIMING.longest_s) / 2
     reconnects = streams * 3600 / mean
     others = sum(n for name, n in span.requests.items() if not name.startswith("watch "))
-    value = f"{others * 3600 / span.seconds + reconnects:.0f}: {streams} watches opened again every {mean:.0f} s"
-    extent = f"{others} requests in {span.seconds:.0f} s, extrapolated, and the reconnects by their timing"
+    pace = Pace()
+    checks = 3600 / pace.check_s
+    value = (
+        f"{others * 3600 / span.seconds + reconnects + checks:.0f}: {streams} watches opened again every {mean:.0f} s, "
+        f"the node's document read every {pace.check_s:.0f} s"
+    )
+    extent = f"{others} requests in {span.seconds:.0f} s, extrapolated; reconnects and readings by their timing"
     say(Figure(GROUP, "API requests in an idle hour", value, "simulated", spread=extent))
 
 

@@ -18,7 +18,7 @@ from statistics import quantiles
 from subprocess import PIPE, Popen
 from tempfile import TemporaryDirectory
 
-from benchmarks.measure import Figure, Say, at_most, clock, digest
+from benchmarks.measure import Figure, Say, at_most, clock, digest, load
 
 from aliquot.integrations.kubernetes.kubelet.endpoint import socket_name
 from aliquot.integrations.kubernetes.kubelet.plugin import DevicePlugins
@@ -40,6 +40,7 @@ def run(say: Say, quick: bool) -> None:
     calls = 100 if quick else 1000
     request = pb.AllocateRequest(container_requests=[pb.ContainerAllocateRequest(devices_ids=[DEVICES[9].id])])
     body = request.SerializeToString()
+    say(load(GROUP))
     say(Figure(GROUP, f"input: {calls} calls for one of {len(DEVICES)} devices", f"sha256 {digest(body)}", "measured"))
     with TemporaryDirectory(prefix="aliquot-bench-") as folder, _plugin(folder) as pid:
         path = os.path.join(folder, socket_name(NAME))

@@ -22,6 +22,8 @@ EXPERIMENTS = {
     "devices": "E10: the devices agent",
     "admission": "E11: admission and capacity",
     "slurm": "E12: Slurm",
+    "page": "E13: the page",
+    "metrics": "E14: figures for Prometheus, and what pieces are used for",
 }
 
 

@@ -22,7 +22,7 @@ from slurm.applying import Host
 from slurm.bed import Bed, until
 from slurm.release import Release
 
-INTERVALS = {5.0: "a look each 5 s, as by default", 1.0: "a look each second"}
+INTERVALS = {5.0: "a look each 5 s and glances between, as by default", 1.0: "a look each second"}
 KINDS = ("a100_1g.5gb:7", "a100_3g.20gb:2")
 JOBS, SECONDS, SLICES = 80, 1, 7
 RECORDS = 100
