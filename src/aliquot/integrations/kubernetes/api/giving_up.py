@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import httpx2
 
@@ -30,10 +31,37 @@ def heard(sending: asyncio.Future[httpx2.Response]) -> None:
 
 
 async def settled(sending: asyncio.Future[httpx2.Response], patience_s: float) -> None:
-    """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end."""
-    done, _ = await asyncio.wait({sending}, timeout=patience_s)
-    if not done:
-        sending.cancel()
-        await asyncio.wait({sending})
+    """Nobody waits for this answer any more. It is given up after ``patience_s``, in which a handshake may end, or as
+    soon as the caller is cancelled once more; even then this ends only after what was under way has.
+    """
+    cancelled = await _outlived(sending, patience_s)
     if not sending.cancelled() and sending.exception() is None:
-        await sending.result().aclose()
+        await closed(sending.result())
+    if cancelled:
+        raise asyncio.CancelledError
+
+
+async def closed(response: httpx2.Response) -> None:
+    """Ends an answer, however often the caller is cancelled meanwhile."""
+    if response.is_closed:
+        return
+    closing = asyncio.ensure_future(response.aclose())
+    if await _outlived(closing):
+        raise asyncio.CancelledError
+    closing.result()
+
+
+async def _outlived(work: asyncio.Future[Any], patience_s: float | None = None) -> bool:
+    """Waits for the end of ``work``, which is cancelled after ``patience_s`` (None: never). Whether the caller was
+    cancelled meanwhile.
+    """
+    cancelled = False
+    while not work.done():
+        try:
+            await asyncio.wait({work}, timeout=patience_s)
+        except asyncio.CancelledError:
+            cancelled = True
+        if patience_s is not None:
+            work.cancel()
+            patience_s = None
+    return cancelled

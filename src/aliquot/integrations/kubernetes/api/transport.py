@@ -23,7 +23,7 @@ from aliquot import __version__
 from aliquot.errors import ConfigError
 from aliquot.integrations.kubernetes.api.credentials import Credentials, credentials
 from aliquot.integrations.kubernetes.api.errors import Request, away
-from aliquot.integrations.kubernetes.api.giving_up import SETTLE_S, Handshake, heard, settled
+from aliquot.integrations.kubernetes.api.giving_up import SETTLE_S, Handshake, closed, heard, settled
 from aliquot.integrations.kubernetes.api.kubeconfig import Access
 from aliquot.integrations.kubernetes.api.proxies import proxy_for
 from aliquot.integrations.kubernetes.api.tls import context, stamps
@@ -226,7 +226,7 @@ class Transport:
         except (httpx2.HTTPError, OSError) as error:
             self._checked_at = float("-inf")  # perhaps the certificates on disk are new
             raise away(call.asked, self.server, why(error), broke=isinstance(error, _BROKEN)) from error
-        stack.push_async_callback(response.aclose)
+        stack.push_async_callback(closed, response)
         return response
 
     async def _headers(self, call: Call) -> list[tuple[str, str]]:
