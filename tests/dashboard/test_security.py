@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 import subprocess
 import sys
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 
+import httpx2
 import pytest
+from starlette.requests import Request
 
 from aliquot.dashboard import patience
-from aliquot.dashboard.security import gate, sessions
+from aliquot.dashboard.security import attempts, gate, sessions
+from aliquot.dashboard.security.door import TokenDoor
 from aliquot.dashboard.security.gate import MOST_BYTES
 from aliquot.dashboard.security.login import local_path
+from aliquot.dashboard.values import Person
 from dashboard import client as clients
 from dashboard.client import Client
 from dashboard.running import TOKEN, Running, running
@@ -277,9 +282,6 @@ def test_an_old_cookie_is_worth_nothing_after_another_login(client: Client) -> N
 
 
 def test_sessions_and_guesses_take_bounded_memory(served: Running) -> None:
-    from aliquot.dashboard.security import attempts
-    from aliquot.dashboard.values import Person
-
     kept = sessions.Sessions()
     first, _ = kept.open(Person("a"))
     for _ in range(sessions.MOST):
@@ -301,6 +303,40 @@ def test_programs_say_their_token_each_time_and_need_no_form(client: Client, sou
     assert client.post("/asks", ASK, origin="", sec_fetch_site="").status_code == 303
     assert client.post("/asks", ASK, origin="http://evil.example", sec_fetch_site="").status_code == 403
     assert client.post("/asks", ASK, sec_fetch_site="cross-site").status_code == 403
+
+
+def test_a_program_that_asks_for_more_than_half_a_day_has_live_pages_all_the_time() -> None:
+    """A proxy that says the token knows no login and no logout."""
+    now, person = [1000.0], Person("proxy")
+    kept = sessions.Sessions(lambda: now[0])
+    door = TokenDoor(TOKEN, person, "the token")
+    guard = gate.Gate(door, kept, secure=True, trusted=frozenset(), port=8470, clock=lambda: now[0])
+    said = [(b"authorization", f"Bearer {TOKEN}".encode())]
+    request = Request({"type": "http", "method": "GET", "path": "/", "headers": said, "client": ("192.0.2.1", 5)})
+
+    async def main() -> None:
+        while now[0] < 1000 + sessions.ABSOLUTE_S * 1.2:
+            caller = await guard.caller(request)
+            assert caller is not None
+            assert await guard.still(caller.session)
+            now[0] += 25 * 60
+
+    asyncio.run(main())
+
+
+def test_a_wrong_token_of_a_program_counts_once(client: Client, served: Running) -> None:
+    client.http.headers["authorization"] = "Bearer wrong"
+    assert [client.get("/").status_code for _ in range(attempts.FREE)] == [401] * attempts.FREE
+    assert served.site.gate.attempts.total == attempts.FREE
+
+
+def test_two_pages_of_one_machine_do_not_log_each_other_out() -> None:
+    def cookie(port: int, secure: bool) -> str:
+        door = TokenDoor(TOKEN, Person("x"), "the token")
+        return gate.Gate(door, sessions.Sessions(), secure=secure, trusted=frozenset(), port=port).cookie
+
+    assert cookie(8470, True).startswith("__Host-")
+    assert len({cookie(port, secure) for port in (8470, 8471) for secure in (True, False)}) == 4
 
 
 def test_who_may_only_look_changes_nothing(source: ToySource) -> None:
@@ -391,6 +427,29 @@ def test_who_opens_a_connection_and_dawdles_is_cut_off(monkeypatch: pytest.Monke
             client.login()
             time.sleep(0.5)
             assert client.get("/").status_code == 200, "a kept connection may rest between two requests"
+
+
+def test_who_reads_no_answer_is_cut_off(monkeypatch: pytest.MonkeyPatch, source: ToySource) -> None:
+    monkeypatch.setattr(patience.Patient, "most", 2)
+    monkeypatch.setattr(patience.Patient, "stuck_s", 0.3)
+    with running(source, ROUTES, templates=TEMPLATES) as served, ExitStack() as stack:
+        path = served.site.assets.url("vendor/htmx-4.0.1.min.js")
+        asked = f"GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode() * 400
+        port = int(served.url.rpartition(":")[2])
+        for _ in range(2):
+            one = stack.enter_context(socket.socket())
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+            one.connect(("127.0.0.1", port))
+            one.setblocking(False)
+            with suppress(BlockingIOError):
+                one.send(asked)
+        deadline = time.monotonic() + 20
+        while True:
+            with suppress(httpx2.HTTPError), clients.client(served) as other:
+                if other.get("/healthz").text == "ok\n":
+                    return
+            assert time.monotonic() < deadline, "two who read nothing keep everybody out"
+            time.sleep(0.1)
 
 
 def test_nothing_secret_is_logged_and_no_line_can_be_forged(

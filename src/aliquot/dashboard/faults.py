@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
@@ -31,6 +32,8 @@ TITLES = {
     503: "Not ready yet",
 }
 STATUS = {"NO_PERMISSION": 403, "FORBIDDEN": 403, "NO_SUCH_GPU": 404, "LOCKED": 409, "INTERNAL": 500}
+_UNKNOWN = (401, 429)
+"""Whoever is refused so is not asked again who he is: a wrong token would count twice."""
 BY_EXIT = {1: 500, 2: 400, 20: 409, 30: 409, 40: 500}
 
 Answer = Callable[[Request, Exception], Awaitable[Response]]
@@ -78,11 +81,10 @@ class _Pages:
 
     async def _page(self, request: Request, status: int, **said: object) -> Response:
         visit = None
-        try:
-            caller = await self._site.gate.caller(request)
-            visit = self._site.visit(caller, {}, "") if caller else None
-        except (AliquotError, Refused):
-            pass  # then the page is for somebody unknown
+        if status not in _UNKNOWN:
+            with contextlib.suppress(AliquotError, Refused):  # then the page is for somebody unknown
+                caller = await self._site.gate.caller(request)
+                visit = self._site.visit(caller, {}, "") if caller else None
         full = {"sentence": "", "details": (), "next_step": "", "nearest": (), **said}
         shown = Shown("error.html", TITLES.get(status, "This did not work"), context=full)
         return HTMLResponse(self._site.renderer.page(shown, self._site.scene(visit, request.url.path)), status)

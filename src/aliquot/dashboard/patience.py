@@ -1,4 +1,5 @@
-"""Connections that say nothing, or say it a byte at a time, are closed: each would else hold a place for ever.
+"""Connections that say nothing, say it a byte at a time, or read no answer, are closed: each would else hold a place
+for ever.
 
 There are no more of them than ``MOST``: they need the same open files as a change of the GPUs does. One that waits
 for nothing gives way to a new one, the oldest first.
@@ -16,14 +17,18 @@ MOST = 512
 """Half of what a process may usually have open (1,024)."""
 REQUEST_S = 15.0
 """From the first byte (of a new connection: from its opening) to the end of the request's head."""
+STUCK_S = 30.0
+"""How long an answer may wait for its reader to take any of it. A laptop that slept connects again."""
 
 
 class Patient(H11Protocol):
     """uvicorn times the silence between two requests only."""
 
     request_s = REQUEST_S
+    stuck_s = STUCK_S
     most = MOST
     _late: asyncio.TimerHandle | None = None
+    _stuck: asyncio.TimerHandle | None = None
     _since = 0.0
 
     def connection_made(self, transport: Any) -> None:
@@ -47,9 +52,24 @@ class Patient(H11Protocol):
         elif self.conn.trailing_data[0]:
             self._arm()
 
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        if self._stuck is None:
+            self._stuck = self.loop.call_later(self.stuck_s, self.transport.abort)
+
+    def resume_writing(self) -> None:
+        self._flowing()
+        super().resume_writing()
+
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._flowing()
         super().connection_lost(exc)
+
+    def _flowing(self) -> None:
+        if self._stuck is not None:
+            self._stuck.cancel()
+            self._stuck = None
 
     def _arm(self) -> None:
         if self._late is None:

@@ -69,7 +69,7 @@ class Gate:
         self.door, self.sessions, self.secure, self.trusted = door, sessions, secure, trusted
         self.attempts = Attempts()
         self._clock = clock
-        self.cookie = "__Host-aliquot" if secure else f"aliquot-{port}"
+        self.cookie = f"__Host-aliquot-{port}" if secure else f"aliquot-{port}"
         self._bearers: OrderedDict[bytes, tuple[Session, float]] = OrderedDict()
 
     def cookie_is_secure(self, request: Request) -> bool:
@@ -113,7 +113,8 @@ class Gate:
         if session is not None and now < until:
             return session
         person = await self.admit(request, token.strip())
-        session = session if session is not None and session.person == person else Session(person, now)
+        if session is None or session.person != person or not self.sessions.alive(session):
+            session = Session(person, now)
         self._bearers[key] = (session, now + BEARER_S)
         self._bearers.move_to_end(key)
         while len(self._bearers) > MOST_BEARERS:
