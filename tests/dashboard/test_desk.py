@@ -182,6 +182,32 @@ async def test_a_fault_of_ours_ends_a_change_with_a_sentence(caplog: pytest.LogC
 
 
 @pytest.mark.anyio
+async def test_a_page_that_is_about_to_end_begins_nothing_any_more() -> None:
+    """Whoever pressed Ctrl-C waits for what is under way: more would be cut off in the middle."""
+    source = ToySource("n1")
+    source.hold.clear()
+    desk = Desk(source)
+    under_way, late = await desk.put(CUT, ANNA), await desk.put(CUT, BERT)
+    desk.apply(under_way, ANNA)
+    assert not await desk.settle(0.0)
+    assert desk.apply(late, BERT).state == desks.WAITING
+    source.hold.set()
+    with anyio.fail_after(30):
+        assert await desk.settle(30)
+    assert len(source.applied) == 1
+
+
+def test_who_says_yes_to_a_page_that_ends_is_told(client: Client, served: Running, source: ToySource) -> None:
+    client.login()
+    plan = _plan(client)
+    served.site.desk.closing = True
+    answer = client.post(f"{plan}/apply", {"csrf": client.csrf})
+    assert (answer.status_code, _state(client, plan)) == (503, "waiting")
+    assert "about to end" in answer.text
+    assert not source.applied
+
+
+@pytest.mark.anyio
 async def test_a_plan_without_a_way_is_not_applied() -> None:
     class Blocked(ToySource):
         async def preview(self, ask: object, who: Person) -> Preview:

@@ -17,6 +17,7 @@ from aliquot.dashboard import live
 from aliquot.dashboard.page import Region, Route, Shown, Visit
 from aliquot.dashboard.rendering import Renderer, Scene
 from aliquot.dashboard.values import NodeLook
+from aliquot.errors import BlockedError
 from dashboard.client import Client
 from dashboard.running import Running, running
 from dashboard.toy import ROUTES, TEMPLATES, ToySource
@@ -39,13 +40,13 @@ class Stream:
                 return name, json.loads(line.removeprefix("data: "))
         raise EOFError
 
-    def until(self, wanted: str) -> Any:
+    def until(self, wanted: str, past: tuple[str, ...] = ("beat", "hello")) -> Any:
         """The next event of that name, past signs of life."""
         while True:
             name, data = self.next()
             if name == wanted:
                 return data
-            assert name in ("beat", "hello"), (name, data)
+            assert name in past, (name, data)
 
 
 @contextmanager
@@ -214,7 +215,49 @@ def test_a_change_tells_how_far_it_is(client: Client, served: Running, source: T
 
 def test_a_page_that_broke_says_so_on_its_stream(served: Running, client: Client) -> None:
     client.login()
-    with stream(client, page="/broken") as events:
-        assert events.next()[0] == "hello"
-        with pytest.raises((EOFError, httpx2.HTTPError)):
-            events.next()
+    with stream(client, page="/broken") as events, pytest.raises((EOFError, httpx2.HTTPError)):
+        events.next()  # no hello: the browser waits longer from try to try
+
+
+def test_a_page_that_cannot_be_looked_at_just_now_goes_on_when_it_can(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "TROUBLE_S", 0.1)
+    away = [True]
+
+    def failing(route: Route) -> Route:
+        async def show(visit: Visit) -> Shown:
+            if away[0]:
+                raise BlockedError("the API server is away")
+            return await route.show(visit)
+
+        return msgspec.structs.replace(route, show=show)
+
+    source = ToySource("n1")
+    with running(source, tuple(map(failing, ROUTES)), templates=TEMPLATES) as served:
+        client = Client(served)
+        away[0] = False
+        client.login()
+        at = served.site.at
+        away[0] = True
+        with stream(client, at) as events:
+            for _ in range(3):
+                assert events.next() == ("trouble", {"sentence": "the API server is away"})
+            away[0] = False
+            events.until("hello", ("trouble",))
+            away[0] = True
+            served.call(source.say, "n1", "one")
+            events.until("trouble", ("beat",))
+            away[0] = False
+            data = events.until("parts", ("trouble",))
+            assert "one" in data["parts"][0][1]
+        client.http.close()
+
+
+def test_what_moves_without_a_revision_is_sent_to_every_page_that_opens(source: ToySource) -> None:
+    """The past comes from journals: what was written between the page and its stream was never shown."""
+    first, *others = ROUTES
+    routes = (msgspec.structs.replace(first, tracked=False), *others)
+    with running(source, routes, templates=TEMPLATES) as served:
+        client = Client(served).login()
+        with stream(client, served.site.at) as events:
+            assert "n1" in events.until("page")["html"]
+        client.http.close()

@@ -43,6 +43,10 @@ class Actions:
         """Yes to a plan."""
         visit, _ = await self._may(request, caller)
         sheet = self._sheet(request)
+        if self._site.desk.closing:
+            raise Refused(
+                503, "this page is about to end, and begins nothing any more", "Start it again, then ask anew."
+            )
         self._site.desk.apply(sheet, visit.who)
         return RedirectResponse(f"/plans/{sheet.id}", 303)
 

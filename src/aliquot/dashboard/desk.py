@@ -48,7 +48,9 @@ class Sheet(msgspec.Struct, frozen=True):
 
 
 class Desk:
-    """``revision`` is another one whenever anything on the desk is. ``clock`` is wall time in seconds."""
+    """``revision`` is another one whenever anything on the desk is. ``clock`` is wall time in seconds. ``closing``: the
+    page is about to end, and no change begins any more.
+    """
 
     def __init__(self, source: Source, clock: Callable[[], float] = time.time) -> None:
         self._source = source
@@ -57,6 +59,7 @@ class Desk:
         self._running: dict[str, asyncio.Task[None]] = {}
         self._news = asyncio.Event()
         self.revision = 0
+        self.closing = False
 
     def find(self, id: str) -> Sheet | None:
         """None for one that never was, or was thrown away."""
@@ -80,7 +83,7 @@ class Desk:
     def apply(self, sheet: Sheet, who: Person) -> Sheet:
         """Starts the change unless it was started. Two clicks, or two people, come to the same change."""
         now = self._sheets.get(sheet.id, sheet)
-        if now.state != WAITING or not now.preview.changes:
+        if self.closing or now.state != WAITING or not now.preview.changes:
             return now
         begun = msgspec.structs.replace(now, state=RUNNING, applied_by=who.name, started=self._clock())
         self._keep(begun)
@@ -95,7 +98,8 @@ class Desk:
             await self._news.wait()
 
     async def settle(self, seconds: float) -> bool:
-        """Waits for the changes under way, so long at most; says whether all ended."""
+        """Begins no more changes, and waits for those under way, so long at most; says whether all ended."""
+        self.closing = True
         if self._running:
             await asyncio.wait(self._running.values(), timeout=seconds)
         return not self._running

@@ -26,6 +26,8 @@ from aliquot.errors import AliquotError
 
 BEAT_S = 10.0
 """A browser that hears nothing for a while takes the stream for lost."""
+TROUBLE_S = 5.0
+"""How long a stream waits after a look that failed: the API server may be back then."""
 PAUSE_S = 0.25
 BUSY = 20.0
 """A stream rests this many times the CPU time that its last push took: open pages cannot keep the server from its work.
@@ -83,27 +85,37 @@ class _Stream:
         self._known: dict[str, Region] = {}
 
     async def events(self, at: str) -> AsyncIterator[bytes]:
-        yield event("hello", {})
-        now, shown = await self._look()
-        if at == now:
-            self._known = {region.id: region for region in shown.regions}
-        else:
-            yield self._push(shown, now)
+        """``hello`` comes with the first look, ``trouble`` in the place of signs of life while none can be had."""
+        now, met, troubled = "", False, False
         while not self._site.over.is_set() and await self._site.gate.still(self.session):
-            if not await self._wait(now):
+            if now and not troubled and not await self._wait(now):
                 yield event("beat", {})
                 continue
             began = time.thread_time()
             try:
                 now, shown = await self._look()
             except AliquotError as error:
+                troubled = True
                 yield event("trouble", {"sentence": error.brief})
-                return
-            if pushed := self._push(shown, now):
-                yield pushed
-            await asyncio.sleep(max(PAUSE_S, BUSY * (time.thread_time() - began)))
+                await self._rest(TROUBLE_S)
+                continue
+            if not met:
+                yield event("hello", {})
+                if at == now and self._route.tracked:
+                    self._known = {region.id: region for region in shown.regions}
+            pushed = self._push(shown, now)
+            if pushed or troubled:
+                yield pushed or event("beat", {})
+            if met:
+                await self._rest(max(PAUSE_S, BUSY * (time.thread_time() - began)))
+            met, troubled = True, False
         if not self._site.over.is_set():
             yield event("ended", {})
+
+    async def _rest(self, seconds: float) -> None:
+        """A page that ends is not waited for."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._site.over.wait(), seconds)
 
     async def _look(self) -> tuple[str, Shown]:
         """The page as it is now. ``at`` is taken before: what happens meanwhile is looked at again."""

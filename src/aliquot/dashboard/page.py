@@ -48,10 +48,12 @@ class Visit(msgspec.Struct, frozen=True):
 
 class Route(msgspec.Struct, frozen=True):
     """A page and its path (Starlette's pattern). ``nav`` is its word in the navigation, "" for none. ``show`` is asked
-    again on every change of the fleet while the page is open.
+    again on every change of the fleet while the page is open. ``tracked``: whatever it shows moves the fleet's revision
+    or the desk's.
     """
 
     path: str
     name: str
     show: Callable[[Visit], Awaitable[Shown]]
     nav: str = ""
+    tracked: bool = True

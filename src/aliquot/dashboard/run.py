@@ -111,7 +111,7 @@ def _announce(server: PageServer, site: Site, opened: Opened, say: Say, result: 
 
 async def _settle(site: Site, stop: asyncio.Event, say: Say) -> None:
     """A change is not left alone: whoever started it wants to know how it ended. A second Ctrl-C leaves it."""
-    if not site.desk.running:
+    if await site.desk.settle(0.0):
         return
     titles = "; ".join(sheet.preview.title for sheet in site.desk.running)
     say(f"A change is under way ({titles}): waiting up to {SETTLE_S / 60:g} minutes for its end.")

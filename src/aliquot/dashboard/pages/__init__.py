@@ -15,6 +15,6 @@ ROUTES = (
     Route("/sriov", "sriov", sriov.show, "SR-IOV"),
     Route("/vgpus", "vgpus", vgpus.show, "vGPUs"),
     Route("/machines", "machines", machines.show, "Machines"),
-    Route("/history", "history", history.show, "History"),
+    Route("/history", "history", history.show, "History", tracked=False),
 )
 """In the order of the navigation."""

@@ -119,7 +119,7 @@
             document.title = `${title} · Aliquot`;
             ages();
         });
-        on("trouble", ({ sentence }) => finish(`${sentence}.`, location.href, "Load the page again"));
+        on("trouble", ({ sentence }) => say(`Not live: ${sentence}. Trying again …`)); // until something else is heard
         on("ended", () => finish("You are logged out.", "/login", "Log in again"));
     };
 
