@@ -92,16 +92,13 @@ def test_the_same_by_keyboard_alone(world: World, someone: Opens) -> None:
 def test_the_same_without_scripts(world: World, someone: Opens) -> None:
     holed(world, 2)
     page = someone(world, java_script_enabled=False).page
-    for _ in range(100):
-        page.goto(world.url + TRAIN)
-        if page.get_by_role("button", name="Make room for one more 3g.40gb on GPU 2").count():
-            break
-    page.get_by_role("button", name="Make room for one more 3g.40gb on GPU 2").click()
+    page.goto(world.url + TRAIN)
+    button = page.get_by_role("button", name="Make room for one more 3g.40gb on GPU 2")
+    bed.until(lambda: bool(button.count() or (page.reload() and button.count())), LIVE_MS / 1000)
+    button.click()
     page.locator(".confirm button").click()
-    for _ in range(100):
-        if page.get_by_role("heading", name="How it ended").count():
-            break
-        page.reload()
+    ended = page.get_by_role("heading", name="How it ended")
+    bed.until(lambda: bool(ended.count() or (page.reload() and ended.count())), LIVE_MS / 1000)
     expect(page.locator(".end.good")).to_contain_text("Done")
 
 

@@ -6,6 +6,8 @@ import asyncio
 from collections.abc import Coroutine
 from typing import Any
 
+from msgspec.structs import replace
+
 from aliquot.dashboard.here.board import Board
 from aliquot.dashboard.values import NodeLook, SriovRow, Virtual
 from factory import inventory
@@ -28,6 +30,27 @@ def test_the_same_again_moves_nothing_but_its_age() -> None:
         board.show([(NodeLook("one", inventory("a30"), seen=9.0, trouble="away"), None)])
         assert board.fleet.revision == first + 1
         assert board.fleet.by_name["one"].revision == first + 1
+
+    on_a_loop(main())
+
+
+def test_of_two_readings_under_way_the_one_that_began_later_is_right() -> None:
+    """A batch is shown when its slowest node has answered: the others were read anew meanwhile, perhaps."""
+
+    async def main() -> None:
+        board = Board()
+        empty = replace(inventory("a30"), gpus=())
+        board.show([(NodeLook("one", inventory("a30"), seen=9.0, begun=2.0), Virtual())])
+        board.show(
+            [(NodeLook("one", empty, seen=8.0, begun=1.0), Virtual()), (NodeLook("two", empty, begun=1.0), None)]
+        )
+        assert board.fleet.by_name["one"].inventory == inventory("a30")
+        assert board.fleet.by_name["two"].inventory == empty
+        board.begin("one", "anna")
+        board.show([(NodeLook("one", inventory("a30"), begun=1.0, trouble="away"), None)])
+        assert (board.look("one").changing, board.look("one").trouble) == ("anna", "")
+        board.show([(NodeLook("one", inventory("a30"), begun=3.0, trouble="away"), None)])
+        assert board.look("one").trouble == "away"
 
     on_a_loop(main())
 

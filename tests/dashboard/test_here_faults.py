@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
@@ -16,8 +16,12 @@ import pytest
 from aliquot.backends.sim import control
 from aliquot.backends.sim.client import Node
 from aliquot.dashboard.asks import Cut, MakeRoom, Repair, SetFunctions
+from aliquot.dashboard.here.spot import Spot
 from aliquot.dashboard.values import Done, Preview
-from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
+from aliquot.engine.watching import RECORD, Step, Watch
+from aliquot.engine.world import Outcome
+from aliquot.errors import AliquotError, BlockedError, ConfigError, StorageError, UsageError
+from aliquot.model.plan import Plan
 from dashboard import heres
 from dashboard.heres import HereBed
 from dashboard.source_contract import ANN, BOB
@@ -263,6 +267,17 @@ def test_a_driver_that_fails_half_way_is_undone_and_told(bed: HereBed) -> None:
     assert (last.outcome, last.by) == ("undone", "ann")
     assert any(line.startswith("taken back: ") for line in last.acts)
     assert "failed" in last.sentence
+
+
+def test_notes_of_an_earlier_run_are_no_beginning(bed: HereBed, monkeypatch: pytest.MonkeyPatch) -> None:
+    def apply(self: Spot, plan: Plan, by: str, tell: Callable[[str], None], watch: Watch) -> Outcome:
+        tell("a run that was cut off is taken back")
+        watch(Step(RECORD, 0.1, code="STORAGE"))
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(Spot, "apply", apply)
+    done = bed.carry_out(bed.preview(bed.good))
+    assert (done.status, done.sentence) == ("refused", "Nothing was changed: the disk is full")
 
 
 def test_what_cannot_be_undone_is_said_to_differ(bed: HereBed) -> None:

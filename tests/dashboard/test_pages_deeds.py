@@ -59,6 +59,7 @@ def test_the_way_back_asks_for_the_places_that_were() -> None:
         Picture("n1", "0000:47:00.0", "GPU 2", 8, (), (one,), now="MIG disabled"),
         Picture("n1", "0000:4e:00.0", "GPU 3", 8, (one,), (one,)),
         Picture("n1", "0000:87:00.0", "GPU 4"),
+        Picture("n1", "0000:90:00.0", "GPU 5", 8, (one,), (), divided=True),  # a whole 1g.5gb was not what was there
     )
     asked = [(gpu, dict(fields)["mig"]) for gpu, fields in plan.way_back(Preview("a title", ("n1",), pictures))]
     assert asked == [(G, "1g.5gb@0,3g.20gb@4"), ("0000:0f:00.0", "empty"), ("0000:47:00.0", "disabled")]

@@ -8,9 +8,10 @@ import pytest
 import factory
 import vgpufactory
 from aliquot.dashboard import words
-from aliquot.dashboard.values import CLUSTER, Fleet, NodeLook, Virtual
+from aliquot.dashboard.pages import vgpus
+from aliquot.dashboard.values import CLUSTER, Fleet, NodeLook, VgpuRow, Virtual
 from dashboard import stub
-from dashboard.pagedraw import document
+from dashboard.pagedraw import document, html
 from dashboard.stub import StubSource
 
 replace = msgspec.structs.replace
@@ -46,6 +47,30 @@ def test_mig_that_is_off_is_not_mig_that_is_absent() -> None:
     text = document(StubSource(Fleet(looks, 1, ready=True)), "/").text
     assert "MIG off" in text
     assert "no MIG" in text
+
+
+def test_how_long_a_node_is_away_grows_while_the_page_is_open() -> None:
+    """Nothing but the time moves then: the server has nothing to send, and the page counts by itself."""
+    look = NodeLook("gone", factory.inventory("a30"), words.now() - 7200, "it does not answer", revision=1)
+    source = StubSource(Fleet((look,), 1, ready=True))
+    assert "does not answer, seen 2 h ago" in document(source, "/").text
+    assert f'<time data-ago="{look.seen}">2 h ago</time>' in html(source, "/")
+    never = NodeLook("gone", trouble="it does not answer", revision=1)
+    assert "does not answer, never seen" in document(StubSource(Fleet((never,), 1, ready=True)), "/").text
+
+
+def test_a_gpu_whose_instances_have_their_vgpus_is_not_full() -> None:
+    def row(n: int, type: str = "", why: str = "", state: str = "free") -> VgpuRow:
+        place = f"0000:08:00.{n}"
+        return VgpuRow("one", place, place, "0000:08:00.0", "NVIDIA A100", type, why_not=why, state=state)
+
+    why = "every GPU instance 1g.5gb is taken"
+    (said,) = vgpus.caps((row(4, "A100-1-5C"), row(5, why=why), row(6, state="handed out whole (vfio-pci)")))
+    assert "its other 1 place stay empty: every GPU instance 1g.5gb is taken" in said
+    assert "full" not in said
+    (said,) = vgpus.caps((row(4, "A100-40C"), row(5, why="no memory is left")))
+    assert "is full: 1 vGPU (A100-40C) take all" in said
+    assert vgpus.caps((row(4, "A100-1-5C"), row(6, state="handed out whole (vfio-pci)"))) == ()
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ class NodeLook(msgspec.Struct, frozen=True):
     a node with trouble is marked as stale. ``wish`` names what its GPUs should be (a named config, "the record"), ""
     where nobody asked; ``drift`` is how they differ from that. ``changing`` says who is at it just now, "" for nobody.
     ``config`` and ``state`` are the label's named config and the agent's state word (clusters). ``revision`` is another
-    one whenever anything shown of the node is.
+    one whenever anything shown of the node is; ``begun`` is when the reading began (``time.monotonic``), where several
+    may be under way.
     """
 
     name: str
@@ -38,6 +39,7 @@ class NodeLook(msgspec.Struct, frozen=True):
     message: str = ""
     usage: tuple[Usage, ...] = ()
     revision: int = 0
+    begun: float = 0.0
 
     @property
     def stale(self) -> bool:
@@ -176,7 +178,7 @@ class Virtual(msgspec.Struct, frozen=True):
 class Picture(msgspec.Struct, frozen=True):
     """One GPU before and after. ``slices`` is the number of memory slices, 0 where the picture is not of MIG.
     ``region`` is the memory in GiB that ``shares`` lie in, 0 without. ``now`` and ``planned`` are the geometries in
-    words.
+    words. ``divided``: profiles and places alone do not say what was there (``drawing.pieces.divided``).
     """
 
     node: str
@@ -190,6 +192,7 @@ class Picture(msgspec.Struct, frozen=True):
     region: int = 0
     shares_before: tuple[Share, ...] = ()
     shares_after: tuple[Share, ...] = ()
+    divided: bool = False
 
 
 class Act(msgspec.Struct, frozen=True):

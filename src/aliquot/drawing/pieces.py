@@ -30,6 +30,13 @@ def now(gpu: Gpu) -> tuple[Piece, ...]:
     return tuple(Piece(LETTERS[n], i.profile, i.place, i.held) for n, i in enumerate(ordered))
 
 
+def divided(gpu: Gpu) -> bool:
+    """Whether an instance has anything but one compute instance that is all of it: profile and place alone would not
+    say what is there.
+    """
+    return any(len(i.compute_instances) != 1 or i.compute_instances[0].profile != i.profile for i in gpu.instances)
+
+
 def planned(gpu: Gpu, actions: Sequence[Action]) -> tuple[Piece, ...]:
     """The instances that will be: those that stay keep their letters, new ones get the next, from the left."""
     gone = {Placement.parse(a.placement) for a in actions if isinstance(a, Destroy)}

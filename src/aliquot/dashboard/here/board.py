@@ -34,14 +34,16 @@ class Board:
 
     def show(self, looks: Iterable[tuple[NodeLook, Virtual | None]], gone: Iterable[str] = ()) -> None:
         """Takes new looks over, each with its rows (None: as they were), and forgets nodes. The revision moves where
-        something shown did.
+        something shown did. Of two readings under way the one that began later is right, whichever comes first.
         """
         moved = False
         revision = self.fleet.revision + 1
         for look, rows in looks:
+            former = self._looks.get(look.name)
+            if former is not None and look.begun < former.begun:
+                continue
             ours = self._busy.get(look.name)
             look = replace(look, changing=ours[0] if ours else look.changing)
-            former = self._looks.get(look.name)
             if former is not None and same(former, look):
                 look = replace(look, revision=former.revision)
             else:

@@ -13,7 +13,9 @@ from aliquot.planner.verify import verify
 
 
 def fresh(former: NodeLook, seen: Seen, at: float) -> NodeLook:
-    """A look that succeeded, ``at`` seconds of wall time, with how the node differs from what was asked of it last."""
+    """A look that succeeded, begun at ``at`` seconds of wall time, with how the node differs from what was asked of it
+    last.
+    """
     desired, gone = replay(seen.kept, seen.inventory)
     drift = tuple(Drift(f.pci, "missing-gpu", f.message) for f in gone) + verify(seen.inventory, desired)
     return NodeLook(
@@ -24,14 +26,15 @@ def fresh(former: NodeLook, seen: Seen, at: float) -> NodeLook:
         drift=drift,
         message=seen.fault,
         usage=former.usage if seen.usage is None else seen.usage,
+        begun=seen.begun,
     )
 
 
-def failed(former: NodeLook, error: AliquotError) -> NodeLook:
-    """The last look, marked as stale, with why there is no newer one."""
-    return msgspec.structs.replace(former, trouble=error.brief, next_step=error.next_step or "")
+def failed(former: NodeLook, error: AliquotError, begun: float) -> NodeLook:
+    """The last look, marked as stale, with why there is no newer one: one was ``begun``."""
+    return msgspec.structs.replace(former, trouble=error.brief, next_step=error.next_step or "", begun=begun)
 
 
 def same(one: NodeLook, other: NodeLook) -> bool:
     """Whether two looks show the same: everything but when."""
-    return msgspec.structs.replace(one, seen=other.seen, revision=other.revision) == other
+    return msgspec.structs.replace(one, seen=other.seen, begun=other.begun, revision=other.revision) == other

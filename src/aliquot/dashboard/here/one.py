@@ -58,13 +58,13 @@ class OneNode:
             self._threads.close()
 
     async def refresh(self, node: str, seen: Seen | None) -> None:
-        former = self._board.look(self._spot.name)
+        former, begun = self._board.look(self._spot.name), time.monotonic()
         job = asyncio.ensure_future(self._threads.run(lambda: self._take(seen)))
         try:
             taken = await asyncio.wait_for(asyncio.shield(job), ANSWER_S)
         except TimeoutError:
             stuck = HardwareError(f"the driver has not answered for {ANSWER_S:.0f} s", next_step="aliquot show")
-            self._board.show([(looks.failed(former, stuck), None)])
+            self._board.show([(looks.failed(former, stuck, begun), None)])
             taken = await job
         self._board.show([taken])
 

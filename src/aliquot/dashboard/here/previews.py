@@ -87,6 +87,7 @@ def picture(node: str, gpu: Gpu, actions: Sequence[Action], inventory: Inventory
         gpu=gpu.pci,
         title=pieces.title(gpu),
         slices=inventory.family(gpu).memory_slices if gpu.family and (mig or gpu.mig.enabled) else 0,
+        divided=pieces.divided(gpu),
         before=before,
         after=after,
         now=_words(gpu, gpu.mig.enabled, before, was, gpu.passthrough),

@@ -17,7 +17,7 @@ from aliquot.dashboard.here.spot import Seen, Spot
 from aliquot.dashboard.here.threads import Threads
 from aliquot.dashboard.port import Tell
 from aliquot.dashboard.values import Change, Done, Fleet, Person, Preview, Virtual
-from aliquot.engine.watching import Watch, unwatched
+from aliquot.engine.watching import RECORD, Step, Watch, unwatched
 from aliquot.errors import AliquotError, BlockedError, PermissionDeniedError, UsageError
 
 if TYPE_CHECKING:
@@ -156,13 +156,16 @@ class Here:
         touched = False
 
         def told(line: str) -> None:
-            nonlocal touched
-            touched = True
             tell(f"{node}: {line}" if several else line)
+
+        def watched(step: Step) -> None:  # lines are told of a run that was cut off before, too
+            nonlocal touched
+            touched = touched or step.act or (step.name == RECORD and not step.code)
+            self.steps(step)
 
         self._board.begin(node, who.name)
         try:
-            outcome = await self._appliers.run(lambda: spot.apply(plan, who.name, told, self.steps))
+            outcome = await self._appliers.run(lambda: spot.apply(plan, who.name, told, watched))
         except AliquotError as error:
             return ends.refused(node, error, self._address, touched=touched)
         finally:

@@ -7,6 +7,7 @@ left open must not be what refuses a reset.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING
@@ -34,13 +35,14 @@ Use = Callable[["Connection", Inventory], "tuple[Usage, ...]"]
 
 class Seen(msgspec.Struct, frozen=True):
     """A fresh look at a node: what is, and what was asked of it last. ``fault`` says why the latter is not known.
-    ``usage`` is None where nobody looked.
+    ``usage`` is None where nobody looked. ``begun`` is when the reading began (``time.monotonic``).
     """
 
     inventory: Inventory
     kept: tuple[Kept, ...] = ()
     fault: str = ""
     usage: tuple[Usage, ...] | None = None
+    begun: float = 0.0
 
 
 class Spot:
@@ -98,14 +100,15 @@ class Spot:
         """``use`` reads what the pieces are used for. Raises whatever keeps the node from being read."""
         from aliquot.backends.wishes import FileWishes
 
+        begun = time.monotonic()
         with self.opened(looking=True) as connection:
             with self._habit.reading(connection) if self._habit is not None else nullcontext():
                 inventory = connection.backend.read()
             usage = use(connection, inventory) if use is not None else None
         try:
-            return Seen(inventory, FileWishes(self.directory).load(), usage=usage)
+            return Seen(inventory, FileWishes(self.directory).load(), usage=usage, begun=begun)
         except StorageError as error:
-            return Seen(inventory, fault=error.brief, usage=usage)
+            return Seen(inventory, fault=error.brief, usage=usage, begun=begun)
 
     def changing(self) -> Changing | None:
         """The change that is under way, whoever makes it. No GPU is asked."""

@@ -20,13 +20,17 @@ def take(spot: Spot, former: NodeLook, seen: Seen | None = None, *, use: Use | N
 
     While somebody makes a change that needs GPUs which nobody has open, the former one holds: we would be in the way.
     """
+    begun = seen.begun if seen is not None else time.monotonic()
     change = spot.changing()
     said = str(change) if change is not None else ""
     if change is not None and change.alone and seen is None and former.inventory is not None:
         return msgspec.structs.replace(former, changing=said), None
     try:
         found = seen or spot.look(use=use)
-        look, made = looks.fresh(former, found, time.time()), rows.rows(found.inventory, found.kept)
+        look, made = (
+            looks.fresh(former, found, time.time() - (time.monotonic() - found.begun)),
+            rows.rows(found.inventory, found.kept),
+        )
     except AliquotError as error:
-        return msgspec.structs.replace(looks.failed(former, error), changing=said), None
+        return msgspec.structs.replace(looks.failed(former, error, begun), changing=said), None
     return msgspec.structs.replace(look, changing=said), made

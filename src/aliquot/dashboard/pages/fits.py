@@ -126,14 +126,9 @@ def _place(answer: Answer) -> Placement | None:
 
 def _text(gpu: Gpu, wish: GpuWish) -> str:
     """A placed geometry as ``--mig`` takes it; "" where that text could not say what is inside instances."""
-    if not plain(gpu):
+    if pieces.divided(gpu):
         return ""
     return ",".join(f"{w.name}@{w.start}" for w in wish.instances or ())
-
-
-def plain(gpu: Gpu) -> bool:
-    """Whether every instance has one compute instance that is all of it."""
-    return all(len(i.compute_instances) == 1 and i.compute_instances[0].profile == i.profile for i in gpu.instances)
 
 
 def _given_up(gpu: Gpu, wish: GpuWish) -> str:

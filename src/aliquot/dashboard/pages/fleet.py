@@ -44,7 +44,8 @@ SORTS: tuple[tuple[str, str, Callable[[NodeLook, Digest], int]], ...] = (
 
 class Row(msgspec.Struct, frozen=True):
     """One node's row in words. ``mood`` colours it: ``bad``, ``odd`` or ""; ``marked`` are the columns to look at.
-    ``strip`` is its picture, None where the browser asks for it.
+    ``away`` is when a node that does not answer was seen last (seconds of wall time), and how long ago; (0, "") for one
+    that does, or was never seen. ``strip`` is its picture, None where the browser asks for it.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Row(msgspec.Struct, frozen=True):
     holes: str
     drift: str
     state: str
+    away: tuple[float, str]
     mood: str
     stale: bool
     marked: tuple[str, ...]
@@ -148,6 +150,7 @@ def _row(id: str, look: NodeLook, row: Digest, pictured: bool) -> Row:
         holes=_holes(row),
         drift=f"{len(look.drift)} not as asked" if look.drift else "none" if look.wish else "not asked",
         state=_state(look, row),
+        away=(look.seen, f"{words.span(words.now() - look.seen)} ago") if look.stale and look.seen else (0.0, ""),
         mood="bad" if look.stale or row.lost else "odd" if look.drift or row.closable or look.changing else "",
         stale=look.stale,
         marked=tuple(name for name, here in (("holes", row.closable), ("drift", look.drift)) if here),
@@ -173,8 +176,7 @@ def _holes(row: Digest) -> str:
 def _state(look: NodeLook, row: Digest) -> str:
     said = []
     if look.stale:
-        ago = f", seen {words.span(words.now() - look.seen)} ago" if look.seen else ", never seen"
-        said.append(f"does not answer{ago}")
+        said.append("does not answer" if look.seen else "does not answer, never seen")
     said += [f"{words.number(row.lost, 'GPU')} lost"] if row.lost else []
     said += [f"changed by {words.clean(look.changing, 60)}"] if look.changing else []
     said += [words.clean(look.state, 40)] if look.state and not look.stale else []

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 import msgspec
 
 from aliquot.dashboard import words
-from aliquot.dashboard.pages.fits import plain
 from aliquot.drawing import pieces
 from aliquot.model.inventory import Gpu, GpuInstance
 from aliquot.model.usage import Usage
@@ -73,7 +72,7 @@ def _row(gpu: Gpu, letter: str, instance: GpuInstance, usage: Usage | None) -> I
         peak=f"at most {words.memory(known.peak_mib)} seen" if known.peak_mib is not None else "",
         inside=inside,
         vgpus=tuple(f"{words.clean(v.type)} on {v.function}" for v in gpu.vgpus if v.gpu_instance == instance.id),
-        rest=_rest(gpu, instance) if not instance.held and plain(gpu) else "",
+        rest=_rest(gpu, instance) if not instance.held and not pieces.divided(gpu) else "",
     )
 
 

@@ -121,11 +121,16 @@ def _fitting(sheet: Sheet) -> tuple[str, tuple[tuple[str, str], ...]]:
 
 
 def way_back(preview: Preview) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """For each GPU whose MIG geometry it changed: its PCI address, and the ask for the places that were."""
+    """For each GPU whose MIG geometry it changed: its PCI address, and the ask for the places that were. None for one
+    with instances that were divided further: an ask of the page makes whole ones.
+    """
     return tuple(
         (words.clean(each.gpu), forms.form_of(Cut(node=each.node, gpu=each.gpu, mig=_placed(each))))
         for each in preview.pictures
-        if each.slices and not (each.shares_before or each.shares_after) and _spots(each.before) != _spots(each.after)
+        if each.slices
+        and not each.divided
+        and not (each.shares_before or each.shares_after)
+        and _spots(each.before) != _spots(each.after)
     )
 
 

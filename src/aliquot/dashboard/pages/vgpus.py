@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from itertools import groupby
 from typing import Any
@@ -94,21 +95,33 @@ def _useless(row: VgpuRow) -> bool:
     return not (row.enabled or row.types or row.holders)
 
 
+BACKED = re.compile(r"-\d+-\d+[A-Z]+$")
+"""A type that lives in a GPU instance has its slices in its name: ``A100-1-5C``, and ``A100-5C`` has not."""
+
+
 def caps(rows: tuple[VgpuRow, ...]) -> tuple[str, ...]:
     """Why places stay empty: what is there takes all that the GPU has."""
     said = []
     for node, gpu in dict.fromkeys((r.node, r.parent) for r in rows):
         own = [r for r in rows if (r.node, r.parent) == (node, gpu)]
-        made, empty = [r for r in own if r.enabled], [r for r in own if not r.enabled]
+        made = [r for r in own if r.enabled]
+        empty = [r for r in own if not r.enabled and r.state in ("", "free")]
         if not made or not empty or any(r.types for r in empty):
             continue
         kinds = words.listed(dict.fromkeys(words.clean(r.type) for r in made))
-        taken = f"{words.number(len(made), 'vGPU')} ({kinds})"
-        said.append(
-            f"GPU {words.clean(gpu)} of {words.clean(node)} is full: {taken} take all that it can give. Its other "
-            f"{words.number(len(empty), 'place')} stay empty. That is no fault: a GPU has more places than memory. A "
-            "smaller type would leave room for more."
-        )
+        taken, left = f"{words.number(len(made), 'vGPU')} ({kinds})", words.number(len(empty), "place")
+        where = f"GPU {words.clean(gpu)} of {words.clean(node)}"
+        if any(BACKED.search(r.type) for r in made):
+            why = words.clean(empty[0].why_not, 300) or "its GPU instances are taken"
+            said.append(
+                f"{where} has {taken}; its other {left} stay empty: {why}. A vGPU needs a GPU instance of its type's "
+                "profile: more of these, cut on the GPU's own page, make room for more."
+            )
+        else:
+            said.append(
+                f"{where} is full: {taken} take all that it can give. Its other {left} stay empty. That is no fault: a "
+                "GPU has more places than memory. A smaller type would leave room for more."
+            )
     return tuple(said)
 
 
