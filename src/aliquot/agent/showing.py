@@ -20,7 +20,8 @@ from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
 from aliquot.integrations.kubernetes.api.objects import ConfigMap
 from aliquot.integrations.kubernetes.document import Document
-from aliquot.model.inventory import Gpu, Inventory
+from aliquot.model.claims import unheld
+from aliquot.model.inventory import Inventory
 
 Uses = Callable[[], Awaitable[Sequence[Use]]]
 
@@ -192,17 +193,5 @@ async def put(api: Api, namespace: str, name: str, body: dict[str, object]) -> N
 def _still(document: Document) -> Document:
     """Without who holds what, and figures of use."""
     inventory = document.inventory
-    gpus = tuple(_unheld(gpu) for gpu in inventory.gpus)
+    gpus = tuple(map(unheld, inventory.gpus))
     return msgspec.structs.replace(document, usage=(), inventory=msgspec.structs.replace(inventory, gpus=gpus))
-
-
-def _unheld(gpu: Gpu) -> Gpu:
-    replace = msgspec.structs.replace
-    instances = tuple(
-        replace(i, held=False, holders=(), compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances))
-        for i in gpu.instances
-    )
-    functions = tuple(replace(f, holders=()) for f in gpu.virtual.functions) if gpu.virtual else ()
-    virtual = replace(gpu.virtual, functions=functions) if gpu.virtual else None
-    vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
-    return replace(gpu, holders=(), instances=instances, vgpus=vgpus, virtual=virtual)

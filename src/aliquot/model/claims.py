@@ -37,6 +37,19 @@ def hold(gpu: Gpu, claims: Iterable[Claim]) -> Gpu:
     return _gpu(gpu, by_device) if by_device else gpu
 
 
+def unheld(gpu: Gpu) -> Gpu:
+    """The GPU as it is once everybody has left."""
+    replace = msgspec.structs.replace
+    instances = tuple(
+        replace(i, held=False, holders=(), compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances))
+        for i in gpu.instances
+    )
+    functions = tuple(replace(f, holders=()) for f in gpu.virtual.functions) if gpu.virtual else ()
+    virtual = replace(gpu.virtual, functions=functions) if gpu.virtual else None
+    vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
+    return replace(gpu, holders=(), instances=instances, vgpus=vgpus, virtual=virtual)
+
+
 def _by_device(claims: Iterable[Claim]) -> dict[str, list[Holder]]:
     found: dict[str, list[Holder]] = {}
     for claim in claims:

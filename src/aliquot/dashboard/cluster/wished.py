@@ -23,6 +23,7 @@ from aliquot.errors import BlockedError
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.document import Document
 from aliquot.model.actions import Action
+from aliquot.model.claims import unheld
 from aliquot.model.desired import Desired
 from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan, Policy
@@ -87,7 +88,7 @@ def _own(ask: Cut | MakeRoom, parts: Parts, document: Document, was: str) -> Way
     if planned.blocked:
         return Way(parts.name, planned, inventory, "", "", was, holders)
     text, label = own_config(_after(inventory, planned.actions), document)
-    return Way(parts.name, planned, inventory, label, text, was, holders)
+    return Way(parts.name, planned, inventory, label, text, was, holders, repair=label == was)
 
 
 def own_config(inventory: Inventory, document: Document) -> tuple[str, str]:
@@ -102,6 +103,8 @@ def own_config(inventory: Inventory, document: Document) -> tuple[str, str]:
 
 
 def _after(inventory: Inventory, actions: Sequence[Action]) -> Inventory:
+    """Once whoever holds what must go has left, as the plan takes it."""
+    inventory = msgspec.structs.replace(inventory, gpus=tuple(map(unheld, inventory.gpus)))
     for action in actions:
         inventory = step(inventory, action)
     return inventory
