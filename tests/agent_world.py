@@ -136,7 +136,9 @@ class World:
             case steps.Evict():
                 gone = set(step.pods)
                 self.uses = tuple(u for u in self.uses if (u.namespace, u.pod) not in gone)
-                return replace(m, waiting_since=m.waiting_since or o.clock)
+                return m.waiting(o)
+            case steps.Retry():
+                return m.asked_again()
             case steps.Reboot():
                 self.write()
                 self.durable = replace(self.durable, reboot=RebootMark(o.digest, o.boot, o.clock))
@@ -161,11 +163,12 @@ class World:
         m = memory or Memory()
         for _ in range(limit):
             o = self.observe(m)
+            m = m.seen(o)
             step = decide.decide(o, m)
             self.trace.append(step)
             if isinstance(step, steps.Rest):
                 if step.waiting:
-                    return msgspec.structs.replace(m, waiting_since=m.waiting_since or o.clock)
+                    return m.waiting(o)
                 return m
             wrong = self.fail(step)
             if wrong is not None:

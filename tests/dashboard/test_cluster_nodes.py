@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from agents import Agent, MakeAgent
 from aliquot.dashboard.asks import Cut, MakeRoom, Repair, UseConfig
+from aliquot.integrations.kubernetes import names
 from cluster import Cluster
 from dashboard.clusterbed import ADMIN, Bed
 from dashboard.clusterfixtures import cluster, make_agent, page, real_cluster, real_server, standin_cluster
@@ -99,6 +100,49 @@ def test_drift_that_is_not_healed_is_shown_and_repaired(page: Bed, make_agent: M
     done = page.ask(Repair(node=agent.name))
     assert done.status == "done", done
     assert len(agent.geometry()[0]) == 7
+
+
+def test_a_cut_over_a_holder_waits_fails_and_is_then_forced(page: Bed, make_agent: MakeAgent) -> None:
+    """Each ask is a try of its own: the answer of the former one is none, and its policy does not stay."""
+    agent = make_agent("a100-sxm4-40gb")
+    agent.settings("holders: {wait-seconds: 1}\ntimes: {retry-first-seconds: 3000, retry-longest-seconds: 3000}")
+    agent.sim.set_mode(0, True)
+    agent.sim.hold(0, agent.sim.create(0, "3g.20gb"))
+    agent.start()
+    page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
+
+    def cut(policy: str) -> Cut:
+        return Cut(node=agent.name, gpu=pci(agent), mig="7g.40gb", policy=policy)
+
+    assert [o.rule for o in page.preview(cut("refuse")).obstacles] == ["HELD"]
+    for _ in range(2):
+        page.told.clear()
+        done = page.ask(cut("wait"))
+        assert (done.status, done.code) == ("refused", "HeldTimeout"), done
+        assert [line for line in page.told if line.startswith("pending:")], agent.log()
+    done = page.ask(cut("force"))
+    assert done.status == "done", done
+    assert agent.geometry() == [["7g.40gb@0"]]
+    assert names.HOLDERS_ANNOTATION not in agent.node()["metadata"]["annotations"]
+
+
+def test_what_failed_is_tried_at_once_when_it_is_asked_again(page: Bed, make_agent: MakeAgent) -> None:
+    """By the same cut, and by going back to what was asked: the agent's own pause is not for people."""
+    agent = make_agent("a100-sxm4-40gb")
+    agent.settings("times: {retry-first-seconds: 3000, retry-longest-seconds: 3000}")
+    agent.start()
+    page.until(lambda: page.look(agent.name).inventory, "the node")
+    ask = Cut(node=agent.name, gpu=pci(agent), mig="3g.20gb")
+    agent.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=10_000)
+    for each in (ask, ask, Repair(node=agent.name)):
+        writes = len(agent.writes())
+        done = page.ask(each)
+        assert (done.status, done.code) == ("undone", "ApplyFailed"), done
+        assert len(agent.writes()) > writes
+        page.until(lambda: not page.look(agent.name).changing, "the page follows")
+    agent.sim.fault("none")
+    assert page.ask(Repair(node=agent.name)).status == "done"
+    assert len(agent.geometry()[0]) == 1
 
 
 def test_of_two_people_the_second_is_refused(page: Bed, make_agent: MakeAgent) -> None:

@@ -97,6 +97,9 @@ class Actor:
                 return await self._restore(step, o, m)
             case steps.Withdraw():
                 await self._withdraw(step.status, o)
+            case steps.Retry():
+                log.info("the status was taken away: trying again at once")
+                return m.asked_again()
             case steps.Rest():
                 return await self._rest(step, o, m)
             case _:
@@ -121,12 +124,23 @@ class Actor:
         await self._write(status, o, lambda marks: NodePatch())
 
     async def _write(self, status: Status, o: Observation, also: Callable[[Marks], NodePatch]) -> None:
-        """State label, annotations and ``also`` in one patch; an event and a line in the log if it is news."""
+        """State label, annotations and ``also`` in one patch; an event and a line in the log if it is news. Nothing
+        where somebody has asked anew since the look: this would be taken for the answer.
+        """
+        late = False
         said = NodePatch(
             {names.STATE_LABEL: status.state or None},
             {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
         )
-        await self.corner.change(lambda marks: joined(also(marks), said))
+
+        def change(marks: Marks) -> NodePatch:
+            nonlocal late
+            late = o.asked_anew(marks)
+            return NodePatch() if late else joined(also(marks), said)
+
+        await self.corner.change(change)
+        if late:
+            return
         if status.state == SUCCESS and self.record.value.reboot is not None:
             self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
         if o.state != status.state and status.state:

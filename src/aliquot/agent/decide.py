@@ -23,6 +23,7 @@ from aliquot.agent.steps import (
     Reboot,
     Rest,
     Restore,
+    Retry,
     StartServices,
     Step,
     StopServices,
@@ -51,6 +52,8 @@ def decide(o: Observation, m: Memory) -> Step:
     trouble = o.trouble or (o.wish.trouble if o.wish else None)
     if trouble is not None:
         return _fail(o, m, trouble)
+    if m.told and o.status is None:
+        return Retry()
     if m.failed is not None and m.attempt == o.attempt and o.clock < m.retry_at:
         return _fail(o, m, m.failed)
     plan = o.plan

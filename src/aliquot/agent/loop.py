@@ -93,6 +93,7 @@ class Loop:
         self.actor.superseded.clear()
         changes = self.corner.changes
         o = self.last = await self.observer.look(self.memory)
+        self.memory = self.memory.seen(o)
         self.tally.looked(o)
         step = self.step = decide(o, self.memory)
         self._looked(o, step)

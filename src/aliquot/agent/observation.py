@@ -105,15 +105,23 @@ class Observation(msgspec.Struct, frozen=True):
         """What may be done to holders here."""
         return self.settings.holding(self.label or "", self.marks.annotations.get(names.HOLDERS_ANNOTATION))
 
+    def asked_anew(self, now: Marks) -> bool:
+        """True if the same was asked again, or another policy for holders, since this look."""
+        then = self.marks.annotations
+        taken_away = names.STATUS_ANNOTATION in then and names.STATUS_ANNOTATION not in now.annotations
+        return taken_away or now.annotations.get(names.HOLDERS_ANNOTATION) != then.get(names.HOLDERS_ANNOTATION)
+
     @property
     def patience(self) -> str:
-        """What a wait for holders is counted under: another policy is another wait."""
-        return f"{self.attempt}/{self.holding.policy}/{self.holding.timeout_s}"
+        """What a wait for holders is counted under: another patience is another wait."""
+        return f"{self.attempt}/{self.holding.timeout_s}"
 
     @property
     def attempt(self) -> str:
-        """What a failed attempt is remembered under: another wish is another attempt."""
-        return f"{self.label}/{self.digest}"
+        """What a failed attempt is remembered under: another wish is another attempt, and so is another policy for
+        holders.
+        """
+        return f"{self.label}/{self.digest}/{self.holding.policy}"
 
 
 class Memory(msgspec.Struct, frozen=True):
@@ -124,7 +132,8 @@ class Memory(msgspec.Struct, frozen=True):
     ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
     plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
     sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
-    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made.
+    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made. ``told`` says that a status was
+    seen on the node: one that is gone was taken away, which is how the same is asked again.
     """
 
     attempt: str = ""
@@ -143,6 +152,17 @@ class Memory(msgspec.Struct, frozen=True):
     rebooting: str = ""
     paused_for: str = ""
     pauses: int = 0
+    told: bool = False
+
+    def seen(self, o: Observation) -> Memory:
+        """After each look."""
+        return msgspec.structs.replace(self, told=True) if o.status is not None and not self.told else self
+
+    def asked_again(self) -> Memory:
+        """The same is to be tried as if it had not failed: once, until a status stands there again, which an agent that
+        cannot write never sees. ``failures`` stay: the next pause is no shorter for it.
+        """
+        return msgspec.structs.replace(self, failed=None, retry_at=0.0, waiting_since=0.0, told=False)
 
     def waiting(self, o: Observation) -> Memory:
         """Patience counts from when this very wish found holders in the way, under this policy."""

@@ -79,6 +79,10 @@ class Withdraw(msgspec.Struct, frozen=True):
     status: Status
 
 
+class Retry(msgspec.Struct, frozen=True):
+    """Somebody took the status away, which asks for the same again: no former failure holds it back."""
+
+
 class Rest(msgspec.Struct, frozen=True):
     """Nothing to do until something happens, or ``seconds`` have passed. ``waiting``: for holders to leave."""
 
@@ -99,5 +103,6 @@ Step = (
     | StartServices
     | Restore
     | Withdraw
+    | Retry
     | Rest
 )

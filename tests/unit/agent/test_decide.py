@@ -258,6 +258,28 @@ def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
     assert isinstance(decide(other, m), steps.Pause)
 
 
+def test_another_policy_for_holders_is_another_attempt() -> None:
+    o = look("all-1g.5gb")
+    m = published(o, attempt=o.attempt, failed=Trouble("NotDrained", "boom"), failures=1, retry_at=o.clock + 300)
+    assert isinstance(decide(o, m), steps.Tell)
+    forced = look("all-1g.5gb", annotations={names.HOLDERS_ANNOTATION: "force"})
+    assert isinstance(decide(forced, m), steps.Pause)
+
+
+def test_a_status_that_was_never_told_is_no_new_ask() -> None:
+    """As on a fresh node, or where the agent may not write: one that is gone asks again, and no more than once."""
+    o = look("all-1g.5gb")
+    assert o.status is None
+    failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
+    assert isinstance(decide(o, failed.seen(o)), steps.Tell)
+    told = failed.seen(msgspec.structs.replace(o, status=Status("failed", "ApplyFailed", "boom")))
+    assert isinstance(decide(o, told), steps.Retry)
+    again = told.asked_again().seen(o)
+    assert isinstance(decide(o, again), steps.Pause)
+    unwritten = msgspec.structs.replace(again, failed=failed.failed, retry_at=failed.retry_at)
+    assert isinstance(decide(o, unwritten), steps.Tell)
+
+
 class TestReboot:
     def passed_through(self) -> Inventory:
         inventory = node("a100-sxm4-40gb", enabled=False)
@@ -408,6 +430,58 @@ def test_whatever_fails_everything_paused_comes_back(kind: type) -> None:
     assert deploy == OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
     assert all(services.values())  # type: ignore[attr-defined]
     assert (stopped, unschedulable, record) == (None, False, None)
+
+
+def without_status(w: World) -> None:
+    w.marks = msgspec.structs.replace(
+        w.marks, annotations={k: v for k, v in w.marks.annotations.items() if k != names.STATUS_ANNOTATION}
+    )
+
+
+@pytest.mark.parametrize("kind", [steps.AwaitOperands, steps.StopServices, steps.Apply])
+def test_asked_again_a_failed_change_is_tried_once_more_at_once(kind: type) -> None:
+    w = world(stop_host_clients=True, cordon=True)
+    w.fail = lambda step: "it broke" if isinstance(step, kind) else None
+    m = w.run()
+
+    def tries() -> int:
+        return sum(isinstance(step, kind) for step in w.trace)
+
+    m = w.run(m)
+    assert tries() == 1
+    for asked in (2, 3):
+        without_status(w)
+        m = w.run(w.run(m))
+        assert tries() == asked
+    w.fail = lambda step: None
+    without_status(w)
+    w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "success"
+    assert all(len(gpu.instances) == 7 for gpu in w.inventory.gpus)
+
+
+def test_asked_again_holders_are_waited_for_anew() -> None:
+    w = world("all-3g.20gb", enabled=True, holders="wait", wait_s=60)
+    w.inventory = with_instances(w.inventory, 0, *FULL)
+    w.uses = held("team/train", inventory=w.inventory)
+    m = w.run()
+    w.now += 61
+    m = w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "failed"
+    without_status(w)
+    m = w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "pending"
+    w.now += 61
+    w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "failed"
+
+
+def test_asked_again_what_is_met_is_told_anew() -> None:
+    w = world()
+    m = w.run()
+    without_status(w)
+    w.run(m)
+    assert [type(step).__name__ for step in w.trace[-3:]] == ["Retry", "Tell", "Rest"]
 
 
 def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:

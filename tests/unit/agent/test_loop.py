@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import pytest
@@ -20,6 +20,7 @@ from aliquot.agent.loop import Loop
 from aliquot.agent.observation import Durable, Memory, Observation, RebootMark
 from aliquot.agent.observe import Observer
 from aliquot.agent.settings import Place
+from aliquot.agent.status import FAILED, Status
 from aliquot.agent.tally import Tally
 from aliquot.agent.wish import Trouble
 from aliquot.errors import StorageError
@@ -100,6 +101,11 @@ def relabelled(first: Node, **labels: str) -> Node:
     )
 
 
+def annotated(first: Node, changes: Mapping[str, str | None]) -> Node:
+    found = {k: v for k, v in {**first.metadata.annotations, **changes}.items() if v is not None}
+    return msgspec.structs.replace(first, metadata=msgspec.structs.replace(first.metadata, annotations=found))
+
+
 @pytest.mark.parametrize(
     ("labels", "over"),
     [
@@ -120,6 +126,43 @@ def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str,
 
     asyncio.run(play())
     assert [type(step) for step, _ in hands.began] == ([] if over else [steps.AwaitOperands])
+
+
+@pytest.mark.parametrize(
+    ("asked", "late"),
+    [
+        ({names.STATUS_ANNOTATION: None}, True),
+        ({names.HOLDERS_ANNOTATION: "force"}, True),
+        ({"somebody": "else"}, False),
+    ],
+    ids=["the same again", "another policy", "nothing of ours"],
+)
+def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str | None], late: bool) -> None:
+    former = Status(FAILED, "ApplyFailed", "boom", WISH)
+    first = annotated(object_of(**{names.CONFIG_LABEL: WISH}), {names.STATUS_ANNOTATION: former.document()})
+    written: list[str] = []
+
+    class Server:
+        async def get(self, kind: object, name: str) -> Node:
+            return annotated(first, asked)
+
+        async def patch(self, kind: object, name: str, body: object) -> Node:
+            written.append(name)
+            return first
+
+        async def create(self, kind: object, body: object, namespace: str) -> None:
+            written.append("event")
+
+    async def play() -> None:
+        corner = Corner(cast(Api, Server()), "gpu-1", "ns", lambda: None)
+        corner.node = first
+        none: Any = None
+        actor = Actor(corner, none, none, none, none, Tally("gpu-1"))
+        o = look(WISH, marks=corner.marks)
+        await actor.act(steps.Tell(Status(FAILED, "Held", "held", WISH)), o, Memory())
+
+    asyncio.run(play())
+    assert written == ([] if late else ["gpu-1", "event"])
 
 
 def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
