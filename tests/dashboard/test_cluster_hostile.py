@@ -101,7 +101,7 @@ def test_a_policy_that_another_change_had_set_for_its_own_time_does_not_come_bac
 
     async def main() -> None:
         _, former = await doing._wish(page, api, made, Person("anna"), lambda line: None)
-        await doing._give_back(api, made, former)
+        assert await doing._give_back(api, made, former, Person("anna")) == ""
 
     asyncio.run(main())
     assert [each[names.HOLDERS_ANNOTATION] for each in patches] == ["force", None]

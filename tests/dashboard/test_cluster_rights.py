@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -11,10 +12,11 @@ from agents import NAMESPACE, MakeAgent
 from aliquot.dashboard.asks import AnyAsk, Cut, UseConfig
 from aliquot.dashboard.values import Person
 from aliquot.errors import AliquotError
+from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.harvester import crds
 from aliquot.integrations.kubernetes.manifests.rights_dashboard import CHANGE, DASHBOARD_RIGHTS, LOOK
 from cluster import Cluster
-from dashboard.clusterbed import Bed, bed
+from dashboard.clusterbed import PATIENCE_S, Bed, bed
 from kube.conftest import _agents, cluster, real_cluster, real_server, standin_cluster
 from kube.door import Door
 from kube.rights_world import DEPLOY, path_of
@@ -126,6 +128,34 @@ def test_who_may_only_look_changes_nothing_and_who_may_change_is_the_one_who_did
     assert [(c.by, c.outcome) for c in past[:1]] == [("web: system:serviceaccount:default:changer", "done")]
     assert past[0].title.startswith("own-")
     assert past[0].acts[-1].endswith("created 3g.20gb at 4:4")
+
+
+def test_a_policy_that_could_not_be_taken_back_is_told(page: Bed, cluster: Cluster, make_agent: MakeAgent) -> None:
+    """Whoever asked has lost the right, or the token has ended, while the agent was at work."""
+    agent = make_agent("a100-sxm4-40gb")
+    agent.sim.set_mode(0, True)
+    instance = agent.sim.create(0, "3g.20gb")
+    agent.sim.hold(0, instance)
+    agent.start()
+    page.until(lambda: (found := page.look(agent.name).inventory) and found.gpus[0].instances[0].held, "the holder")
+    changer = admitted(page, cluster, person(cluster, "changer", CHANGE))
+    gpu = str(agent.sim.show()["gpus"][0]["pci"])
+    preview = page.preview(Cut(node=agent.name, gpu=gpu, mig="7g.40gb", policy="wait"), changer)
+    assert not preview.obstacles, preview.obstacles
+    with ThreadPoolExecutor(1) as pool:
+        under_way = pool.submit(page.carry_out, preview, changer)
+        agent.reaches("pending", reason="WaitingForHolders")
+        cluster.must("DELETE", f"/apis/{RBAC}/v1/clusterrolebindings/changer-{CHANGE}")
+        token = Door(cluster, changer.token)
+        page.until(lambda: token.ask("GET", f"/api/v1/nodes/{agent.name}").status == 403, "the right is gone")
+        agent.sim.release(0, instance)
+        done = under_way.result(PATIENCE_S)
+    assert done.status == "done", done
+    assert agent.node()["metadata"]["annotations"][names.HOLDERS_ANNOTATION] == "wait"
+    assert done.details[0].startswith(
+        f"{agent.name} still has {names.HOLDERS_ANNOTATION}=wait, for later changes, too ("
+    )
+    assert done.next_step == f"kubectl annotate node {agent.name} {names.HOLDERS_ANNOTATION}-"
 
 
 def test_the_page_has_each_right_that_it_needs_and_no_other(page: Bed, cluster: Cluster) -> None:

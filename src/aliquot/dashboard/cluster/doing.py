@@ -64,9 +64,9 @@ async def _nodes(source: Cluster, api: Api, ways: Sequence[Way], who: Person, te
             step = "look at it again, and ask anew"
             return each.node, Done("refused", f"Nothing was changed: {error}", code="MOVED", next_step=step)
         done = await following.node(source.view.nodes, written, each.label, told, source.patience)
-        await _give_back(api, each, former)
+        stays = await _give_back(api, each, former, who)
         await _shown(source, each, done)
-        return each.node, done
+        return each.node, _kept(done, each, former, stays) if stays else done
 
     return together(await asyncio.gather(*map(one, ways)))
 
@@ -187,16 +187,29 @@ async def own_source(api: Api, node: str) -> Source:
         return data_of(where, None)
 
 
-async def _give_back(api: Api, each: Way, former: str) -> None:
-    """The policy for holders was for this change alone."""
-    if not each.holders:
-        return
+async def _give_back(api: Api, each: Way, former: str, who: Person) -> str:
+    """The policy for holders was for this change alone. Why it stays, "" if it does not: a change may take longer than
+    a person's token lasts.
+    """
+    if each.holders in ("", former):
+        return ""
     try:
         node = await api.get(Node, each.node)
         if node.metadata.annotations.get(names.HOLDERS_ANNOTATION) == each.holders:
             await api.patch(Node, each.node, {"metadata": {"annotations": {names.HOLDERS_ANNOTATION: former or None}}})
-    except ApiError:
-        return  # the preview has said that it may stay
+    except NotFoundError:
+        return ""  # it went with the node
+    except ApiError as error:
+        return writing.why(error, who)
+    return ""
+
+
+def _kept(done: Done, each: Way, former: str, why: str) -> Done:
+    """Told first: a policy that stays is that of later changes, whoever asks for them."""
+    ending = f"={former} --overwrite" if former else "-"
+    step = f"kubectl annotate node {each.node} {names.HOLDERS_ANNOTATION}{ending}"
+    line = f"{each.node} still has {names.HOLDERS_ANNOTATION}={each.holders}, for later changes, too ({why}): {step}"
+    return msgspec.structs.replace(done, details=(line, *done.details), next_step=done.next_step or step)
 
 
 # -- objects
