@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import pytest
 
 from aliquot.agent.wish import Trouble
-from aliquot.dashboard.asks import POLICIES, Cut, MakeRoom
+from aliquot.dashboard.asks import POLICIES, Cut, MakeRoom, UseConfig
 from aliquot.dashboard.cluster.looks import Parts
-from aliquot.dashboard.cluster.wished import Way, way
+from aliquot.dashboard.cluster.view import View
+from aliquot.dashboard.cluster.wished import Configs, Way, way
 from aliquot.integrations.kubernetes import names
 from aliquot.integrations.kubernetes.api.base import ObjectMeta
 from aliquot.integrations.kubernetes.api.objects import Node
-from aliquot.integrations.kubernetes.document import Document
+from aliquot.integrations.kubernetes.document import Document, Text
 from aliquot.model.actions import Destroy
 from aliquot.model.claims import Claim, held
 from aliquot.model.inventory import Holder, Inventory
@@ -88,3 +91,27 @@ def test_a_cut_that_is_asked_again_is_a_new_ask() -> None:
     assert not first.repair
     again = there(way(ask, parts(found, first.label), ()))
     assert (again.label, again.repair) == (first.label, True)
+
+
+def test_configs_that_the_page_cannot_see_are_told_and_not_denied() -> None:
+    """A file of the agent that is too big for the node's document: the agent knows what it says, and nobody else."""
+
+    class Seen:
+        def text(self, name: str) -> str:
+            return "version: v1\nmig-configs:\n  seen:\n  - {devices: all, mig-enabled: false}\n"
+
+        def want(self, names: tuple[str, ...]) -> None:
+            pass
+
+    found = inventory("a100-sxm4-40gb")
+    configs = Configs(cast(View, Seen()), "ns")
+    alone = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"),)))
+    ask = UseConfig(nodes=(NODE,), config="train")
+    told = way(ask, parts(found), alone)
+    assert isinstance(told, Trouble)
+    assert told.message.startswith("/etc/mig/config.yaml is not known here: too big to be shown")
+    both = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"), Text("ConfigMap ns/more"))))
+    told = way(ask, parts(found), both)
+    assert isinstance(told, Trouble)
+    assert told.reason == "UnknownConfig"
+    assert any("is not known here" in line for line in told.details)

@@ -158,6 +158,9 @@ class Configs:
                 self._view.want((name,))
                 text = self._view.text(name)
                 found.append(data_of(f"{self._namespace}/{name}", None if text is None else {"config.yaml": text}))
+            else:
+                why = "too big to be shown, or its agent cannot read it"
+                found.append(Source(each.name, None, f"{each.name} is not known here: {why}"))
         return found
 
     def _text(self, inventory: Inventory) -> str | None:
