@@ -16,7 +16,7 @@ from aliquot.controller.slurm import history as histories
 from aliquot.controller.slurm.history import History
 from aliquot.controller.slurm.loop import Controller, Ports, revision
 from aliquot.controller.slurm.reach import Facts, Outcome, UnreachableError, command, sentence
-from aliquot.controller.slurm.settings import Host
+from aliquot.controller.slurm.settings import Host, PartitionRules
 from aliquot.integrations.slurm.errors import AwayError, RefusedError
 from aliquot.integrations.slurm.port import Slurm
 from aliquot.integrations.slurm.values import Job, Partition, SlurmNode
@@ -47,13 +47,16 @@ class Never(AtOnce):
 
 
 class ToySlurm:
-    """What the controller asks of Slurm, answered by the toy. ``away``: it does not answer."""
+    """What the controller asks of Slurm, answered by the toy. ``away``: it does not answer; ``away_from``: the node
+    that it does not have now.
+    """
 
     through = "toy"
 
     def __init__(self, cluster: Toy) -> None:
         self.cluster = cluster
         self.away = False
+        self.away_from = ""
         self.places: dict[str, str] = {}
         self.acts: list[str] = []
         self.refuses = ""
@@ -63,7 +66,7 @@ class ToySlurm:
             raise AwayError("slurmctld does not answer")
         self.cluster.schedule()
         places = [SlurmNode(name=n, states=frozenset({"FUTURE", "DRAIN"})) for n in self.places]
-        return (*(self.cluster.node(n) for n in self.cluster.nodes), *places)
+        return (*(self.cluster.node(n) for n in self.cluster.nodes if n != self.away_from), *places)
 
     def node(self, name: str) -> SlurmNode:
         return self.cluster.node(name)
@@ -176,6 +179,24 @@ def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut(
     assert [line for line in bench.said if line.startswith("job 1: ")][1:] == ["job 1: cut: n0 is being cut for it"]
     ends.set_result(Outcome(40, "the driver refused; undone"))
     assert [r.record for r in bench.controller.round().recuts] == ["n1"]
+
+
+def test_what_a_partition_keeps_is_not_cut_while_another_of_its_records_is_about_to_have_others() -> None:
+    """Slurm goes on telling the counts of before a change until it is over: they are no reason to give up the rest."""
+    bench = Bench(toy("1g.5gb*7", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})}))
+    first = bench.cluster.submit("7g.40gb")
+    ends = slow(bench)
+    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    first.done = True  # cancelled: no cut is on for anybody who waits
+    bench.cluster.submit("7g.40gb")
+    decision = bench.controller.round()
+    assert not decision.recuts
+    assert "n1: n0 of the same partition is being cut, and counts are kept there" in decision.verdicts[0].why
+    bench.slurm.away_from = "n0"  # a dynamic node is out of Slurm for a while
+    assert not bench.controller.round().recuts
+    bench.slurm.away_from = ""
+    ends.set_result(Outcome(40, "the driver refused; undone"))
+    assert [r.record for r in bench.controller.round().recuts] == ["n1"], "as one of the two has them still"
 
 
 def test_a_job_of_several_nodes_waits_for_as_many() -> None:

@@ -83,6 +83,11 @@ class Candidates:
         for other in self._assigned:
             if bounded & set(keeping.partitions(self._records[other])):
                 return f"{other} of the same partition is cut first, and counts are kept there"
+        for each in self._records.values():
+            # One that Slurm does not have during its change may come back into any partition.
+            shared = bounded if each.node is None else bounded & set(keeping.partitions(each))
+            if each.changing and each.name != record.name and shared:
+                return f"{each.name} of the same partition is being cut, and counts are kept there"
         return ""
 
     # -- options

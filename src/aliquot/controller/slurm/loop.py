@@ -176,7 +176,8 @@ class Controller:
         known = self._known.get(host.name)
         facts = known.facts if known else None
         failure = self.history.failures.get(host.name)
-        record = Record(host=host, node=node, jobs=jobs, recent=self.history.recent(now, host.name))
+        recent, changing = self.history.recent(now, host.name), self._changing(host.name)
+        record = Record(host=host, node=node, jobs=jobs, recent=recent, changing=changing)
         if failure is not None:
             record = msgspec.structs.replace(record, failure=failure.why, retry_at=failure.retry_at)
         if facts is None:
@@ -185,7 +186,7 @@ class Controller:
             record,
             cards=cards(facts.inventory, facts.gpus, host.rules, self.settings.style),
             names=names(facts.inventory, self.settings.style),
-            shut="a change of it is under way" if self._changing(host.name) else "",
+            shut="a change of it is under way" if changing else "",
         )
 
     def _aged(self, record: Record) -> Record:

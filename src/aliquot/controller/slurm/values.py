@@ -21,9 +21,10 @@ COVERED, CUT, DRAINED, WAITS, ALONE, STUCK = "covered", "cut", "drained", "waits
 class Record(msgspec.Struct, frozen=True):
     """One record and its GPUs. ``node`` is None while Slurm has none of that name; ``names`` has the profile of each
     type. ``jobs`` is the number of jobs with resources on it, ``idle_since`` when it was first seen without any.
-    ``recent`` counts its changes of the last hour. ``shut`` says why nothing can be done here; ``failure`` what went
-    wrong last, which is not tried again before ``retry_at``. ``cloud``: power saving starts it, so that one which is
-    off has what it is said to have.
+    ``recent`` counts its changes of the last hour. ``shut`` says why nothing can be done here; ``changing``: a change
+    of it is under way, so that Slurm's counts of it are soon others. ``failure`` is what went wrong last, which is not
+    tried again before ``retry_at``. ``cloud``: power saving starts it, so that one which is off has what it is said to
+    have.
     """
 
     host: Host
@@ -31,6 +32,7 @@ class Record(msgspec.Struct, frozen=True):
     cards: tuple[Card, ...] = ()
     names: dict[str, str] = {}
     shut: str = ""
+    changing: bool = False
     jobs: int = 0
     idle_since: float = 0.0
     last_cut: float = 0.0
