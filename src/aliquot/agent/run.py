@@ -30,7 +30,7 @@ from aliquot.agent.offering import Offering
 from aliquot.agent.publish import Publisher
 from aliquot.agent.settings import Place
 from aliquot.agent.showing import Showing
-from aliquot.agent.shown import of_look
+from aliquot.agent.shown import Used, of_look
 from aliquot.agent.steps import Rest, Step
 from aliquot.agent.tally import Tally
 from aliquot.agent.using import Using, every_s
@@ -95,6 +95,7 @@ class Agent:
         self.driver = driver.Driver()
         self.showing: Showing | None = None
         self.using = Using(self.hardware, _uses(options), self._used, every_s(place.environment))
+        self.used = Used()
         self.code = 0
 
     def _connect(self) -> Connection:
@@ -186,7 +187,7 @@ class Agent:
     def _see(self, observer: Observer, o: Observation, step: Step) -> None:
         sources = observer.sources(o.settings, o.inventory) if o.inventory is not None else ()
         pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
-        seen = of_look(o, sources, pod, self.tally.usage, self.hardware.pasts)
+        seen = of_look(o, sources, pod, self.used, self.hardware.pasts)
         if seen is not None and self.showing is not None:
             self.showing.see(seen, o.uid, busy=bool(seen.drift) and not isinstance(step, Rest))
 
@@ -194,8 +195,9 @@ class Agent:
         """What runs beside the loop, for ever."""
         return self.hardware.watch(loop.wake), self._show(), self.using.run()
 
-    def _used(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
+    def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage
+        self.used = Used(inventory, usage, time.time())
 
     async def _show(self) -> None:
         assert self.showing is not None

@@ -27,9 +27,10 @@ Uses = Callable[[], Awaitable[Sequence[Use]]]
 
 
 class Pace(msgspec.Struct, frozen=True):
-    """Seconds between two writes: at least ``least_s``; ``holders_s`` where only who holds what differs, ``usage_s``
-    where only figures of use do. ``check_s`` is how often it is read whether somebody took the document away. While
-    the agent is at work a write waits for the end, ``busy_s`` at most: how far it is stands on the node.
+    """Seconds between two writes: at least ``least_s``; ``holders_s`` where only who holds what differs, or of
+    what there are figures of use, ``usage_s`` where only these figures do. ``check_s`` is how often it is read whether
+    somebody took the document away. While the agent is at work a write waits for the end, ``busy_s`` at most: how far
+    it is stands on the node.
     """
 
     least_s: float = 1.0
@@ -125,7 +126,7 @@ class Showing:
         since = time.monotonic() - self._last
         if _still(document) != _still(told):
             return self._pace.least_s - since
-        if document.inventory != told.inventory:
+        if document.inventory != told.inventory or _pieces(document) != _pieces(told):
             return self._pace.holders_s - since
         return self._pace.usage_s - since
 
@@ -195,3 +196,8 @@ def _still(document: Document) -> Document:
     inventory = document.inventory
     gpus = tuple(map(unheld, inventory.gpus))
     return msgspec.structs.replace(document, usage=(), inventory=msgspec.structs.replace(inventory, gpus=gpus))
+
+
+def _pieces(document: Document) -> set[tuple[str, int | None, str]]:
+    """What there are figures of use of."""
+    return {(u.gpu, u.instance, u.profile) for u in document.usage}

@@ -112,6 +112,17 @@ def told(watch: Watch, usage: Iterable[Usage]) -> tuple[Usage, ...]:
     )
 
 
+def still(usage: Iterable[Usage], was: Inventory, now: Inventory, anew: Collection[str] = ()) -> tuple[Usage, ...]:
+    """What was told of pieces (of the GPUs as they were then) that are the same ones now. Of GPUs that were changed
+    since (``anew``, PCI addresses) nothing is known to be.
+    """
+    then, there = (
+        {(p.gpu, p.instance): p.key for gpu in inventory.gpus for p, _ in _pieces(gpu, 0.0)} for inventory in (was, now)
+    )
+    same = {piece for piece, key in then.items() if there.get(piece) == key and piece[0] not in anew}
+    return tuple(u for u in usage if (u.gpu, u.instance) in same)
+
+
 def rounded(watch: Watch) -> Watch:
     """What is written down: peaks rounded up, so that a peak that rises little is no write, and what is said of them
     after a restart ("at most") stays true.

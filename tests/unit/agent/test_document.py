@@ -9,6 +9,8 @@ import msgspec
 import pytest
 
 from aliquot.agent.showing import Pace, Showing
+from aliquot.agent.shown import Used
+from aliquot.engine.history import Past
 from aliquot.integrations.kubernetes import document
 from aliquot.integrations.kubernetes.document import Document
 from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
@@ -149,7 +151,26 @@ def test_the_first_document_of_a_node_waits_for_no_change() -> None:
     asyncio.run(asyncio.wait_for(watch(), 30))
 
 
+def used(instance: int, mib: int) -> Document:
+    return replace(one(HELD), usage=(Usage("0000:07:00.0", instance, "1g.5gb", memory_used_mib=mib),))
+
+
 def test_figures_of_use_are_worth_the_fewest_writes() -> None:
-    used = replace(one(HELD), usage=(Usage("0000:07:00.0", 7, memory_used_mib=300),))
-    assert len(shown(one(HELD), used, pace=SOON)) == 1
-    assert len(shown(one(HELD), used, pace=replace(SOON, usage_s=0.0))) == 2
+    assert len(shown(used(7, 300), used(7, 600), pace=replace(SOON, holders_s=0.0))) == 1
+    assert len(shown(used(7, 300), used(7, 600), pace=replace(SOON, usage_s=0.0))) == 2
+
+
+def test_what_a_new_instance_is_used_for_is_told_sooner_than_that_a_known_one_is_used_more() -> None:
+    for former in (one(HELD), used(6, 300)):
+        assert len(shown(former, used(7, 300), pace=replace(SOON, holders_s=0.0))) == 2
+        assert len(shown(former, used(7, 300), pace=replace(SOON, usage_s=0.0))) == 1
+
+
+def test_an_instance_made_anew_is_not_told_to_be_used_as_the_one_before_it_was() -> None:
+    was = one(HELD).inventory
+    told = Used(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
+    assert [u.instance for u in told.told(was, ())] == [7]
+    assert told.told(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
+    change = Past("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
+    assert [u.instance for u in told.told(was, (change,))] == [7], "that was before the look"
+    assert told.told(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.model.usage import Usage
-from aliquot.planner.watching import GAP_S, Made, Watch, follow, rounded, told, worth_keeping
+from aliquot.planner.watching import GAP_S, Made, Watch, follow, rounded, still, told, worth_keeping
 from factory import inventory, with_instances
 
 replace = msgspec.structs.replace
@@ -175,3 +175,15 @@ def test_a_lost_record_makes_it_younger_and_never_older(states: list[tuple[float
 def test_it_survives_being_written_down() -> None:
     watch, _ = looks((0, HELD, 500), (45, IDLE, 500))
     assert msgspec.json.decode(msgspec.json.encode(watch), type=Watch) == watch
+
+
+def test_what_was_told_of_a_piece_is_not_told_of_another_that_has_its_id() -> None:
+    """Ids come again: a fresh instance is not idle since the old one was."""
+    was = node("3g.40gb@0", "3g.40gb@4")
+    usage = used(was, 900)
+    assert still(usage, was, was) == tuple(usage)
+    assert still(usage, was, node("3g.40gb@0", "3g.40gb@4", held=[1])) == tuple(usage), "who holds it is no matter"
+    assert still(usage, was, node("4g.40gb@0")) == (), "another profile"
+    assert still(usage, was, node("3g.40gb@4")) == (), "another place"
+    assert still(usage, was, was, anew=[PCI]) == (), "made anew at the same place"
+    assert still(usage, was, NODE) == ()

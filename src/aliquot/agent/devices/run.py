@@ -10,8 +10,6 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-import msgspec
-
 from aliquot.agent import driver
 from aliquot.agent import log as logs
 from aliquot.agent.claims import watch
@@ -22,6 +20,7 @@ from aliquot.agent.devices.loop import Loop
 from aliquot.agent.devices.machine import Machine
 from aliquot.agent.devices.offering import Offering
 from aliquot.agent.devices.options import Options
+from aliquot.agent.devices.shown import of_round
 from aliquot.agent.devices.takeover import incumbent
 from aliquot.agent.devices.tally import Tally
 from aliquot.agent.devices.tell import Standing, Teller
@@ -32,6 +31,7 @@ from aliquot.agent.holders import Use
 from aliquot.agent.log import log
 from aliquot.agent.memory import be_frugal
 from aliquot.agent.showing import Showing
+from aliquot.agent.shown import Used
 from aliquot.agent.using import Using, every_s
 from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import BlockedError
@@ -39,7 +39,7 @@ from aliquot.integrations.kubernetes import document
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.harvester.offer import mdevs, offer
 from aliquot.model.inventory import Inventory
-from aliquot.model.usage import Usage, coarse
+from aliquot.model.usage import Usage
 from aliquot.probes import Probes
 
 if TYPE_CHECKING:
@@ -88,6 +88,7 @@ class DevicesAgent:
         )
         self.using = Using(self.machine, _uses(options), self._used, every_s(dict(os.environ)), self.machine.held)
         self.loop: Loop | None = None
+        self.used = Used()
         self.code = 0
 
     # -- the machine
@@ -227,17 +228,18 @@ class DevicesAgent:
             await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
         await self.allocations.keep(done.view, done.objects, self.corner.pods.items)
 
-    def _show(self, done: Round) -> None:
-        node, inventory = self.corner.node, done.view.inventory
-        if node is None or inventory is None:
+    def _show(self, done: Round | None) -> None:
+        node = self.corner.node
+        if node is None:
             return
         pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
-        named = msgspec.structs.replace(inventory, node=node.name)
-        seen = document.Document(inventory=named, pod=pod, usage=coarse(self.tally.usage), pasts=self.machine.pasts)
-        self.showing.see(seen, node.metadata.uid)
+        seen = of_round(done, node.name, pod, self.used, self.machine.pasts)
+        if seen is not None:
+            self.showing.see(seen, node.metadata.uid)
 
-    def _used(self, _: Inventory, usage: tuple[Usage, ...]) -> None:
+    def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage
+        self.used = Used(inventory, usage, time.time())
 
     # -- pages
 
