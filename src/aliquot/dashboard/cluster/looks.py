@@ -40,6 +40,7 @@ class Parts(msgspec.Struct, frozen=True):
 
 def look(parts: Parts, now: float) -> NodeLook:
     """``now`` is wall time in seconds: what is fresh was seen now."""
+    parts = current(parts)
     trouble, step, since = _trouble(parts)
     labels = parts.node.metadata.labels if parts.node is not None else {}
     notes = parts.node.metadata.annotations if parts.node is not None else {}
@@ -61,6 +62,19 @@ def look(parts: Parts, now: float) -> NodeLook:
         message=status.sentence if status is not None else notes.get(names.MESSAGE_ANNOTATION, ""),
         usage=usage(parts),
     )
+
+
+def current(parts: Parts) -> Parts:
+    """Without what the agent said that left when the node was handed to virtual machines: its document goes with the
+    node, and their agent sees the GPUs now.
+    """
+    told, pods, node = parts.gpus, parts.pods, parts.node
+    if told is None or not told.pod or parts.vgpus is None or pods is None or node is None:
+        return parts
+    if node.metadata.labels.get(names.DEPLOY_LABEL) == "true" or _pods(pods, AGENT):
+        return parts
+    followed = not parts.vgpus.pod or _pods(pods, DEVICES)
+    return msgspec.structs.replace(parts, gpus=None) if followed else parts
 
 
 def inventory(parts: Parts) -> Inventory | None:
@@ -128,7 +142,7 @@ def _untold(parts: Parts) -> tuple[str, str, float]:
 
 def _away(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
     """None where a pod of the agent is ready."""
-    mine = [pod for pod in pods if pod.metadata.labels.get("app") == app]
+    mine = _pods(pods, app)
     if not mine:
         return "its pod is gone", 0.0
     told: tuple[str, float] = ("its pod is not ready", 0.0)
@@ -140,6 +154,10 @@ def _away(pods: Sequence[Pod], app: str) -> tuple[str, float] | None:
         why = f" ({waiting})" if waiting else ""
         told = f"its pod {pod.name} is not ready{why}", _seconds(ready.last_transition_time if ready else None)
     return told
+
+
+def _pods(pods: Sequence[Pod], app: str) -> list[Pod]:
+    return [pod for pod in pods if pod.metadata.labels.get("app") == app]
 
 
 def _changing(status: Status | None, labels: dict[str, str]) -> str:

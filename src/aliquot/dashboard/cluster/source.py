@@ -157,13 +157,15 @@ class Cluster:
     def parts(self, name: str) -> Parts:
         """Everything that is known of a node."""
         view = self.view
-        return Parts(
-            name,
-            view.nodes.items.get(name),
-            view.document(name, document.GPUS),
-            view.document(name, document.VGPUS),
-            view.pods_on(name),
-            self.api.namespace,
+        return looks.current(
+            Parts(
+                name,
+                view.nodes.items.get(name),
+                view.document(name, document.GPUS),
+                view.document(name, document.VGPUS),
+                view.pods_on(name),
+                self.api.namespace,
+            )
         )
 
     def _nodes_changed(self, found: set[str]) -> None:

@@ -1,0 +1,65 @@
+"""What the page takes for fresh of a node, and whose word it shows: from documents, labels and pods. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.agent.wish import Trouble
+from aliquot.dashboard.asks import UseConfig
+from aliquot.dashboard.cluster.looks import Parts, current, look
+from aliquot.dashboard.cluster.wished import way
+from aliquot.integrations.kubernetes import names
+from aliquot.integrations.kubernetes.api.base import Condition, ObjectMeta
+from aliquot.integrations.kubernetes.api.objects import Node, Pod, PodStatus
+from aliquot.integrations.kubernetes.document import Document
+from aliquot.integrations.kubernetes.manifests.values import AGENT, DEVICES
+from dashboard import stub
+
+replace = msgspec.structs.replace
+NOW = 1_790_000_000.0
+AT, AT_S = "2026-01-01T00:00:00Z", 1_767_225_600.0
+BOTH = stub.dgx("n1")
+ONE, TWO = replace(BOTH, gpus=BOTH.gpus[:1]), replace(BOTH, gpus=BOTH.gpus[:2])
+
+
+def node(deploy: str | None) -> Node:
+    labels = {names.DEPLOY_LABEL: deploy} if deploy is not None else {}
+    return Node(ObjectMeta(name="n1", labels=labels))
+
+
+def pod(app: str, ready: str = "True") -> Pod:
+    meta = ObjectMeta(name=f"{app}-x", labels={"app": app})
+    return Pod(meta, status=PodStatus(conditions=(Condition("Ready", ready),)))
+
+
+def parts(gpus: Document | None, vgpus: Document | None, *pods: Pod, deploy: str | None = "true") -> Parts:
+    return Parts("n1", node(deploy), gpus, vgpus, pods, "aliquot")
+
+
+def told(inventory: object = BOTH, **more: object) -> Document:
+    return Document(inventory, at=AT, pod="aliquot/some-pod", **more)  # type: ignore[arg-type]
+
+
+def test_a_node_that_was_handed_to_virtual_machines_is_what_their_agent_says() -> None:
+    dead, live = told(TWO), told(ONE)
+    for deploy in (None, "false"):
+        handed = parts(dead, live, pod(DEVICES), deploy=deploy)
+        found = look(handed, NOW)
+        assert (found.trouble, found.seen, found.inventory) == ("", NOW, ONE)
+        refused = way(UseConfig(nodes=("n1",), config="all-1g.5gb"), current(handed), [])
+        assert isinstance(refused, Trouble)
+        assert refused.reason == "VirtualMachines"
+
+
+def test_an_agent_that_was_not_sent_away_is_only_away() -> None:
+    dead, live = told(TWO), told(ONE)
+    for each in (
+        parts(dead, live, pod(DEVICES), deploy="true"),  # its pod is about to come again
+        parts(dead, live, pod(DEVICES), pod(AGENT, "False"), deploy=None),  # it is about to go
+        parts(dead, live, deploy=None),  # the other one is gone as well
+        parts(dead, None, pod(DEVICES), deploy=None),  # or has told nothing yet
+    ):
+        found = look(each, NOW)
+        assert (found.inventory, found.trouble[:26]) == (TWO, "the agent of n1 is away: i")
+    by_hand = replace(dead, pod="")
+    assert look(parts(by_hand, live, pod(DEVICES), deploy=None), NOW).inventory == TWO, "no pod to look for"
