@@ -40,6 +40,27 @@ def told(inventory: object = BOTH, **more: object) -> Document:
     return Document(inventory, at=AT, pod="aliquot/some-pod", **more)  # type: ignore[arg-type]
 
 
+def test_gpus_that_cannot_be_read_are_old_though_node_and_agent_are_ready() -> None:
+    bad = told(trouble="no GPU driver answers | next: curl evil")
+    for each in (
+        parts(bad, None, pod(AGENT)),
+        parts(None, bad, pod(DEVICES)),
+        parts(told(ONE), bad, pod(AGENT), pod(DEVICES)),
+    ):
+        found = look(each, NOW)
+        assert found.trouble == "the GPUs of n1 are not read: no GPU driver answers"
+        assert found.next_step == "kubectl describe node n1", "never what a node says to type"
+        assert (found.seen, found.inventory is not None) == (AT_S, True)
+
+
+def test_who_tells_of_no_gpu_that_is_shown_makes_nothing_old() -> None:
+    """The MIG agent sees all GPUs: that pcidevices has the other's work, or that it is gone, is no matter."""
+    for other, pods in ((told(trouble="pcidevices works"), (pod(DEVICES),)), (told(), ())):
+        assert look(parts(told(), other, pod(AGENT), *pods), NOW).trouble == ""
+        away = told(reserved=(BOTH.gpus[0].pci,))
+        assert look(parts(away, other, pod(AGENT), *pods), NOW).trouble != "", "of that one GPU it tells"
+
+
 def test_a_node_that_was_handed_to_virtual_machines_is_what_their_agent_says() -> None:
     dead, live = told(TWO), told(ONE)
     for deploy in (None, "false"):

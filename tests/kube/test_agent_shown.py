@@ -56,6 +56,32 @@ def test_an_idle_node_writes_nothing(make_agent: MakeAgent) -> None:
     assert agent.call("GET", f"{MAPS}/{agent.name}-gpus")["metadata"]["resourceVersion"] == version
 
 
+def test_gpus_that_are_not_read_any_more_are_told_so_by_this_agent_and_the_next(only_standin: MakeAgent) -> None:
+    agent = only_standin("a100-sxm4-40gb")
+    agent.settings("times: {check-seconds: 5}")
+    agent.start()
+    agent.wish("all-balanced")
+    agent.until(lambda: geometry(agent) == agent.geometry(), "the document follows")
+
+    def trouble() -> str:
+        found = shown(agent)
+        assert found is not None
+        return found.trouble
+
+    agent.until(lambda: trouble() == "", "all is well")
+    agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
+    agent.until(trouble, "a word about it")
+    assert geometry(agent) == agent.geometry(), "as it was seen last"
+    agent.sim.fault("none")
+    agent.until(lambda: trouble() == "", "it is read again")
+    agent.kill()
+    agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=100_000)
+    agent.start()
+    agent.until(trouble, "the next one sees nothing, and says so of what the former one saw")
+    agent.sim.fault("none")
+    agent.until(lambda: trouble() == "", "it is read again")
+
+
 def test_a_config_of_its_own_is_found_by_the_label(make_agent: MakeAgent) -> None:
     agent = make_agent("a100-sxm4-40gb")
     agent.start()

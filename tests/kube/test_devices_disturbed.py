@@ -6,11 +6,13 @@ import copy
 import re
 from typing import Any
 
+from aliquot.integrations.kubernetes.document import VGPUS
 from aliquot.integrations.kubernetes.harvester import crds
 from aliquot.integrations.kubernetes.harvester.names import DRIVER_NEEDED_LABEL, object_name
 from cluster import Cluster, StandinCluster
 from controllers import run
 from devicesagent import API, DevicesAgent, MakeDevices, install
+from kube.test_agent_shown import shown
 
 A2 = "0000:01:00.0"
 ONE, TWO = "0000:01:00.4", "0000:01:00.5"
@@ -60,8 +62,10 @@ class TestWhilePcidevicesWorks:
         agent = make_devices("a2:mdev")
         agent.start()
         agent.enabled(A2)
+        agent.until(lambda: (found := shown(agent, VGPUS)) and not found.trouble, "what it sees is shown")
         pod(agent, "pcidevices-x", {"app.kubernetes.io/name": "pcidevices"})
         agent.until(lambda: agent.standing().get("state") == "idle", "idle")
+        agent.until(lambda: (found := shown(agent, VGPUS)) and "pcidevices-x" in found.trouble, "that it is old now")
         agent.set("vgpudevices", ONE, {"enabled": True, "vGPUTypeName": "NVIDIA A2-4Q"})
         agent.at_rest()
         assert agent.vgpus() == {}

@@ -188,20 +188,21 @@ class Agent:
         sources = observer.sources(o.settings, o.inventory) if o.inventory is not None else ()
         pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
         seen = of_look(o, sources, pod, self.used, self.hardware.pasts)
-        if seen is not None and self.showing is not None:
+        assert self.showing is not None
+        if seen is not None:
             self.showing.see(seen, o.uid, busy=bool(seen.drift) and not isinstance(step, Rest))
+        elif o.trouble is not None:
+            self.showing.unread(o.trouble.message, o.uid)
 
     def _beside(self, loop: Loop) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
-        return self.hardware.watch(loop.wake), self._show(), self.using.run()
+        assert self.showing is not None
+        mind = self.showing.mind(lambda: self.hardware.stuck_s, lambda: self.corner.node)
+        return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run()
 
     def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage
         self.used = Used(inventory, usage, time.time())
-
-    async def _show(self) -> None:
-        assert self.showing is not None
-        await self.showing.run()
 
     def _directory(self) -> str:
         """Where the agent's record lies. A machine without a driver has one too."""
@@ -257,7 +258,10 @@ class Agent:
         problem = self.corner.away or unseen or undone
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
-        return 200, "text/plain", b"ok\n"
+        # Nobody's work waits for the document: an agent that cannot write it is ready, and says so.
+        untold = self.showing.problem if self.showing is not None else ""
+        text = f"ok, but the node's document was not written: {untold}" if untold else "ok"
+        return 200, "text/plain", f"{text}\n".encode()
 
 
 def _offering(o: Options) -> Offering | None:

@@ -18,12 +18,17 @@ from aliquot.errors import AliquotError
 from aliquot.integrations.kubernetes import document as documents
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.integrations.kubernetes.api.errors import ApiError, NotFoundError
-from aliquot.integrations.kubernetes.api.objects import ConfigMap
+from aliquot.integrations.kubernetes.api.objects import ConfigMap, Node
 from aliquot.integrations.kubernetes.document import Document
 from aliquot.model.claims import unheld
 from aliquot.model.inventory import Inventory
 
 Uses = Callable[[], Awaitable[Sequence[Use]]]
+HANGS_S = 180.0
+"""A driver call that takes longer is told of: the slowest known (a reset) gives up after 120 s a GPU."""
+HANGS = "a call to the GPU driver has been running for minutes"
+MIND_S = 15.0
+_MOST_TROUBLE = 400
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -58,6 +63,9 @@ class Showing:
         self._news = asyncio.Event()
         self._seen: tuple[Document, str] | None = None
         self._told: tuple[Document, str] | None = None
+        self._unread: tuple[str, str] | None = None
+        self._recalled = False
+        self._old_since = ""
         self._busy_since: float | None = None
         self._text = ""
         self._last = float("-inf")
@@ -68,12 +76,32 @@ class Showing:
         """The newest look, and the uid of the node object that the document goes with. ``busy``: what was seen is being
         changed by the agent.
         """
-        self._seen = document, uid
+        self._seen, self._unread = (document, uid), None
         if not busy:
             self._busy_since = None
         elif self._busy_since is None:
             self._busy_since = time.monotonic()
         self._news.set()
+
+    def unread(self, trouble: str, uid: str) -> None:
+        """The GPUs cannot be read, and why: what was seen last, by a former agent where not by this one, is old."""
+        why = trouble[:_MOST_TROUBLE], uid
+        if self._unread == why:
+            return
+        self._unread = why
+        if self._seen is not None:
+            self._seen = _old(self._seen[0], why[0]), uid
+        self._news.set()
+
+    async def mind(self, stuck_s: Callable[[], float], node: Callable[[], Node | None]) -> None:
+        """For ever. A driver call that hangs ends no look, so that no look can tell of it. ``stuck_s`` is how long the
+        call that runs now has been running.
+        """
+        while True:
+            await asyncio.sleep(MIND_S)
+            found = node()
+            if found is not None and stuck_s() > HANGS_S:
+                self.unread(HANGS, found.metadata.uid)
 
     async def run(self) -> None:
         """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
@@ -95,6 +123,7 @@ class Showing:
 
     async def _follow(self) -> None:
         """Writes until what is there is what was seen."""
+        await self._recall()
         while self._seen is not None:
             left = self._busy_left(self._seen[1])
             if left > 0:
@@ -109,6 +138,24 @@ class Showing:
                 await self._pause(wait)
                 continue
             await self._write(document, uid)
+
+    async def _recall(self) -> None:
+        """What a former agent saw of this node object is all that is known where nothing can be read."""
+        if self._seen is not None or self._unread is None or self._recalled:
+            return
+        try:
+            found = await self._api.get(ConfigMap, self._name, self._namespace)
+        except NotFoundError:
+            found = ConfigMap()
+        self._recalled = True
+        text = found.data.get(documents.KEY, "")
+        last = documents.decode(text)
+        if self._seen is None and self._unread is not None and last is not None:
+            trouble, uid = self._unread
+            if uid in [owner.uid for owner in found.metadata.owner_references]:
+                self._old_since = last.at if last.trouble else ""
+                last = msgspec.structs.replace(last, at="")
+                self._told, self._text, self._seen = (last, uid), text, (_old(last, trouble), uid)
 
     def _busy_left(self, uid: str) -> float:
         """Seconds for which nothing is worth a write, or even a question to kubelet."""
@@ -149,9 +196,11 @@ class Showing:
         return msgspec.structs.replace(document, inventory=held)
 
     async def _write(self, document: Document, uid: str) -> None:
-        text = documents.encode(msgspec.structs.replace(document, at=rfc3339(time.time())))
+        at = (document.trouble and self._old_since) or rfc3339(time.time())
+        text = documents.encode(msgspec.structs.replace(document, at=at))
         await put(self._api, self._namespace, self._name, self._body(text, uid))
         self._told, self._text, self._last = (document, uid), text, time.monotonic()
+        self._old_since = at if document.trouble else ""
 
     async def _check(self) -> None:
         """Somebody may have deleted or changed it."""
@@ -192,10 +241,16 @@ async def put(api: Api, namespace: str, name: str, body: dict[str, object]) -> N
 
 
 def _still(document: Document) -> Document:
-    """Without who holds what, and figures of use."""
+    """Without who holds what, figures of use, and which trouble it is."""
     inventory = document.inventory
     gpus = tuple(map(unheld, inventory.gpus))
-    return msgspec.structs.replace(document, usage=(), inventory=msgspec.structs.replace(inventory, gpus=gpus))
+    bare = msgspec.structs.replace(inventory, gpus=gpus)
+    return msgspec.structs.replace(document, usage=(), inventory=bare, trouble="any" if document.trouble else "")
+
+
+def _old(document: Document, trouble: str) -> Document:
+    """As it was seen before that trouble."""
+    return msgspec.structs.replace(document, trouble=trouble)
 
 
 def _pieces(document: Document) -> set[tuple[str, int | None, str]]:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import msgspec
 import pytest
 
+from aliquot.agent import showing as showings
+from aliquot.agent.devices.run import DevicesAgent
+from aliquot.agent.run import Agent
 from aliquot.agent.showing import Pace, Showing
 from aliquot.agent.shown import Used
 from aliquot.engine.history import Past
 from aliquot.integrations.kubernetes import document
+from aliquot.integrations.kubernetes.api.base import ObjectMeta, OwnerReference
+from aliquot.integrations.kubernetes.api.errors import NotFoundError
+from aliquot.integrations.kubernetes.api.objects import ConfigMap, Node
 from aliquot.integrations.kubernetes.document import Document
 from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
 from aliquot.model.usage import Usage
@@ -74,10 +81,19 @@ def test_what_is_too_big_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 class StubApi:
-    """Keeps what is written."""
+    """Keeps what is written. ``former`` is what an agent before wrote, for the node object ``uid``."""
 
-    def __init__(self) -> None:
+    def __init__(self, former: Document | None = None) -> None:
         self.written: list[Document] = []
+        self.former = former
+        self.asked = 0
+
+    async def get(self, kind: Any, name: str, namespace: str) -> ConfigMap:
+        self.asked += 1
+        if self.former is None:
+            raise NotFoundError("there is none")
+        meta = ObjectMeta(name=name, owner_references=(OwnerReference("Node", "n1", "uid"),))
+        return ConfigMap(meta, data={document.KEY: document.encode(self.former)})
 
     async def patch(self, kind: Any, name: str, body: Any, *, namespace: str) -> None:
         found = document.decode(body["data"][document.KEY])
@@ -174,3 +190,87 @@ def test_an_instance_made_anew_is_not_told_to_be_used_as_the_one_before_it_was()
     change = Past("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
     assert [u.instance for u in told.told(was, (change,))] == [7], "that was before the look"
     assert told.told(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"
+
+
+def blind(api: StubApi, *steps: Document | str, uid: str = "uid", pace: Pace = SOON) -> list[str]:
+    """The troubles that are written of looks (a sentence: the GPUs could not be read) that come one after the other."""
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        for step in steps:
+            if isinstance(step, str):
+                showing.unread(step, uid)
+            else:
+                showing.see(step, uid)
+            await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+    return [d.trouble for d in api.written]
+
+
+def test_gpus_that_cannot_be_read_any_more_are_told_once_as_they_were_last_seen() -> None:
+    api = StubApi()
+    assert blind(api, one(HELD), "no driver", "no driver", "no driver", one(HELD)) == ["", "no driver", ""]
+    assert {d.inventory for d in api.written} == {one(HELD).inventory}
+    assert blind(StubApi(), one(HELD), "no driver", "timeout 17") == ["", "no driver"], "another word is no news"
+
+
+def test_what_a_former_agent_saw_is_old_where_the_next_one_sees_nothing() -> None:
+    before = replace(one(HELD), at="2026-01-01T00:00:00Z")
+    api = StubApi(before)
+    assert blind(api, "no driver", "no driver") == ["no driver"]
+    assert api.written[0] == replace(before, at=api.written[0].at, trouble="no driver")
+    told = StubApi(replace(before, trouble="no driver"))
+    assert blind(told, "no driver") == [], "it says so already"
+    assert blind(StubApi(before), "no driver", uid="another") == [], "of a node that was made anew nothing is known"
+    none = StubApi()
+    assert (blind(none, "no driver", "no GPU", "no driver"), none.asked) == ([], 1)
+
+
+def test_a_trouble_began_when_it_was_first_written() -> None:
+    api = StubApi(replace(one(HELD), at="2026-01-01T00:00:00Z", trouble="no driver"))
+    assert blind(api, "it hangs", pace=replace(SOON, usage_s=0.0)) == ["it hangs"]
+    assert api.written[0].at == "2026-01-01T00:00:00Z"
+
+
+def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showings, "MIND_S", 0.01)
+    api, stuck = StubApi(), [0.0]
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        node = Node(ObjectMeta(name="n1", uid="uid"))
+        tasks = [asyncio.create_task(each) for each in (showing.run(), showing.mind(lambda: stuck[0], lambda: node))]
+        showing.see(one(HELD), "uid")
+        await asyncio.sleep(0.1)
+        stuck[0] = showings.HANGS_S + 1
+        await asyncio.sleep(0.1)
+        stuck[0] = 0.0
+        showing.see(one(HELD), "uid")
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(watch())
+    assert [d.trouble for d in api.written] == ["", showings.HANGS, ""]
+
+
+@pytest.mark.parametrize("agent", [Agent, DevicesAgent])
+def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any) -> None:
+    corner = SimpleNamespace(away="", unread="", node=object())
+    loop = SimpleNamespace(trouble="", standing=None, actor=SimpleNamespace(publisher=SimpleNamespace(problem="")))
+    me = SimpleNamespace(
+        corner=corner,
+        loop=loop,
+        offering=None,
+        allocations=SimpleNamespace(trouble=""),
+        showing=SimpleNamespace(problem="exceeded quota"),
+    )
+    said = (200, "text/plain", b"ok, but the node's document was not written: exceeded quota\n")
+    assert agent._readyz(me) == said
+    me.showing.problem = ""
+    assert agent._readyz(me)[2] == b"ok\n"

@@ -6,14 +6,13 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aliquot.agent import driver
 from aliquot.agent import log as logs
 from aliquot.agent.claims import watch
-from aliquot.agent.devices import launchers, tell
+from aliquot.agent.devices import given, launchers, tell
 from aliquot.agent.devices.allocation import Allocations
 from aliquot.agent.devices.corner import Corner
 from aliquot.agent.devices.loop import Loop
@@ -25,9 +24,8 @@ from aliquot.agent.devices.takeover import incumbent
 from aliquot.agent.devices.tally import Tally
 from aliquot.agent.devices.tell import Standing, Teller
 from aliquot.agent.devices.ways import Ways
-from aliquot.agent.devices.work import Round, Uses, Work
+from aliquot.agent.devices.work import Round, Work
 from aliquot.agent.devices.write import Writer
-from aliquot.agent.holders import Use
 from aliquot.agent.log import log
 from aliquot.agent.memory import be_frugal
 from aliquot.agent.showing import Showing
@@ -45,7 +43,6 @@ from aliquot.probes import Probes
 if TYPE_CHECKING:
     from aliquot.backends.files import Files
     from aliquot.engine.programs import Programs
-    from aliquot.integrations.kubernetes.kubelet import pod_resources
 
 STUCK_S = 900.0
 """A driver call that takes longer is taken for hung: virtual functions of a full machine need a minute."""
@@ -79,14 +76,13 @@ class DevicesAgent:
             self.api,
             options.node_name,
             self._wake,
-            uses=_pods_devices(options),
+            uses=given.pods_devices(options.kubelet_dir),
             environment=launchers.environment(self.api),
             ended=self._ended,
         )
-        self.showing = Showing(
-            self.api, options.node_name, document.VGPUS, namespace=self.api.namespace, uses=_uses(options)
-        )
-        self.using = Using(self.machine, _uses(options), self._used, every_s(dict(os.environ)), self.machine.held)
+        uses = given.uses(options.kubelet_dir)
+        self.showing = Showing(self.api, options.node_name, document.VGPUS, namespace=self.api.namespace, uses=uses)
+        self.using = Using(self.machine, uses, self._used, every_s(dict(os.environ)), self.machine.held)
         self.loop: Loop | None = None
         self.used = Used()
         self.code = 0
@@ -138,7 +134,7 @@ class DevicesAgent:
                 asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
             await self.corner.start()
             self.allocations.start()
-            beside += [asyncio.create_task(each) for each in (self.showing.run(), self.using.run())]
+            beside += [asyncio.create_task(each) for each in (self.showing.run(), self._mind(), self.using.run())]
             for task in beside:
                 task.add_done_callback(self._ended)
             await self.loop.run()
@@ -164,7 +160,7 @@ class DevicesAgent:
             self.writer,
             self.tally,
             way=self.ways.find,
-            uses=_uses(self.options),
+            uses=given.uses(self.options.kubelet_dir),
             hands=self.offering or _NoHands(),
             boot=self._boot,
         )
@@ -218,11 +214,11 @@ class DevicesAgent:
         """What virtual machines can be given, and what is said of those that have it, follows what is. While somebody
         else is at work, the sockets and the annotations are his.
         """
+        self._show(done)
         if done is None:
             if self.offering is not None:
                 await self.offering.close()
             return
-        self._show(done)
         if self.offering is not None:
             groups = await self.machine.groups(mdevs(done.view.inventory))
             await self.offering.publish(offer(done.view, done.objects, groups, self.machine.unhealthy))
@@ -236,6 +232,11 @@ class DevicesAgent:
         seen = of_round(done, node.name, pod, self.used, self.machine.pasts)
         if seen is not None:
             self.showing.see(seen, node.metadata.uid)
+        elif self.loop is not None and self.loop.standing is not None:
+            self.showing.unread(self.loop.standing.sentence, node.metadata.uid)
+
+    async def _mind(self) -> None:
+        await self.showing.mind(lambda: self.machine.stuck_s, lambda: self.corner.node)
 
     def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage
@@ -263,6 +264,8 @@ class DevicesAgent:
             return 503, "text/plain", f"{problem}\n".encode()
         standing = self.loop.standing if self.loop is not None else None
         text = f"{standing.state}: {standing.sentence}" if standing is not None and standing.bad else "ok"
+        if self.showing.problem:
+            text += f", but the node's document was not written: {self.showing.problem}"
         return 200, "text/plain", f"{text}\n".encode()
 
 
@@ -271,29 +274,3 @@ class _NoHands:
 
     def hold(self, ids: frozenset[str]) -> frozenset[str]:
         return frozenset()
-
-
-def _uses(o: Options) -> Uses | None:
-    """Kubelet's word on who has which device; None where there is no kubelet."""
-    asked = _pods_devices(o)
-    if asked is None:
-        return None
-
-    async def ask() -> Sequence[Use]:
-        return [Use(u.namespace, u.pod, u.container, u.devices) for u in await asked()]
-
-    return ask
-
-
-def _pods_devices(o: Options) -> launchers.Uses | None:
-    """The same with the resources' names."""
-    if not o.kubelet_dir:
-        return None
-    socket = os.path.join(o.kubelet_dir, "pod-resources", "kubelet.sock")
-
-    async def ask() -> Sequence[pod_resources.Use]:
-        from aliquot.integrations.kubernetes.kubelet import pod_resources
-
-        return await pod_resources.uses(socket)
-
-    return ask

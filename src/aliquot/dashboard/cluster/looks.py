@@ -121,13 +121,28 @@ def _trouble(parts: Parts) -> tuple[str, str, float]:
         return text, f"kubectl describe node {name}", _seconds(ready.last_transition_time)
     if parts.gpus is None and parts.vgpus is None:
         return _untold(parts)
-    for document, app in ((parts.gpus, AGENT), (parts.vgpus, DEVICES)):
-        if document is not None and document.pod and parts.pods is not None:
-            away = _away(parts.pods, app)
-            if away is not None:
-                step = f"kubectl -n {parts.namespace} get pods -l app={app} --field-selector spec.nodeName={name}"
-                return f"the agent of {name} is away: {away[0]}", step, away[1]
+    for document, app in _shown(parts):
+        away = _away(parts.pods, app) if document.pod and parts.pods is not None else None
+        if away is not None:
+            step = f"kubectl -n {parts.namespace} get pods -l app={app} --field-selector spec.nodeName={name}"
+            return f"the agent of {name} is away: {away[0]}", step, away[1]
+        if document.trouble:
+            # What it says to type is left out: a document is a node's word, and whoever reads this may do anything.
+            text = f"the GPUs of {name} are not read: {document.trouble.partition(' | next: ')[0]}"
+            return text, f"kubectl describe node {name}", _seconds(document.at)
     return "", "", 0.0
+
+
+def _shown(parts: Parts) -> list[tuple[Document, str]]:
+    """The documents of which something is shown (see ``inventory``), and whose they are. An agent whose GPUs the other
+    one tells of makes nothing old by being away.
+    """
+    one, other = parts.gpus, parts.vgpus
+    if one is None:
+        return [(other, DEVICES)] if other is not None else []
+    mine = {gpu.pci for gpu in one.inventory.gpus} - set(one.reserved)
+    theirs = other is not None and any(gpu.pci not in mine for gpu in other.inventory.gpus)
+    return [(one, AGENT), (other, DEVICES)] if other is not None and theirs else [(one, AGENT)]
 
 
 def _untold(parts: Parts) -> tuple[str, str, float]:
@@ -170,12 +185,12 @@ def _changing(status: Status | None, labels: dict[str, str]) -> str:
 
 def _seen(parts: Parts, trouble: str, since: float, now: float) -> float:
     """A fresh look is of now: documents are written when something changes, not to tell the time."""
-    if parts.gpus is None and parts.vgpus is None:
+    shown = _shown(parts)
+    if not shown:
         return 0.0
     if not trouble:
         return now
-    written = max(_seconds(d.at) for d in (parts.gpus, parts.vgpus) if d is not None)
-    return max(since, written)
+    return max(since, *(_seconds(document.at) for document, _ in shown))
 
 
 def _condition(found: Sequence[Condition], kind: str) -> Condition | None:

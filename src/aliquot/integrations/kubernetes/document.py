@@ -43,11 +43,12 @@ class Text(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Document(msgspec.Struct, frozen=True, omit_defaults=True):
-    """``at`` is when it was written (RFC 3339), ``pod`` the agent's own (``namespace/name``, "" outside a pod).
-    ``label`` is the named config that it carries out, ``drift`` how the GPUs differ from that, ``reserved`` PCI
-    addresses that are out of bounds for it. ``manages`` is False where another program carries the label out. ``notes``
-    are sentences about what was left out for its size. ``pasts`` are the newest changes of the node's journal, whoever
-    made them.
+    """``at`` is when it was written, or its ``trouble`` began (RFC 3339), ``pod`` the agent's own (``namespace/name``,
+    "" outside a pod). ``label`` is the named config that it carries out, ``drift`` how the GPUs differ from that,
+    ``reserved`` PCI addresses that are out of bounds for it. ``manages`` is False where another program carries the
+    label out. ``notes`` are sentences about what was left out for its size; ``trouble`` says why the GPUs cannot be
+    read now, "" where they can: all else is then as it was before. ``pasts`` are the newest changes of the node's
+    journal, whoever made them.
     """
 
     inventory: Inventory
@@ -63,6 +64,7 @@ class Document(msgspec.Struct, frozen=True, omit_defaults=True):
     usage: tuple[Usage, ...] = ()
     pasts: tuple[Past, ...] = ()
     notes: tuple[str, ...] = ()
+    trouble: str = ""
 
 
 def map_name(node: str, which: str) -> str:
