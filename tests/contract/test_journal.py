@@ -197,6 +197,26 @@ def test_a_long_journal_keeps_its_last_runs_and_never_the_run_in_the_middle(path
     assert not Path(path + ".new").exists()
 
 
+def test_a_run_is_recorded_though_another_process_cut_the_journal_down_meanwhile(path: str) -> None:
+    """An agent keeps its journal open between changes."""
+    agent, other = FileJournal(path, "b"), FileJournal(path, "b", rotate_at=3000)
+    run(agent, "a")
+    first = os.stat(path).st_ino
+    while os.stat(path).st_ino == first:
+        run(other, *map(str, range(10)))
+    last = run(agent, "c")
+    assert [r.step for r in last_run(path) if r.run == last] == ["", "c"]
+
+
+def test_a_run_begins_on_a_line_of_its_own_though_another_process_died_in_the_middle_of_one(path: str) -> None:
+    agent = FileJournal(path, "b")
+    run(agent, "a")
+    with open(path, "ab") as other:
+        other.write(b'0123abcd {"kind":"int')
+    last = run(agent, "c")
+    assert [(r.run, r.kind) for r in last_run(path)] == [(last, "begin"), (last, "intent")]
+
+
 def test_a_record_says_when_and_a_run_for_whom(path: str) -> None:
     log = FileJournal(path, "b", by="web: ann", clock=lambda: 1_700_000_000.25)
     run(log, "a")

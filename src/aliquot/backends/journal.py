@@ -78,8 +78,13 @@ class FileJournal:
         return self._boot
 
     def new_run(self) -> str:
-        """A fresh run id. The place where an over-long journal is cut down to its last runs: never within a run."""
+        """A fresh run id. The place where an over-long journal is cut down to its last runs: never within a run.
+
+        The file is opened anew for each run: since the last one of ours, others may have cut the journal down, which
+        leaves us a file without a name, or may have died in the middle of a line.
+        """
         self._rotate()
+        self.close()
         return os.urandom(6).hex()
 
     def append(self, record: Record, *, durable: bool) -> None:
