@@ -18,12 +18,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.backends.changing import changing
+from aliquot.backends.changing import Changing, changing
 from aliquot.backends.connect import connect
 from aliquot.backends.sim import control
 from aliquot.cli import commands, parse, screen, watchframe
 from aliquot.cli.looking import Failure
 from aliquot.config.adhoc import adhoc
+from aliquot.dashboard.here.spot import Spot
 from aliquot.engine.ports import Record
 from aliquot.errors import AliquotError
 from aliquot.model.plan import Policy
@@ -446,6 +447,25 @@ def test_looking_goes_on_beside_a_change_that_it_does_not_hinder(
     assert found.step == "undoing: create gi 1g.5gb on GPU 0000:01:00.0"
     a100.node.create(0, "3g.20gb", 4)
     watched.until("created 3g.20gb at 4:4")
+
+
+def test_a_run_that_was_cut_off_is_not_taken_for_what_the_next_one_does(
+    a100: Sim, at_it: Callable[[str, bool], None], run: Run
+) -> None:
+    """Its journal has no end, and the next one to hold the lock has not written there yet. A mode change of it would
+    else keep everybody from looking.
+    """
+    at_it("1g.5gb", False)
+    with connect(a100.name) as connection:
+        (found,) = run("history", "--node", a100.name, "-o", "json").document["changes"]
+        assert found["outcome"] == "under way"
+        path = os.path.join(connection.run_directory, "lock")
+        os.utime(path, (time.time() + 1, time.time() + 1))  # when the next one took it
+        said, spot = changing(a100.name), Spot(a100.name).changing()
+    assert said is not None
+    assert spot == said == Changing(said.who)
+    (found,) = run("history", "--node", a100.name, "-o", "json").document["changes"]
+    assert found["outcome"] == "cut off"
 
 
 def test_a_frame_of_every_size_fits() -> None:

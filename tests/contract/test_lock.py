@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -14,6 +15,7 @@ import pytest
 
 from aliquot.backends.kernel import store
 from aliquot.backends.local import FileLock
+from aliquot.backends.lock import since
 from aliquot.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
 
@@ -91,6 +93,16 @@ def test_a_hook_that_outlives_us_does_not_inherit_it(path: str) -> None:
     finally:
         sleeper.kill()
         sleeper.wait()
+
+
+def test_since_when_it_is_held_is_known(path: str) -> None:
+    """A run in the journal that began before is somebody else's."""
+    assert since(path) == 0.0
+    before = time.time()
+    for _ in range(2):
+        with FileLock(path).hold():
+            assert before - 0.05 <= since(path) <= time.time()
+        os.utime(path, (1, 1))
 
 
 def test_an_error_inside_frees_it(path: str) -> None:

@@ -9,6 +9,7 @@ import msgspec
 
 from aliquot.backends import lock, paths
 from aliquot.backends.journal_read import JOURNAL, last_run
+from aliquot.engine.history import began_since
 from aliquot.engine.ports import Record
 from aliquot.errors import AliquotError
 from aliquot.model.actions import Reset, SetFunctions, SetMode, SetPassthrough
@@ -48,20 +49,23 @@ def places(node: str | None) -> tuple[str, str]:
 def changing(node: str | None) -> Changing | None:
     """The change that is under way on this machine (``node`` None) or a simulated node, None where there is none."""
     run, lib = places(node)
-    who = lock.holder(os.path.join(run, "lock"))
+    path = os.path.join(run, "lock")
+    who = lock.holder(path)
     if not who:
         return None
     try:
         found = last_run(os.path.join(lib, JOURNAL))
     except AliquotError:
         found = []
-    return told(who, found)
+    return told(who, found, lock.since(path))
 
 
-def told(who: str, records: Sequence[Record]) -> Changing:
-    """What the records of the last run say of the change that ``who`` is at."""
+def told(who: str, records: Sequence[Record], since: float) -> Changing:
+    """What the records of the last run say of the change that ``who`` is at, who took the node's lock at ``since``. A
+    run that began before is somebody else's that was cut off: this one has not said yet what it does.
+    """
     begin = next((r for r in records if r.kind == "begin" and r.plan is not None), None)
-    if begin is None or begin.plan is None or records[-1].kind == "end":
+    if begin is None or begin.plan is None or records[-1].kind == "end" or not began_since(begin.at, since):
         return Changing(who)
     try:
         actions = msgspec.json.decode(begin.plan, type=Plan).actions

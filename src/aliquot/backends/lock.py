@@ -104,6 +104,16 @@ def holder(path: str) -> str:
     return ""
 
 
+def since(path: str) -> float:
+    """When the lock at ``path`` was last taken (seconds of wall time, of the clock that journals tell): its holder
+    signs the file then, and nobody writes to it later. 0 where nobody can tell.
+    """
+    try:
+        return os.stat(path).st_mtime
+    except OSError:
+        return 0.0
+
+
 def _signature(path: str) -> tuple[str, str]:
     """The pid and the command that a lock's file tells, as far as we may read it."""
     try:

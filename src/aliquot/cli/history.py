@@ -17,14 +17,15 @@ if TYPE_CHECKING:
 def run(args: Args) -> int:
     """Neither driver nor GPUs are needed: the journal is a file."""
     from aliquot.backends.journal_read import JOURNAL, read
-    from aliquot.backends.lock import holder
+    from aliquot.backends.lock import holder, since
     from aliquot.engine.history import pasts
 
     if args.most < 1:
         raise UsageError("--most takes a number from 1 on", next_step=f"{args.prog} --help")
     name, run_folder, folder = _place(args.node)
-    busy = holder(os.path.join(run_folder, "lock"))
-    every = pasts(read(os.path.join(folder, JOURNAL)), running=bool(busy))
+    lock = os.path.join(run_folder, "lock")
+    busy, taken = holder(lock), since(lock)
+    every = pasts(read(os.path.join(folder, JOURNAL)), running=bool(busy), since=taken)
     found = every[: args.most]
     if args.output == "markdown":
         from aliquot.cli import ticket

@@ -21,6 +21,8 @@ _SUMS = {
     "reset": "reset",
 }
 """How acts begin, and what they are called in sum."""
+_ROUNDED_S = 0.05
+"""Records round their times, and a file's time lags by a tick of the kernel."""
 
 
 class Past(msgspec.Struct, frozen=True):
@@ -58,13 +60,24 @@ def _in_sum(word: str, gpus: Sequence[str]) -> str:
     return f"{len(gpus)} {word}" if word in _COUNTED else word if many == 1 else f"{word} on {many} GPUs"
 
 
-def pasts(records: Iterable[Record], *, running: bool = False) -> tuple[Past, ...]:
-    """The runs, the newest first. ``running`` says that somebody is at the node: then the last run has no end yet."""
+def began_since(at: float, since: float) -> bool:
+    """Whether a run that began ``at`` can be that of who took the node's lock at ``since``, both by the wall clock of
+    one machine. Older journals do not say when (0), and then it can. A clock that is set back in between makes it look
+    older: then less is told of it than could be, and nothing wrong.
+    """
+    return not at or at >= since - _ROUNDED_S
+
+
+def pasts(records: Iterable[Record], *, running: bool = False, since: float = 0.0) -> tuple[Past, ...]:
+    """The runs, the newest first. ``running`` says that somebody is at the node, and ``since`` since when: then the
+    last run has no end yet, if it is theirs.
+    """
     runs: dict[str, list[Record]] = {}
     for record in records:
         runs.setdefault(record.run, []).append(record)
-    found = [_past(run, running and n == len(runs) - 1) for n, run in enumerate(runs.values())]
-    return tuple(reversed(found))
+    every = list(runs.values())
+    now = len(every) - 1 if running and every and began_since(every[-1][0].at, since) else None
+    return tuple(_past(every[n], n == now) for n in reversed(range(len(every))))
 
 
 def newest(found: Sequence[Past], most: int, acts: int) -> tuple[Past, ...]:

@@ -113,6 +113,14 @@ def test_only_the_last_run_can_be_under_way() -> None:
     assert (first.run, first.outcome) == ("a", CUT_OFF)
 
 
+def test_a_run_that_began_before_the_lock_was_taken_is_not_under_way() -> None:
+    """Whoever holds the lock now has not begun yet, or writes no journal."""
+    records = run("dead", *both("reset"), at=100)
+    assert pasts(records, running=True, since=250.0)[0].outcome == CUT_OFF
+    assert pasts(records, running=True, since=100.02)[0].outcome == UNDER_WAY, "times are rounded"
+    assert pasts(run("old", *both("reset"), at=0), running=True, since=250.0)[0].outcome == UNDER_WAY
+
+
 def test_the_newest_comes_first_and_runs_side_by_side_are_kept_apart() -> None:
     a, b = run("a", *both("reset"), ("end", "done"), at=1), run("b", *both("mode enabled"), ("end", "done"), at=2)
     mixed = [record for pair in zip(a, b, strict=True) for record in pair]

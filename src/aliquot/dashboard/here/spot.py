@@ -122,7 +122,7 @@ class Spot:
             found = last_run(self.journal)
         except StorageError:
             found = []
-        return changing.told(who, found)
+        return changing.told(who, found, lock.since(self.lock))
 
     def apply(self, plan: Plan, by: str, tell: Tell, watch: Watch = unwatched) -> Outcome:
         """``watch`` is told each step. Raises what ``engine.apply`` refuses to start, and whatever keeps the node from
