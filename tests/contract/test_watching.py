@@ -111,6 +111,7 @@ def test_what_is_lost_makes_it_younger(watched: Callable[[str], Watched]) -> Non
     w.again()
     assert w.look()[0].watched_since == w.clock.now
     w.watch.save()  # cannot be written: no trouble
+    assert not list(Path(w.path).parent.glob("*.tmp")), "one for each time that it was tried"
 
 
 def test_a_watcher_that_was_killed_is_gone_on_from_as_far_as_the_record_is_true(
@@ -134,6 +135,14 @@ def test_a_watcher_that_was_killed_is_gone_on_from_as_far_as_the_record_is_true(
     assert held.idle_since == w.clock.now, "the record says that it was held"
     w.again()
     assert w.look(GAP_S + 1)[0].watched_since == w.clock.now
+
+
+def test_a_sign_of_life_is_given_on_a_machine_that_nobody_has_changed_since_its_boot(tmp_path: Path) -> None:
+    """/run is empty after a boot, and it was the first apply that made the folder."""
+    record = Record(str(tmp_path / "lib"), str(tmp_path / "run"))
+    assert record.write(Watch("b", 100.0))
+    record.alive(200.0)
+    assert Record(str(tmp_path / "lib"), str(tmp_path / "run")).load() == Watch("b", 200.0)
 
 
 def test_an_idle_node_is_written_once(watched: Callable[[str], Watched]) -> None:

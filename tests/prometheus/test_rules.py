@@ -36,6 +36,13 @@ def test_promtool_accepts_the_rules() -> None:
     promtool("test", "rules", str(TESTS))
 
 
+@pytest.mark.parametrize("name", ["aliquot-metrics", "aliquot-textfile"])
+def test_a_unit_can_keep_what_it_saw_and_leaves_the_lock_where_it_is(name: str) -> None:
+    """A folder that is not there when the unit starts cannot be made below a file system that is read only."""
+    unit = (ROOT / f"deploy/prometheus/{name}.service").read_text().splitlines()
+    assert {"StateDirectory=aliquot", "RuntimeDirectory=aliquot", "RuntimeDirectoryPreserve=yes"} <= set(unit)
+
+
 def test_every_alert_is_seen_to_fire_and_not_to_fire() -> None:
     seen: dict[str, set[bool]] = {}
     for group in yaml.safe_load(TESTS.read_text())["tests"]:

@@ -109,18 +109,24 @@ class Record:
         """Whether it could be written. The sign of life of the former one goes first: it does not speak for this."""
         temporary = f"{self.path}.{os.getpid()}.tmp"
         try:
+            os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
             with open(temporary, "wb") as file:
                 file.write(msgspec.json.encode(watch))
             with suppress(FileNotFoundError):
                 os.unlink(self.sign)
             os.replace(temporary, self.path)
         except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)  # else each watcher leaves one on a disk that is full
             return False
         return True
 
     def alive(self, at: float) -> None:
-        """What is written is what was seen at that time."""
+        """What is written is what was seen at that time. After a boot nobody may have made the folder yet: the first to
+        take the lock does, and that may be in weeks.
+        """
         try:
+            os.makedirs(os.path.dirname(self.sign), mode=0o755, exist_ok=True)
             with open(self.sign, "ab"):
                 os.utime(self.sign, (at, at))
         except OSError:
