@@ -8,7 +8,7 @@ from aliquot.agent.observation import Observation
 from aliquot.integrations.kubernetes import names
 from aliquot.metrics import make
 from aliquot.metrics.agents import AgentTally
-from aliquot.metrics.look import Look, Seen, look, rules
+from aliquot.metrics.look import Look, look, rules
 from aliquot.model.inventory import Inventory
 
 
@@ -46,7 +46,7 @@ class Tally(AgentTally):
         """The look as a page tells it: what is asked, and what stands in its way."""
         desired = o.wish.desired if o.wish is not None else None
         blockers = o.plan.blockers if o.plan is not None else ()
-        seen = Seen(o.now, self.usage, rules(blockers), len(o.unhealthy), self._last.seen.smaller)
+        seen = self._seen(o.inventory, o.now, rules(blockers), len(o.unhealthy))
         return look(self._node, self._with_pods(o.inventory), desired, seen)
 
     def _with_pods(self, inventory: Inventory | None) -> Inventory | None:

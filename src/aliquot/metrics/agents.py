@@ -11,10 +11,12 @@ from aliquot.engine.world import Outcome
 from aliquot.metrics import make
 from aliquot.metrics.changes import Changes
 from aliquot.metrics.gpus import Gpus
-from aliquot.metrics.look import Look, smaller
+from aliquot.metrics.look import Look, Seen, smaller
 from aliquot.metrics.page import Page
+from aliquot.model.inventory import Inventory
 from aliquot.model.plan import Plan
 from aliquot.model.usage import Usage
+from aliquot.planner.watching import still
 
 
 class AgentTally:
@@ -32,6 +34,7 @@ class AgentTally:
         self._requests = make.counter(f"{family}_api_requests_total", r)
         self.changes = Changes(r)
         self._last = Look(node)
+        self._there: Inventory | None = None
         self._held = False
         self.page = Page(r, Gpus(lambda: (self._last,)), lambda: self._last)
 
@@ -61,6 +64,20 @@ class AgentTally:
         now = self._last
         hints = smaller(now.inventory, usage, time.time()) if now.inventory is not None else ()
         self._last = msgspec.structs.replace(now, seen=msgspec.structs.replace(now.seen, usage=usage, smaller=hints))
+
+    def _seen(
+        self, inventory: Inventory | None, at: float, blocked: tuple[str, ...], unhealthy: int | None = None
+    ) -> Seen:
+        """What is told beside the GPUs of a new look. What they are used for is looked at less often: it stays with the
+        pieces that are the same ones still, for ids come again.
+        """
+        usage, hints = self._last.seen.usage, self._last.seen.smaller
+        if inventory is not None:
+            usage = still(usage, self._there, inventory) if self._there is not None else ()
+            known = {(u.gpu, u.instance) for u in usage}
+            hints = tuple(hint for hint in hints if hint[:2] in known)
+            self._there = inventory
+        return Seen(at, usage, blocked, unhealthy, hints)
 
     def _saw(self, look: Look, plans: Iterable[Plan]) -> None:
         """A look, and the plans for what is asked: a wish that holders are in the way of counts once for as long as

@@ -23,8 +23,9 @@ def add(look: Look, gpu: Gpu, out: Families) -> None:
     used = {u.instance: u for u in look.seen.usage if u.gpu == gpu.pci}
     for instance in gpu.instances:
         _instance((*who, str(instance.id), instance.profile), gpu, instance, out)
-        if instance.id in used:
-            _used((*who, str(instance.id), instance.profile), used[instance.id], out)
+        use = used.get(instance.id)
+        if use is not None and use.profile in ("", instance.profile):  # else of one before that had this id
+            _used((*who, str(instance.id), instance.profile), use, out)
     if None in used and not gpu.mig.enabled:
         _memory("aliquot_gpu_memory_used_bytes", who, used[None].memory_used_mib, out)
         _memory("aliquot_gpu_memory_size_bytes", who, used[None].memory_total_mib, out)

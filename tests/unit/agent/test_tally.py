@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
+import pytest
 
 import agent_looks
+from aliquot.agent.devices.tally import Tally as DevicesTally
 from aliquot.agent.observation import Observation
 from aliquot.agent.tally import Tally
+from aliquot.integrations.kubernetes.harvester.view import View
 from aliquot.model.inventory import Holder, Inventory
+from aliquot.model.usage import Usage
 from unit.metrics.looks import plain
 
 
@@ -55,3 +61,48 @@ def test_a_look_that_failed_tells_of_no_gpu() -> None:
     text = tally.page.text().decode()
     assert "aliquot_look_success{" in text
     assert "aliquot_gpu_info{" not in text
+
+
+def told(tally: Tally | DevicesTally) -> set[str]:
+    """The instances with figures of use, by id and profile."""
+    rows = [line for line in tally.page.text().decode().splitlines() if line.startswith(METRICS)]
+    return {row.partition('GPU_I_ID="')[2].partition('"')[0] for row in rows}
+
+
+METRICS = (
+    "aliquot_instance_memory_used_bytes{",
+    "aliquot_instance_idle_since",
+    "aliquot_instance_smaller_profile_info{",
+)
+
+
+def looked(tally: Tally | DevicesTally, inventory: Inventory | None) -> None:
+    if isinstance(tally, Tally):
+        tally.looked(observed(inventory))
+    else:
+        tally.looked(View("n", "boot", 1000.0, inventory=inventory))
+
+
+@pytest.mark.parametrize("kind", [Tally, DevicesTally])
+def test_an_instance_is_not_told_with_the_figures_of_one_that_had_its_id(kind: type[Tally | DevicesTally]) -> None:
+    tally, inventory = kind("n"), plain()
+    pieces = inventory.gpus[0].instances
+    looked(tally, inventory)
+    watched = time.time() - 30 * 3600
+    tally.usage = tuple(
+        Usage(
+            inventory.gpus[0].pci, i.id, i.profile, 100, 40000, idle_since=watched, peak_mib=100, watched_since=watched
+        )
+        for i in pieces
+    )
+    every = {str(i.id) for i in pieces}
+    assert told(tally) == every
+    looked(tally, None)
+    looked(tally, inventory)
+    assert told(tally) == every, "one look that failed takes nothing back"
+    first, second = pieces
+    moved = msgspec.structs.replace(second, placement="5:1")
+    for other in (moved, msgspec.structs.replace(second, profile="1g.10gb", profile_id=15, placement="4:2")):
+        cut = msgspec.structs.replace(inventory.gpus[0], instances=(first, other))
+        looked(tally, msgspec.structs.replace(inventory, gpus=(cut,)))
+        assert told(tally) == {str(first.id)}

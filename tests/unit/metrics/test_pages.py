@@ -45,6 +45,14 @@ def test_what_nobody_measured_is_absent_and_never_zero() -> None:
     assert samples(shown, "aliquot_drift") == samples(shown, "aliquot_gpu_drift") == []
 
 
+def test_figures_of_another_profile_are_those_of_an_instance_that_is_gone() -> None:
+    look = everything()
+    other = tuple(msgspec.structs.replace(u, profile=u.profile and "4g.20gb") for u in look.seen.usage)
+    stale = msgspec.structs.replace(look, seen=msgspec.structs.replace(look.seen, usage=other))
+    assert samples(page(look), "aliquot_instance_memory_used_bytes")
+    assert not samples(page(stale), "aliquot_instance_memory_used_bytes")
+
+
 def test_after_a_look_that_failed_nothing_is_told_of_gpus() -> None:
     shown = page(Look("n"))
     assert samples(shown, "aliquot_look_success") == [({"Hostname": "n"}, 0.0)]

@@ -9,7 +9,7 @@ from aliquot.integrations.kubernetes.harvester.view import Objects, View
 from aliquot.metrics import make
 from aliquot.metrics.agents import AgentTally
 from aliquot.metrics.changes import REFUSED
-from aliquot.metrics.look import Seen, look, rules
+from aliquot.metrics.look import look, rules
 from aliquot.model.desired import Desired
 from aliquot.model.plan import Plan
 
@@ -28,7 +28,7 @@ class Tally(AgentTally):
         plans = tuple(plans)
         wishes = tuple(wish for plan in plans for wish in plan.desired.gpus)
         blocked = rules(blocker for plan in plans for blocker in plan.blockers)
-        seen = Seen(view.now, self.usage, blocked, smaller=self._last.seen.smaller)
+        seen = self._seen(view.inventory, view.now, blocked)
         self._saw(look(self._node, view.inventory, Desired(wishes) if wishes else None, seen), plans)
         if view.inventory is None:
             return
