@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -13,6 +14,7 @@ from aliquot.backends.watching import LOOK_S, UsageWatch
 from aliquot.errors import AliquotError, UsageError
 from aliquot.model.inventory import Inventory
 from aliquot.model.usage import Usage
+from aliquot.planner.watching import GAP_S
 
 if TYPE_CHECKING:
     from aliquot.backends.connect import Connection
@@ -61,6 +63,7 @@ class Using:
         self._fill = _exporter()
         self._watch: UsageWatch | None = None
         self._problem = ""
+        self._last: tuple[float, Inventory] | None = None
 
     async def run(self) -> None:
         """For ever. A driver that does not answer is the agent's own looks' to find out, and to open anew."""
@@ -70,19 +73,32 @@ class Using:
                 await self.look()
 
     async def look(self) -> None:
-        """One look. What cannot be read is logged once, and the last look stands."""
+        """One look. What cannot be read is logged once, and the last look stands as long as watching may pause: then
+        nothing is told, for nobody could see that it is old.
+        """
         try:
             uses = await self._uses() if self._uses is not None else ()
             found = await self._hardware.call(lambda connection: self._look(connection, uses))
+            if isinstance(found, AliquotError):
+                raise found
+            self._told(*found)
         except AliquotError as error:
-            found = error
-        if isinstance(found, AliquotError):
-            if found.brief != self._problem:
-                log.warning("what the GPUs are used for is not known: %s", found.brief)
-            self._problem = found.brief
-            return
-        self._problem = ""
-        self._told(*found)
+            self._failed(error.brief)
+        except Exception as error:  # noqa: BLE001 -- a defect of ours must not end the looks for as long as the agent lives
+            self._failed(
+                f"internal fault, report it with the output of aliquot version: {type(error).__name__}: {error}"
+            )
+        else:
+            self._problem = ""
+            self._last = time.monotonic(), found[0]
+
+    def _failed(self, problem: str) -> None:
+        if problem != self._problem:
+            log.warning("what the GPUs are used for is not known: %s", problem)
+        self._problem = problem
+        if self._last is not None and time.monotonic() - self._last[0] > GAP_S:
+            self._told(self._last[1], ())
+            self._last = None
 
     def _look(self, connection: Connection, uses: Sequence[Use]) -> tuple[Inventory, tuple[Usage, ...]] | AliquotError:
         """On the worker's thread. An error is handed back: it must not cost the agent its session."""

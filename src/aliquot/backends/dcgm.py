@@ -53,7 +53,7 @@ class Exporter:
 
         try:
             found = shares(self._page())
-        except (OSError, HTTPException) as error:
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: no address that can be asked
             trouble = f"no shares from {self._url}: {getattr(error, 'reason', error)}"
         else:
             trouble = "" if found else f"no shares from {self._url}: it has no {METRIC} of a GPU instance"

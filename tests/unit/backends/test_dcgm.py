@@ -116,3 +116,14 @@ def test_an_exporter_that_is_away() -> None:
 def test_only_pages_are_read(url: str) -> None:
     with pytest.raises(UsageError, match="is not the address"):
         Exporter(url)
+
+
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1:9400/metrics", "http://a..b/metrics", "http://127.0.0.1:1/größe", "http://x:port/"],
+)
+def test_an_address_that_nobody_can_ask_is_trouble_and_no_fault(url: str) -> None:
+    said: list[str] = []
+    bare = (Usage(ONE.pci, 2),)
+    assert Exporter(url, said.append).fill(NODE, bare) == bare
+    assert len(said) == 1
