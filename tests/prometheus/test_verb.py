@@ -67,6 +67,14 @@ def test_once_and_as_a_file(state: str, tmp_path: Path) -> None:
     assert not [name for name in os.listdir(tmp_path) if name.startswith(".")], "a temporary file was left"
 
 
+def test_a_full_disk_is_no_fault_of_ours(state: str) -> None:
+    environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine"}
+    with open("/dev/full", "w") as full:
+        words = [sys.executable, "-m", "aliquot", "metrics"]
+        done = subprocess.run(words, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+    assert (done.returncode, done.stderr.partition(":")[0]) == (20, "blocked[STORAGE]")
+
+
 def test_gpus_that_cannot_be_read_are_said_and_nothing_old_is_left(state: str, tmp_path: Path) -> None:
     target = tmp_path / "aliquot.prom"
     aliquot(state, "metrics", "--out", str(target))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from typing import TYPE_CHECKING
 
 from aliquot.cli import failure, node, streams
@@ -26,7 +25,7 @@ def run(args: Args) -> int:
     library()
     from aliquot.metrics.host import Host
 
-    host = Host(args.node, args.node or socket.gethostname(), lambda: node.connected(args))
+    host = Host(args.node, args.node or socket.gethostname(), lambda: node.connected(args), streams.note)
     return _serve(host, args) if args.listen is not None else _once(host, args)
 
 
@@ -47,7 +46,7 @@ def _once(host: Host, args: Args) -> int:
     host.close()
     text = host.page.text()
     if args.out is None:
-        sys.stdout.write(text.decode())
+        streams.result(text.decode(), end="")
     else:
         from aliquot.metrics.textfile import replace
 

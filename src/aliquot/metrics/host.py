@@ -29,11 +29,19 @@ OVER_S = 0.2
 
 class Host:
     """``connect`` opens the node. It is open only while it is looked at: a session that stays is a client that keeps
-    the GPU from being reset. ``trouble`` is why the last look failed, None if it did not.
+    the GPU from being reset. ``trouble`` is why the last look failed, None if it did not; ``said`` gets it as a
+    sentence, once until it is another, from looks that nobody waits for.
     """
 
-    def __init__(self, node: str | None, name: str, connect: Callable[[], AbstractContextManager[Connection]]) -> None:
+    def __init__(
+        self,
+        node: str | None,
+        name: str,
+        connect: Callable[[], AbstractContextManager[Connection]],
+        said: Callable[[str], None] = lambda _: None,
+    ) -> None:
         self._connect = connect
+        self._said = said
         self._wishes = recorded(node)
         self._seen = Look(name)
         self._name = name
@@ -51,8 +59,7 @@ class Host:
                 inventory = connection.backend.read()
                 usage = self._used(connection, inventory)
         except AliquotError as error:
-            self.trouble = error
-            self._seen = Look(self._name)
+            self._failed(error)
             return
         now = time.time()
         seen = Seen(now, usage, smaller=smaller(inventory, usage, now))
@@ -61,13 +68,22 @@ class Host:
 
     def start(self, every_s: float) -> None:
         """Looks again and again, until ``close``."""
-
-        def again() -> None:
-            while not self._stop.wait(every_s):
-                self.look()
-
-        self._thread = threading.Thread(target=again, name="look", daemon=True)
+        self._thread = threading.Thread(target=self._again, args=(every_s,), name="look", daemon=True)
         self._thread.start()
+
+    def _again(self, every_s: float) -> None:
+        while not self._stop.wait(every_s):
+            former = self.trouble
+            try:
+                self.look()
+            except Exception as fault:  # noqa: BLE001 -- a defect of ours must not leave an old page that looks like the truth
+                self._failed(AliquotError(f"internal fault: {type(fault).__name__}: {fault}"))
+            if self.trouble is not None and (former is None or former.brief != self.trouble.brief):
+                self._said(f"the GPUs cannot be read now: {self.trouble.brief}")
+
+    def _failed(self, error: AliquotError) -> None:
+        self.trouble = error
+        self._seen = Look(self._name)
 
     def close(self) -> None:
         self._stop.set()

@@ -44,9 +44,11 @@ class Server:
         self._thread.start()
 
     def close(self) -> None:
-        self._server.shutdown()
+        """Also one that was never started: it would wait for ever for its thread to notice."""
+        if self._thread.is_alive():
+            self._server.shutdown()
+            self._thread.join()
         self._server.server_close()
-        self._thread.join()
 
 
 class _Listener(ThreadingHTTPServer):

@@ -163,3 +163,12 @@ def test_a_port_that_is_taken_is_said() -> None:
     with pytest.raises(BlockedError, match="cannot listen on"):
         Server(page(), "127.0.0.1", server.port)
     server.close()
+
+
+def test_a_server_that_was_never_started_can_be_closed() -> None:
+    """Something failed before: waiting for a thread that is not there would be for ever."""
+    server = Server(page(), "127.0.0.1", 0)
+    closing = threading.Thread(target=server.close, daemon=True)
+    closing.start()
+    closing.join(10)
+    assert not closing.is_alive()
