@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Iterator
 
 import msgspec
 import pytest
 
+from aliquot.backends.connection import Connection
 from aliquot.backends.watching import ALIVE, FILE
+from aliquot.cli import usage
+from aliquot.model.inventory import Inventory
 from aliquot.planner.watching import Piece, Watch
 
 from .conftest import Run, Sim
@@ -76,6 +80,24 @@ def test_it_can_watch_for_a_while(mixed: Sim, run: Run) -> None:
     assert {u["instance"] for u in seen["usage"]} == {None}
     assert mixed.node.show()["sessions"] == []
     assert not os.path.exists(os.path.join(mixed.node.directory, FILE)), "it is no watcher"
+
+
+@pytest.mark.parametrize("words", [(), ("0",)])
+def test_after_a_while_of_watching_figures_stand_with_the_instances_of_that_moment(
+    words: tuple[str, ...], mixed: Sim, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    mixed.node.set_mode(0, True)
+    mixed.node.create(0, "2g.12gb", 0)
+
+    def looks(connection: Connection, _: float) -> Iterator[Inventory]:
+        yield connection.backend.read()
+        mixed.node.create(0, "1g.6gb", 2)
+        yield connection.backend.read()
+
+    monkeypatch.setattr(usage, "_looks", looks)
+    seen = run("usage", *words, "--watch-for", "1")
+    assert "2g.12gb at 0:2" in seen.out
+    assert "1g.6gb at 2:1" in seen.out, "it was called a whole GPU"
 
 
 @pytest.mark.parametrize(

@@ -34,11 +34,13 @@ def run(args: Args) -> int:
     exporter = Exporter(args.dcgm, streams.note) if args.dcgm else None
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+        if args.gpu:
+            node.gpu(inventory, args.gpu)  # one that is none is refused at once, and not after the looks
         watch = UsageWatch(connection, keep=False, fill=exporter.fill if exporter is not None else None)
         usage: tuple[Usage, ...] = ()
         for inventory in _looks(connection, args.watch_for or 0.0):
             usage = watch.look(connection, inventory, MEASURE_S)
+    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
     _emit(args, inventory, gpus, usage)
     return 0
 
