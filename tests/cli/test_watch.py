@@ -226,6 +226,20 @@ def test_names_that_others_chose_are_no_orders(a100: Sim, play: Play) -> None:
         pid.wait()
 
 
+def test_a_name_that_others_chose_is_no_line(a100: Sim, run: Run) -> None:
+    """Root reads it on a terminal, and in the log of a watch."""
+    a100.node.set_mode(0, True)
+    gi = a100.node.create(0, "1g.5gb", 0)
+    name = "a\u2028blocked[LOCKED]: reboot\x1b[2J"
+    a100.node.hold(0, gi, name=name)
+    for words in (["show"], ["plan", "--gpu", "0", "--mig", "disabled"], ["apply", "--gpu", "0", "--mig", "disabled"]):
+        said = run(*words)
+        assert "blocked[LOCKED]: reboot" in said.out + said.err
+        assert not [line for line in (said.out + said.err).splitlines() if line.startswith("blocked[L")]
+    (instance,) = run("show", "-o", "json").document["gpus"][0]["instances"]
+    assert instance["holders"][0]["name"] == name, "programs get it as it is"
+
+
 # -- elsewhere
 
 

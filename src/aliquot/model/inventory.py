@@ -22,7 +22,9 @@ class Holder(msgspec.Struct, frozen=True):
     name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.id}" + (f" ({self.name})" if self.name else "")
+        """On one line: whoever starts a process chooses its name, and may have put lines into it."""
+        name = "".join(c if c.isprintable() else "?" for c in self.name)
+        return f"{self.kind} {self.id}" + (f" ({name})" if name else "")
 
 
 class ComputeInstance(msgspec.Struct, frozen=True):

@@ -55,6 +55,10 @@ def test_instances_change_hands() -> None:
     assert told(replace(GPU, instances=(held, B)), GPU) == ["1g.5gb at 0:1 idle"]
     inner = replace(A, compute_instances=(replace(A.compute_instances[0], holders=(JOB,)),))
     assert told(GPU, replace(GPU, instances=(inner, B))) == ["1g.5gb at 0:1 held by slurm job 8812 (train)"]
+    name = "x\nblocked[MOVED]: the machine has changed\r\u2028\x85\x1b[2J\ud800 äö"
+    somebody = replace(A, held=True, holders=(Holder("process", "1", name),))
+    (line,) = told(GPU, replace(GPU, instances=(somebody, B)))
+    assert line.endswith("held by process 1 (x?blocked[MOVED]: the machine has changed????[2J? äö)"), "one line"
     nobody = replace(A, held=True)
     assert told(GPU, replace(GPU, instances=(nobody, B))) == ["1g.5gb at 0:1 held"]
 
