@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from aliquot.metrics.changes import HELD
 from aliquot.metrics.names import NAMES, TABLE, base
 from prometheus.bed import ROOT, RULES, promtool
 from prometheus.conftest import MakePrometheus
@@ -41,6 +42,13 @@ def test_a_unit_can_keep_what_it_saw_and_leaves_the_lock_where_it_is(name: str) 
     """A folder that is not there when the unit starts cannot be made below a file system that is read only."""
     unit = (ROOT / f"deploy/prometheus/{name}.service").read_text().splitlines()
     assert {"StateDirectory=aliquot", "RuntimeDirectory=aliquot", "RuntimeDirectoryPreserve=yes"} <= set(unit)
+
+
+def test_what_ends_when_somebody_lets_go_is_waited_for_and_nothing_else() -> None:
+    known = {rule.get("alert"): rule["expr"] for rule in rules()}
+    rest = "|".join(rule for rule in HELD if rule != "IN_USE")
+    assert f'{{rule=~"{rest}"}}' in known["AliquotWishHeld"]
+    assert f'{{rule!~"{rest}"}}' in known["AliquotWishBlocked"]
 
 
 def test_every_alert_is_seen_to_fire_and_not_to_fire() -> None:

@@ -18,7 +18,8 @@ from aliquot.model.plan import Plan
 OUTCOMES = ("nothing", "done", "reboot", "undone", "partial")
 REFUSED = "refused"
 """The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
-HELD = ("IN_USE", "HELD")
+HELD = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
+"""Rules and codes of what ends when whoever has it lets go. The alerts know the same rules."""
 
 
 class Changes:

@@ -80,6 +80,8 @@ def test_a_plan_that_holders_block_is_known_by_its_rule() -> None:
     held = plan(plain(), world.wish(A100, ["7g.40gb"]))
     assert [b.rule for b in held.blockers] == ["HELD"]
     assert changes.is_held(held)
+    for rule in ("PASSTHROUGH", "FUNCTIONS_IN_USE"):
+        assert changes.is_held(Plan("n", "", held.desired, blockers=(Blocker(rule, "in use"),)))
     other = Plan("n", "", held.desired, blockers=(Blocker("PLACEMENT", "no"),))
     assert not changes.is_held(other)
     changes.held()
