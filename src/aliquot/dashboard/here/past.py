@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from aliquot.backends import lock
 from aliquot.dashboard.here.spot import Spot
 from aliquot.dashboard.values import Change
 from aliquot.engine.history import Past, pasts
@@ -21,7 +22,8 @@ def changes(spots: Sequence[Spot], most: int, busy: Collection[str]) -> tuple[Ch
         except StorageError as error:
             found.append(Change(spot.name, 0, 0, "", "Its journal cannot be read", "unknown", (), error.brief))
             continue
-        found += [change(spot.name, each) for each in pasts(records, running=spot.name in busy)[:most]]
+        runs = pasts(records, running=spot.name in busy, since=lock.since(spot.lock))
+        found += [change(spot.name, each) for each in runs[:most]]
     return tuple(sorted(found, key=lambda c: -c.at)[:most])
 
 
