@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+import time
+
 import msgspec
 import pytest
 
 import factory
 import vgpufactory
-from aliquot.dashboard import words
+from aliquot.dashboard import pictures, words
+from aliquot.dashboard.asks import Cut
+from aliquot.dashboard.desk import ENDED, Desk, Sheet
 from aliquot.dashboard.pages import vgpus
-from aliquot.dashboard.values import CLUSTER, Fleet, NodeLook, VgpuRow, Virtual
+from aliquot.dashboard.pages.digest import capacity
+from aliquot.dashboard.pictures import Gaps
+from aliquot.dashboard.values import CLUSTER, Change, Done, Fleet, NodeLook, VgpuRow, Virtual
+from aliquot.drawing import pieces
+from aliquot.model.placement import Placement
 from dashboard import stub
 from dashboard.pagedraw import document, html
 from dashboard.stub import StubSource
@@ -78,3 +86,62 @@ def test_a_gpu_whose_instances_have_their_vgpus_is_not_full() -> None:
 )
 def test_how_long_something_took(seconds: float, said: str) -> None:
     assert words.took(seconds) == said
+
+
+def test_a_hole_is_what_moving_closes_and_the_rest_is_left_over() -> None:
+    """The same words in the figures, in the picture, and beside it."""
+    piece = pieces.Piece("a", "1g.5gb", Placement(2, 1))
+    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7}, broken=True)).blocks if not b.letter}
+    assert labels == {"hole"}
+    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7})).blocks if not b.letter}
+    assert labels == {"free", "left over"}
+    wanted = pictures.instances("x", 8, (piece,), gaps=Gaps({4, 5}, wanted="3g.20gb"))
+    assert {b.label for b in wanted.blocks if b.kind == pictures.HOLE} == {"no 3g.20gb"}
+
+
+def test_the_past_of_a_node_that_is_gone_is_not_said_to_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = StubSource(Fleet((NodeLook("here", revision=1),), 1, ready=True))
+
+    async def none(node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+        return ()
+
+    monkeypatch.setattr(source, "history", none)
+    assert "There is no node lab here, or not any more." in document(source, "/history?node=lab").text
+    assert "Nothing was changed yet" in document(source, "/history?node=here").text
+
+
+def test_a_plan_that_was_refused_is_told_as_what_it_was() -> None:
+    """It was made from what is no more; what it would have done was not done; and its node may be gone."""
+    source = StubSource(stub.fleet())
+    desk = Desk(source)
+    done = Done(
+        "refused",
+        "Nothing was changed: the instance is held",
+        ("fingerprint then 1, now 2", "by process 4711"),
+        "IN_USE",
+        "end the holders and run again, or add --policy wait",
+    )
+    sheet = Sheet(
+        "one", Cut(node="dgx-1", gpu="0000:47:00.0", mig="3g.20gb"), stub.changing(), "ana", 1.0, state=ENDED, done=done
+    )
+    desk._sheets["one"] = replace(sheet, made=time.time(), ended=time.time())
+    text = document(source, "/plans/one", desk=desk).text
+    assert "Refused, nothing touched: the instance is held" in text
+    for word in (
+        "by process 4711",
+        "When it was planned",
+        "What would have been done",
+        "Plan it with waiting",
+        "See dgx-1",
+    ):
+        assert word in text
+    for word in ("Nothing was changed", "fingerprint", "--policy", "will be done"):
+        assert word not in text.partition("As text, for a ticket")[0]
+    nobody = StubSource(Fleet((), 1, ready=True))
+    assert "See dgx-1" not in document(nobody, "/plans/one", desk=desk).text
+
+
+def test_profiles_of_which_more_would_fit_come_first() -> None:
+    rows = [name for name, count in capacity(stub.fleet()) if count.repacked > count.now]
+    assert rows
+    assert [name for name, _ in capacity(stub.fleet())][: len(rows)] == rows

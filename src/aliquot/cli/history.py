@@ -62,6 +62,7 @@ _ENDS = {
     "done": "done",
     "undone": "failed, and undone: the former state is back",
     "partial": "failed, and not all could be undone",
+    "refused": "refused: nothing was touched",
     "cut off": "cut off: it never ended",
     "under way": "under way",
 }

@@ -19,12 +19,12 @@ from aliquot.planner.holes import Holes
 
 HELD, IDLE, FRESH, FREE, BROKEN = "held", "idle", "fresh", "free", "broken"
 HOLE, WHOLE, LOST = "hole", "whole", "lost"
-"""What a block is. ``broken``: free memory in pieces, more would fit if idle instances moved; ``hole``: free memory
-that fits nothing wanted; ``fresh``: a plan makes it; ``whole``: a GPU that is not divided."""
+"""What a block is. ``broken``: a hole, free memory of which more could be had if idle instances moved; ``hole``: what
+fits nothing as things lie; ``fresh``: a plan makes it; ``whole``: a GPU that is not divided."""
 _GAPS = {
     FREE: ("free", "", "free"),
-    BROKEN: ("free", "in pieces", "free, in pieces: if idle instances moved, more would fit"),
-    HOLE: ("hole", "", "free, but nothing fits here"),
+    BROKEN: ("hole", "in pieces", "a hole, free in pieces: if idle instances moved, more would fit"),
+    HOLE: ("left over", "", "free, but nothing fits here"),
 }
 """Of each kind of free memory what is written on it, and below that, and what is said of it when it is pointed at."""
 _MOST_TICKS = 16
@@ -68,11 +68,12 @@ class Bar(msgspec.Struct, frozen=True):
 
 class Gaps(msgspec.Struct, frozen=True):
     """What is free: ``stranded`` memory slices fit nothing wanted; the others are ``broken`` where more would fit if
-    idle instances moved.
+    idle instances moved. ``wanted`` is the profile that is looked for, "" for any.
     """
 
     stranded: Collection[int] = ()
     broken: bool = False
+    wanted: str = ""
 
 
 _EVEN = Gaps()
@@ -100,7 +101,7 @@ def instances(
     taken = {n for p in shown for n in range(p.place.start, p.place.start + p.place.size)}
     blocks = [_piece(p, cell, known.get(p.letter, ""), p.letter in odd) for p in shown]
     left = sorted(set(gaps.stranded) - taken)
-    blocks += [_free(run, cell, HOLE) for run in _runs(left)]
+    blocks += [_stranded(_free(run, cell, HOLE), gaps) for run in _runs(left)]
     free = sorted(set(range(count)) - taken - set(left))
     blocks += [_free(run, cell, BROKEN if gaps.broken else FREE) for run in _runs(free)]
     ticks = tuple(Tick(_round((n + 0.5) * cell), str(n)) for n in range(count))
@@ -131,6 +132,13 @@ def _free(run: Sequence[int], cell: float, kind: str) -> Block:
     narrow = len(run) * cell < 18
     title = f"{words.slices(run)}: {why}"
     return Block(_round(run[0] * cell), _round(len(run) * cell), kind, "", label, note, title, narrow)
+
+
+def _stranded(block: Block, gaps: Gaps) -> Block:
+    """As everywhere: a hole is what moving would close."""
+    if gaps.wanted:
+        return msgspec.structs.replace(block, label=f"no {gaps.wanted}")
+    return msgspec.structs.replace(block, label=_GAPS[BROKEN][0]) if gaps.broken else block
 
 
 def _word(piece: Piece | Share) -> str:

@@ -28,9 +28,9 @@ _ROUNDED_S = 0.05
 class Past(msgspec.Struct, frozen=True):
     """One run. ``at`` and ``ended`` are seconds of wall time, 0 where the journal does not say; ``by`` is who asked, ""
     for unknown; ``name`` is the named config or what else the wish was called. ``outcome`` is done, undone, partial,
-    ``cut off`` for one that never ended, ``under way`` for one that still runs. ``acts`` are what was done, ``figures``
-    that in sum (``2 destroyed, 1 created, MIG mode set``), ``back`` what of it was taken back; ``why`` is what went
-    wrong.
+    refused (it ended before anything was touched), ``cut off`` for one that never ended, ``under way`` for one that
+    still runs. ``acts`` are what was done, ``figures`` that in sum (``2 destroyed, 1 created, MIG mode set``), ``back``
+    what of it was taken back; ``why`` is what went wrong.
     """
 
     run: str
@@ -102,17 +102,18 @@ def _past(records: Sequence[Record], running: bool) -> Past:
     failure = next((r.text for r in records if r.kind == "undo"), "") or next(
         (r.text for r in forth if r.kind == "failed"), ""
     )
-    acts = _acts(forth)
+    acts, taken_back = _acts(forth), _acts(back)
+    untouched = end is not None and end.text == "undone" and not any(r.kind in ("intent", "done") for r in records)
     return Past(
         run=begin.run,
         at=begin.at,
         ended=end.at if end else 0.0,
         by=begin.by,
         name=begin.text or _name(begin),
-        outcome=end.text if end else UNDER_WAY if running else CUT_OFF,
+        outcome="refused" if untouched else end.text if end else UNDER_WAY if running else CUT_OFF,
         gpus=tuple(dict.fromkeys(r.gpu for r in records if r.gpu)),
         acts=acts,
-        back=_acts(back),
+        back=taken_back,
         why=failure or ("" if end or running else _torn(records)),
         figures=figures(acts),
     )

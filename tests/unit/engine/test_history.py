@@ -98,6 +98,16 @@ def test_what_failed_is_told_with_what_was_taken_back() -> None:
     assert [a.partition(": ")[2] for a in past.back] == ["destroyed 2g.20gb at 0:2", "created 1g.10gb at 0:1"]
 
 
+def test_what_ended_before_anything_was_touched_was_refused() -> None:
+    """Nothing failed then, and no former state came back."""
+    held = ("failed", "the instance is held by process 4711")
+    assert (
+        only(run("r", held, ("undo", "the instance is held by process 4711"), ("end", "undone"))).outcome == "refused"
+    )
+    tried = run("r", ("intent", "create gi 9 3g.20gb 4:4"), ("failed", "no"), ("undo", "no"), ("end", "undone"))
+    assert only(tried).outcome == "undone"
+
+
 def test_a_run_that_never_ended_says_what_it_was_at() -> None:
     cut = only(run("r", *both("mode enabled"), ("intent", "create gi 2g.20gb 2:2")))
     assert cut.outcome == CUT_OFF

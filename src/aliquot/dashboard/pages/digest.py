@@ -131,12 +131,14 @@ def _profiles(inventory: Inventory, gpu: Gpu, hole: Holes) -> list[tuple[str, Pr
 
 
 def capacity(fleet: Fleet) -> tuple[tuple[str, ProfileCount], ...]:
-    """Each profile over the whole fleet, the smallest first."""
+    """Each profile over the whole fleet: first those of which more would fit if idle instances moved, the smallest
+    first.
+    """
     total: dict[str, ProfileCount] = {}
     for look in fleet.nodes:
         for name, count in digest(look).profiles:
             total[name] = total[name] + count if name in total else count
-    return tuple(sorted(total.items(), key=lambda item: _size(item[0])))
+    return tuple(sorted(total.items(), key=lambda item: (item[1].repacked <= item[1].now, _size(item[0]))))
 
 
 def _size(name: str) -> tuple[int, int, str]:

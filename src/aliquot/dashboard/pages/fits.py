@@ -140,7 +140,7 @@ def _given_up(gpu: Gpu, wish: GpuWish) -> str:
 
 
 def pointed(inventory: Inventory, gpu: Gpu, bar: Bar, found: Holes, profile: str) -> Bar:
-    """The picture with the places for one more of a profile marked, and what is a hole for it."""
+    """The picture with the places for one more of a profile marked, and the free memory where none can be."""
     family = inventory.family(gpu)
     wanted = next(p for p in family.profiles if p.name == profile)
     room = next(r for r in found.rooms if r.profile == profile)
@@ -149,7 +149,7 @@ def pointed(inventory: Inventory, gpu: Gpu, bar: Bar, found: Holes, profile: str
     ordered = sorted(gpu.instances, key=lambda i: i.place.start)
     states = {p.letter: words.state(i) for p, i in zip(shown, ordered, strict=True)}
     odd = tuple(b.letter for b in bar.blocks if b.odd)
-    gaps = Gaps(set(found.free) - reach)
+    gaps = Gaps(set(found.free) - reach, wanted=profile)
     drawn = pictures.instances(bar.name, family.memory_slices, shown, gaps=gaps, states=states, odd=odd)
     answer = explain(inventory, profile, gpu.pci).answers[0]
     chosen = _place(answer) if answer.fits else None

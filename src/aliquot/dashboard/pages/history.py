@@ -61,6 +61,8 @@ async def show(visit: Visit) -> Shown:
     found = await visit.source.history(node or None)
     rows = tuple(past(change, n) for n, change in enumerate(found))
     shown = words.clean(node)
-    region = Region("changes", "history_rows.html", found, {"rows": rows, "node": shown})
-    nodes = tuple((look.name, words.clean(look.name)) for look in visit.source.fleet.nodes[:1000])
+    fleet = visit.source.fleet
+    gone = bool(node) and fleet.ready and node not in fleet.by_name
+    region = Region("changes", "history_rows.html", (found, gone), {"rows": rows, "node": shown, "gone": gone})
+    nodes = tuple((look.name, words.clean(look.name)) for look in fleet.nodes[:1000])
     return Shown("history.html", "History", (region,), {"node": node, "shown": shown, "nodes": nodes})

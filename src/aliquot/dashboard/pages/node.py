@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
+from aliquot.config.record import NAME
 from aliquot.dashboard import words
 from aliquot.dashboard.page import Region, Shown, Visit
 from aliquot.dashboard.pages.common import FLEET, absent, refusals, standing
@@ -15,13 +16,14 @@ from aliquot.model.inventory import Inventory
 
 
 class Facts(msgspec.Struct, frozen=True):
-    """What stands below a node's name."""
+    """What stands below a node's name. ``wish`` is what was asked last, ``named`` the same where somebody named it."""
 
     name: str
     raw: str
     products: str = ""
     driver: str = ""
     wish: str = ""
+    named: str = ""
     config: str = ""
     state: str = ""
     message: str = ""
@@ -63,6 +65,7 @@ def facts(look: NodeLook) -> Facts:
         name=words.clean(look.name),
         raw=look.name,
         wish=words.clean(look.wish),
+        named=words.clean(look.wish) if look.wish != NAME else "",
         config=words.clean(look.config),
         state=words.clean(look.state),
         message=words.clean(look.message, 400),

@@ -19,6 +19,8 @@ from aliquot.dashboard.pictures import Bar, of_plan
 from aliquot.dashboard.values import Act, Obstacle, Picture, Preview
 from aliquot.drawing.pieces import Piece
 
+HELD = ("IN_USE", "HELD")
+"""Codes of what is refused for its holders: waiting for them, or force, is a way on."""
 GONE = "This plan is not kept any more: plans that nobody applies are thrown away after an hour, or when too many wait."
 
 
@@ -32,6 +34,23 @@ class Pair(msgspec.Struct, frozen=True):
     planned: str
     before: Bar | None
     after: Bar | None
+
+
+class Heads(msgspec.Struct, frozen=True):
+    """What is written over the two pictures of a plan, and over its acts."""
+
+    before: str
+    after: str
+    acts: str
+
+
+FAILED = Heads("Before", "Planned", "What should have been done, in this order")
+HEADS = {
+    "": Heads("Now", "Planned", "What will be done, in this order"),
+    "done": Heads("Before", "After", "What was done, in this order"),
+    "refused": Heads("When it was planned", "Planned", "What would have been done, in this order"),
+}
+"""By how it ended: a refused plan was made from what is no more."""
 
 
 class Step(msgspec.Struct, frozen=True):
@@ -56,12 +75,21 @@ async def show(visit: Visit) -> Shown:
     preview = sheet.preview
     tag = str(type(sheet.ask).__struct_config__.tag)
     may = (await refusals(visit, (tag,)))[tag]
-    over = sheet.done is not None and sheet.done.status == "done"
-    regions = (
-        Region("outcome", "plan_outcome.html", (sheet.state, sheet.lines, sheet.done, may), outcome(sheet, may)),
-        Region("plan", "plan_body.html", (sheet.id, over), body(preview, over=over)),
+    heads, said, fleet = (
+        HEADS.get(sheet.done.status if sheet.done else "", FAILED),
+        outcome(sheet, may),
+        visit.source.fleet,
     )
-    crumbs = (FLEET, *(Crumb(words.clean(n), words.path("nodes", n)) for n in preview.nodes[:1]))
+    nodes = tuple(
+        (words.clean(n), words.path("nodes", n)) for n in preview.nodes if n in fleet.by_name or not fleet.ready
+    )
+    regions = (
+        Region(
+            "outcome", "plan_outcome.html", (sheet.state, sheet.lines, sheet.done, may, nodes), said | {"nodes": nodes}
+        ),
+        Region("plan", "plan_body.html", (sheet.id, heads), body(preview, heads)),
+    )
+    crumbs = (FLEET, *(Crumb(name, path) for name, path in nodes[:1]))
     return Shown("plan.html", words.clean(preview.title) or "Plan", regions, {"crumbs": crumbs})
 
 
@@ -89,12 +117,12 @@ def outcome(sheet: Sheet, may: str) -> dict[str, object]:
         "with_wait": _with(sheet.ask, "wait"),
         "fitting": _fitting(sheet),
         "back": way_back(preview) if done and done.status == "done" else (),
-        "held": any(o.holders for o in preview.obstacles),
+        "details": tuple(words.clean(s, 600) for s in done.details if not s.startswith("fingerprint ")) if done else (),
+        "held": any(o.holders for o in preview.obstacles) or (done is not None and done.code in HELD),
         "may": may,
         "sentence": deeds.promise(preview),
         "moves": bool(deeds.moves(preview.acts)),
         "button": deeds.button(preview),
-        "nodes": tuple((words.clean(n), words.path("nodes", n)) for n in preview.nodes),
         "forced": sheet.ask.policy == "force",
     }
 
@@ -102,6 +130,8 @@ def outcome(sheet: Sheet, may: str) -> dict[str, object]:
 def ending(word: str, sentence: str) -> str:
     """How it ended, once: sentences may start with the word themselves."""
     said = words.clean(sentence, 600)
+    if word == ENDS["refused"][0]:
+        said = said.removeprefix("Nothing was changed: ")
     if said.casefold().startswith(word.casefold()):
         return said
     return f"{word[:1].upper()}{word[1:]}: {said}" if said else f"{word[:1].upper()}{word[1:]}."
@@ -144,14 +174,14 @@ def _placed(picture: Picture) -> str:
     return ",".join(f"{piece.profile}@{piece.place.start}" for piece in picture.before)
 
 
-def body(preview: Preview, *, over: bool = False) -> dict[str, object]:
-    """What the plan is; what it was, once it is ``over``."""
+def body(preview: Preview, heads: Heads) -> dict[str, object]:
+    """What the plan is; what it was, once it is over."""
     many = len({act.node for act in preview.acts}) > 1
     return {
         "preview": preview,
-        "over": over,
+        "heads": heads,
         "summary": words.clean(preview.summary, 400),
-        "pairs": tuple(pair(p, n, blocked=preview.blocked, over=over) for n, p in enumerate(preview.pictures)),
+        "pairs": tuple(pair(p, n, heads=heads, blocked=preview.blocked) for n, p in enumerate(preview.pictures)),
         "blocked": preview.blocked,
         "steps": tuple(step(a, many) for a in preview.acts),
         "obstacles": tuple(obstacle(o) for o in preview.obstacles),
@@ -161,8 +191,8 @@ def body(preview: Preview, *, over: bool = False) -> dict[str, object]:
     }
 
 
-def pair(picture: Picture, n: int, *, blocked: bool = False, over: bool = False) -> Pair:
-    before, after = of_plan(picture, ("before", "after") if over else ("now", "planned")) or (None, None)
+def pair(picture: Picture, n: int, heads: Heads, *, blocked: bool = False) -> Pair:
+    before, after = of_plan(picture, (heads.before.lower(), heads.after.lower())) or (None, None)
     after = None if blocked else after
     title, node = words.clean(picture.title), words.clean(picture.node)
     return Pair(
