@@ -122,6 +122,10 @@ class DevicesAgent(Agent):
         self.until(lambda: self.one("sriovgpudevices", pci), "the GPU's object")
         self.set("sriovgpudevices", pci, {"enabled": True})
         self.until(lambda: len(self.all("vgpudevices")) == count, f"{count} virtual functions")
+        self.until(lambda: len(self._functions(pci)) == count, "the GPU's object to name them")
+
+    def _functions(self, pci: str) -> list[str]:
+        return list(self.one("sriovgpudevices", pci).get("status", {}).get("vfAddresses", ()))
 
     def carrying(self, function: str, name: str = "NVIDIA A2-4Q") -> None:
         """A virtual function gets a vGPU, through the object, which then says so."""

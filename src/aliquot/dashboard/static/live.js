@@ -38,11 +38,15 @@
 
     let source = null, watch = 0, retry = 0, tries = 0, heard = new Date(), over = false;
 
-    const live = () => {
-        heard = new Date();
+    const hear = () => {
         tries = 0;
         clearTimeout(watch);
         watch = setTimeout(lost, SILENT_MS);
+    };
+
+    const live = () => {
+        heard = new Date();
+        hear();
         if (!state.hidden) {
             state.hidden = true;
             state.textContent = "";
@@ -94,7 +98,7 @@
 
     const on = (name, act) => source.addEventListener(name, async (message) => {
         const data = JSON.parse(message.data);
-        live();
+        (name === "trouble" ? hear : live)(); // trouble stays told, once, until something else is heard
         await act(data);
         if (data.at) body.dataset.at = data.at;
     });
@@ -119,7 +123,7 @@
             document.title = `${title} · Aliquot`;
             ages();
         });
-        on("trouble", ({ sentence }) => say(`Not live: ${sentence}. Trying again …`)); // until something else is heard
+        on("trouble", ({ sentence }) => say(`Not live: ${sentence}. Trying again …`));
         on("ended", () => finish("You are logged out.", "/login", "Log in again"));
     };
 
