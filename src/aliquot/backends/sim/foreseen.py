@@ -14,14 +14,13 @@ from aliquot.backends.sim.files import SimFiles
 Asks = tuple[tuple[str, str], ...]
 
 
-class ForeseenFiles:
+class ForeseenFiles(SimFiles):
     """See ``files.SimFiles``, for one look. ``foreseen`` is what an earlier look at this node, or one that is alike,
     has ``asked``; what is missing in it is read one by one. Writes go through.
     """
 
     def __init__(self, node: Node, foreseen: Sequence[tuple[str, str]]) -> None:
-        self._node = node
-        self._plain = SimFiles(node)
+        super().__init__(node)
         self._foreseen = foreseen
         self._known: dict[tuple[str, str], tuple[Any, int]] | None = None
         self._asked: dict[tuple[str, str], None] = {}
@@ -31,7 +30,9 @@ class ForeseenFiles:
         """What this look has read."""
         return tuple(self._asked)
 
-    def _ask(self, op: str, path: str) -> Any:
+    def _ask(self, op: str, path: str, data: str = "") -> Any:
+        if op == "write":
+            return super()._ask(op, path, data)
         if self._known is None:
             answers = self._node.many_files(self._foreseen) if self._foreseen else []
             self._known = dict(zip(self._foreseen, answers, strict=True))
@@ -43,21 +44,3 @@ class ForeseenFiles:
         if code:
             raise OSError(code, os.strerror(code), path)
         return value
-
-    def read(self, path: str) -> str:
-        return str(self._ask("read", path)).removesuffix("\n")
-
-    def write(self, path: str, text: str) -> None:
-        self._plain.write(path, text)
-
-    def names(self, path: str) -> tuple[str, ...]:
-        return tuple(self._ask("names", path))
-
-    def link(self, path: str) -> str:
-        return str(self._ask("link", path))
-
-    def real(self, path: str) -> str:
-        return str(self._ask("real", path))
-
-    def exists(self, path: str) -> bool:
-        return bool(self._ask("exists", path))
