@@ -15,9 +15,9 @@ $(VENV)/.demo: pyproject.toml
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e .
 	@touch $@
 
-$(VENV)/.dev: $(VENV)/.demo
-	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --group dev
-	@touch $@
+$(VENV)/.dev: pyproject.toml
+	@PYTHON='$(PYTHON)' MAKE='$(MAKE)' sh scripts/environment.sh
+	@touch $(VENV)/.demo $@
 
 setup: $(VENV)/.dev   ## the working environment
 
@@ -32,19 +32,19 @@ dashboard: $(VENV)/.page   ## a simulated fleet with holes and drift, and the we
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/dashboard.sh
 
 demo-kubernetes: $(VENV)/.dev   ## the agent in a cluster on this machine, told with kubectl
-	@$(BIN)/python tools/sandbox.py --story
+	@$(RUN) $(BIN)/python tools/sandbox.py --story
 
 sandbox: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
-	@$(BIN)/python tools/sandbox.py
+	@$(RUN) $(BIN)/python tools/sandbox.py
 
 demo-machines: $(VENV)/.dev   ## GPUs for virtual machines in a cluster on this machine, told with kubectl
-	@$(BIN)/python tools/sandbox.py --machines --story
+	@$(RUN) $(BIN)/python tools/sandbox.py --machines --story
 
 sandbox-machines: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
-	@$(BIN)/python tools/sandbox.py --machines
+	@$(RUN) $(BIN)/python tools/sandbox.py --machines
 
 demo-slurm: $(VENV)/.dev   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
-	@$(BIN)/python tools/sandbox_slurm.py
+	@$(RUN) $(BIN)/python tools/sandbox_slurm.py
 
 check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/ruff format --check --quiet .
@@ -52,15 +52,23 @@ check: $(VENV)/.dev   ## format, lint, types, import contracts
 	@$(BIN)/lint-imports --no-logo 2>/dev/null || $(BIN)/lint-imports
 	@$(BIN)/mypy
 
-# Servers, browsers and guests on a busy machine are now and then late for a test's patience: what fails there is tried once
-# more, and shown with its first failure either way. What is pure has no such excuse.
-AGAIN := --reruns 1 --max-suite-reruns 10 --reruns-delay 2 --rerun-show-tracebacks $(addprefix --rerun-exclude-path tests/,unit property oracle architecture)
+# No process outlives a run: servers, daemons and containers end with it, also after SIGKILL.
+RUN := $(BIN)/python tools/contained.py
+PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal -rsR --rerun-show-tracebacks --max-suite-reruns 10
+# CPU seconds and wall seconds that a run should take on 2 idle cores, and the CPU seconds above which it fails.
+BUDGET := --budget 1500,1200,3000
 
-test: check   ## everything that must pass; skips what cannot start here and lists it
-	@$(BIN)/python -m pytest -n 3 --dist worksteal -rsR $(AGAIN)
+test: $(VENV)/.dev   ## everything that must pass, and a tenth of what is long; skips what cannot start here and lists it
+	@$(RUN) $(BUDGET) sh -c '$(MAKE) --no-print-directory check && $(PYTEST)'
+
+test-all: check   ## all tests: complete oracles and properties, every mutant, everything that is long
+	@ALIQUOT_ALL=1 $(RUN) $(PYTEST)
+
+test-pure: check   ## what needs no server, 3 minutes at most
+	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/property tests/oracle tests/architecture tests/contract
 
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
-	@$(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow" --ignore tests/crash
+	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
 
 vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloaded (85 MB) and kept in the cache
 	@$(BIN)/python tests/vm/run.py prepare
@@ -94,4 +102,4 @@ catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
 
-.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog clean
+.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-all test-pure test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog clean

@@ -18,6 +18,7 @@ from aliquot.backends.sim import control
 from aliquot.backends.sim.client import Node
 from aliquot.integrations.kubernetes import names
 from cluster import Cluster
+from support import forkserver
 
 NAMESPACE = "gpu-operator"
 PATIENCE_S = 60.0
@@ -150,7 +151,7 @@ class Agent:
             str(self.folder / f"{self.name}.cdi"),
         ]
         with open(self.log_path, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = forkserver.Popen(
                 [sys.executable, "-m", "aliquot", *words, *self.arguments, *more],
                 env=environment,
                 stdin=subprocess.DEVNULL,

@@ -7,6 +7,7 @@ with the reason, where there is none. Neither runs controllers or a scheduler: `
 from __future__ import annotations
 
 import contextlib
+import functools
 import http.client
 import json
 import os
@@ -57,6 +58,10 @@ class Cluster(ABC):
     ca: Path
     token: str
     folder: Path
+
+    def __init__(self) -> None:
+        self._idle: list[http.client.HTTPSConnection] = []
+        self._resources: dict[tuple[str, str], tuple[str, bool]] = {}
 
     def kubeconfig(self, namespace: str | None = None, serviceaccount: str | None = None) -> Path:
         """A file for the administrator, or for a service account; the account is made when there is none.
@@ -129,9 +134,11 @@ class Cluster(ABC):
             self.must("PATCH", f"{path}/status?fieldManager=test-setup&force=true", value, media)
 
     def _resource(self, api_version: str, kind: str) -> tuple[str, bool]:
-        rows = self.must("GET", _root(api_version))["resources"]
-        row = next(row for row in rows if row["kind"] == kind and "/" not in row["name"])
-        return row["name"], row["namespaced"]
+        if (api_version, kind) not in self._resources:
+            rows = self.must("GET", _root(api_version))["resources"]
+            row = next(row for row in rows if row["kind"] == kind and "/" not in row["name"])
+            self._resources[api_version, kind] = row["name"], row["namespaced"]
+        return self._resources[api_version, kind]
 
     def get(self, path: str) -> JSON:
         """The object or list at a path.
@@ -170,24 +177,54 @@ class Cluster(ABC):
         if token != "":
             send["Authorization"] = f"Bearer {token or self.token}"
         data = body if isinstance(body, bytes | str | None) else json.dumps(body)
-        connection = self.connection(timeout_s)
-        try:
-            connection.request(method, path, data, send)
-            answer = connection.getresponse()
-            text = answer.read()
-        finally:
-            connection.close()
+        answer, text = self._exchange(method, path, data, send, timeout_s)
         try:
             decoded = msgspec.json.decode(text)
         except msgspec.DecodeError:
             decoded = text.decode()
         return Answer(answer.status, decoded, {key.lower(): value for key, value in answer.getheaders()})
 
+    def _exchange(
+        self, method: str, path: str, data: bytes | str | None, headers: Mapping[str, str], timeout_s: float
+    ) -> tuple[http.client.HTTPResponse, bytes]:
+        """One request over an idle connection, else over a new one: a handshake costs more than most requests."""
+        while True:
+            reused = None
+            with contextlib.suppress(IndexError):
+                reused = self._idle.pop()
+            connection = reused or self.connection(timeout_s)
+            try:
+                if reused:
+                    reused.sock.settimeout(timeout_s)
+                connection.request(method, path, data, dict(headers))
+                answer = connection.getresponse()
+                text = answer.read()
+            except (http.client.RemoteDisconnected, ConnectionError, ssl.SSLError):
+                connection.close()
+                if not reused:
+                    raise
+                continue  # the server closed it while it was idle
+            except BaseException:
+                connection.close()
+                raise
+            if answer.will_close or connection.sock is None:
+                connection.close()
+            else:
+                self._idle.append(connection)
+            return answer, text
+
+    def hang_up(self) -> None:
+        """Close the idle connections."""
+        with contextlib.suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
     def connection(self, timeout_s: float = 30.0) -> http.client.HTTPSConnection:
         """A fresh connection that trusts this server alone."""
-        context = ssl.create_default_context(cafile=str(self.ca))
         address = urlsplit(self.url)
-        return http.client.HTTPSConnection(address.hostname or "", address.port, timeout=timeout_s, context=context)
+        return http.client.HTTPSConnection(
+            address.hostname or "", address.port, timeout=timeout_s, context=_trusting(str(self.ca))
+        )
 
     def wait(self, ready: Callable[[], Any], what: str = "it", timeout_s: float = 10.0) -> Any:
         """The first true value of ``ready``.
@@ -217,6 +254,11 @@ class Cluster(ABC):
         """End it, or clean it up where it lives on for the next test."""
 
 
+@functools.lru_cache(maxsize=32)
+def _trusting(ca: str) -> ssl.SSLContext:
+    return ssl.create_default_context(cafile=ca)
+
+
 def _root(api_version: str) -> str:
     return f"/apis/{api_version}" if "/" in api_version else f"/api/{api_version}"
 
@@ -227,6 +269,7 @@ class StandinCluster(Cluster):
     name = "standin"
 
     def __init__(self, folder: Path) -> None:
+        super().__init__()
         self.standin = Standin().start()
         self.folder, self.url, self.token = folder, self.standin.url, self.standin.admin
         self.ca = self.standin.ca or Path()
@@ -237,6 +280,7 @@ class StandinCluster(Cluster):
             with self.standin.control.during("hang"):
                 yield
             return
+        self.hang_up()
         self.standin.stop_listening()
         try:
             yield
@@ -244,10 +288,12 @@ class StandinCluster(Cluster):
             self.standin.listen_again()
 
     def expire(self) -> None:
+        self.hang_up()
         self.standin.store.expire()
         self.standin.control.drop()
 
     def close(self) -> None:
+        self.hang_up()
         self.standin.close()
 
 
@@ -257,6 +303,7 @@ class RealCluster(Cluster):
     name = "real"
 
     def __init__(self, server: RealServer, folder: Path) -> None:
+        super().__init__()
         self.server, self.folder = server, folder
         self.url, self.token, self.ca = server.url, ADMIN_TOKEN, server.ca
 
@@ -276,6 +323,7 @@ class RealCluster(Cluster):
 
     @contextlib.contextmanager
     def away(self, how: str = "refuse") -> Iterator[None]:
+        self.hang_up()
         with self.server.frozen() if how == "hang" else self.server.stopped():
             yield
         self.wait_ready()
@@ -293,6 +341,7 @@ class RealCluster(Cluster):
         from cluster_clean import clean
 
         clean(self)
+        self.hang_up()
 
 
 def kubectl_minor() -> int:

@@ -12,13 +12,20 @@ from typing import Any
 
 import pytest
 
+from aliquot.backends.sim import control
+from support import forkserver
+
+pytest_plugins = ["support.measuring", "support.selection"]
 HERE = Path(__file__).resolve().parent
 REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
+RETRIED = frozenset({"browser", "containers", "docs", "libvirtd", "prometheus", "slurm", "vm"})
+"""Layers that talk to programs that are not ours. What fails there is tried once more, and shown with its first failure
+either way: those programs are late on a busy machine. A failure anywhere else is a failure.
+"""
 ELSEWHERE = (
     "KUBEBUILDER_ASSETS",
     "kubelet",
     "containerd",
-    "helm",
     "podman",
     "containers need root",
     "chroot needs root",
@@ -50,9 +57,25 @@ def _one_build_of_the_shim() -> None:
 
 _one_build_of_the_shim()
 
+control.launch = forkserver.launch
+
 unknown = {name for name in REQUIRED if not (HERE / name).is_dir()}
 if unknown:
     raise pytest.UsageError(f"ALIQUOT_REQUIRE names layers that do not exist: {', '.join(sorted(unknown))}")
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Start the fork server from the thread that lasts, in each process that runs tests."""
+    distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
+    if not distributed and not session.config.option.collectonly:
+        forkserver.prepare()
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Mark what may be tried once more."""
+    for item in items:
+        if item.path.relative_to(HERE).parts[0] in RETRIED:
+            item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
 
 
 @pytest.hookimpl(wrapper=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import http.client
 import os
 import re
-import subprocess
 import sys
 import time
 from collections.abc import Mapping
@@ -19,6 +18,7 @@ from aliquot.agent.devices.corner import DEVICES_ANNOTATION
 from aliquot.integrations.kubernetes.harvester import crds
 from aliquot.integrations.kubernetes.harvester.names import object_name
 from cluster import Cluster
+from support import forkserver
 
 JSON = dict[str, Any]
 API = "/apis/devices.harvesterhci.io/v1beta1"
@@ -113,7 +113,7 @@ class DevicesAgent(Agent):
     def aliquot(self, *words: str) -> None:
         """The command line on this machine, as an administrator uses it there."""
         environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "ALIQUOT_SIM": "machine"}
-        subprocess.run([sys.executable, "-m", "aliquot", *words], env=environment, check=True, capture_output=True)
+        forkserver.run([sys.executable, "-m", "aliquot", *words], env=environment, check=True, capture_output=True)
 
     # -- waiting
 

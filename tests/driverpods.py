@@ -8,11 +8,13 @@
 from __future__ import annotations
 
 import os
-import subprocess
+import shlex
+import sys
 from pathlib import Path
 from typing import Any
 
 from standin.execs import Command, Container, Ran
+from support import forkserver
 
 JSON = dict[str, Any]
 NAMESPACE = "harvester-system"
@@ -68,8 +70,12 @@ def below(root: Path, files: tuple[str, ...] = ("/tmp/ready",)) -> Container:
             return Ran(
                 refusal=f"OCI runtime exec failed: exec failed: unable to start container process: {what}: unknown"
             )
-        done = subprocess.run(
-            [path, *words], input=command.stdin, capture_output=True, timeout=120, env={**os.environ, "LC_ALL": "C"}
+        done = forkserver.run(
+            [*_simulated(path), *words],
+            input=command.stdin,
+            capture_output=True,
+            timeout=120,
+            env={**os.environ, "LC_ALL": "C"},
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -83,6 +89,13 @@ def _test(root: Path, files: tuple[str, ...], *words: str) -> bool:
         case ("-x", path):
             return os.access(root / path.lstrip("/"), os.X_OK)
     raise AssertionError(f"test {' '.join(words)}: the played container knows -e and -x")
+
+
+def _simulated(path: Path) -> list[str]:
+    """The interpreter and its words that a simulated driver's program stands for, else the program."""
+    last = path.read_bytes().splitlines()[-1]
+    found = shlex.split(last.decode()) if last.startswith(b"exec ") else []
+    return [sys.executable, *found[2:-1]] if found[2:3] == ["-m"] else [str(path)]
 
 
 def _find(root: Path, program: str) -> Path | None:

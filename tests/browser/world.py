@@ -13,6 +13,7 @@ from pathlib import Path
 from types import TracebackType
 
 from dashboard.program import SOURCE, environment
+from support import forkserver
 
 SCRIPT = Path(SOURCE).parent / "scripts" / "dashboard.sh"
 START_S = 180.0
@@ -25,7 +26,7 @@ class World:
         programs = folder / "bin"
         programs.mkdir(parents=True)
         command = programs / "aliquot"
-        command.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m aliquot "$@"\n')
+        command.write_text(f'#!/bin/sh\nexec {shlex.quote(forkserver.python())} -m aliquot "$@"\n')
         command.chmod(0o755)
         paths = {"PATH": f"{programs}:{os.environ['PATH']}", "TMPDIR": str(folder)}
         self._out, self._err = folder / "out", folder / "err"
@@ -58,7 +59,7 @@ class World:
 
     def aliquot(self, *words: str) -> str:
         """Somebody types a command beside the page. Its result; it must succeed."""
-        ran = subprocess.run(
+        ran: subprocess.CompletedProcess[str] = forkserver.run(
             [sys.executable, "-m", "aliquot", *words],
             env=environment(self.state),
             capture_output=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -14,6 +13,7 @@ import pytest
 
 from aliquot.backends.sim import control
 from aliquot.cli import main
+from support import forkserver
 
 from . import hints
 
@@ -76,7 +76,7 @@ def program() -> Run:
 
     def call(*words: str, stdin: str | bytes | None = None, **environment: str) -> Result:
         data = stdin.encode() if isinstance(stdin, str) else stdin
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, "-m", "aliquot", *words],
             input=data if data is not None else b"",
             capture_output=True,

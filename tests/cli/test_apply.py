@@ -17,6 +17,7 @@ import pytest
 from aliquot.backends.lock import FileLock
 from aliquot.backends.sim import control
 from aliquot.errors import AliquotError
+from support import forkserver
 
 from .conftest import SOURCE, Run, Sim
 
@@ -110,7 +111,7 @@ def test_held_instances_are_refused_waited_for_or_forced(busy: Sim, run: Run) ->
 def test_waiting_ends_when_the_holder_does(busy: Sim) -> None:
     words = [sys.executable, "-m", "aliquot", "apply", "--gpu", "0", "--mig", "7g.40gb", "--policy", "wait"]
     env = {**os.environ, "PYTHONPATH": SOURCE}
-    child = subprocess.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    child = forkserver.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
     time.sleep(0.5)
     busy.node.release(0, 7)
     out, err = child.communicate(timeout=30)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -18,6 +17,7 @@ from aliquot.config.adhoc import adhoc
 from aliquot.engine.telling import describe
 from aliquot.model.plan import Policy
 from aliquot.planner.planning import plan
+from support import forkserver
 from terminal import Played
 
 from .conftest import SOURCE, Sim
@@ -32,7 +32,7 @@ def slow(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """Two A100 in MIG mode whose driver takes the time that a real one takes."""
     control.start(state, "a100-sxm4-40gb*2", "slow", latency="measured")
     monkeypatch.setenv("ALIQUOT_SIM", "slow")
-    subprocess.run(command("--gpu", "0-1", "--mig", "empty"), env=environment(), check=True, capture_output=True)
+    forkserver.run(command("--gpu", "0-1", "--mig", "empty"), env=environment(), check=True, capture_output=True)
     yield "slow"
     control.stop(state, "slow")
 
@@ -76,7 +76,7 @@ def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> 
 
 def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
     for wish in ("3g.20gb,1g.5gb", "empty"):
-        subprocess.run(command("--gpu", "1", "--mig", wish), env=environment(), check=True, capture_output=True)
+        forkserver.run(command("--gpu", "1", "--mig", wish), env=environment(), check=True, capture_output=True)
     shown = Played("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb,1g.5gb", columns=100, rows=20)
     try:
         seen = watched(shown)
@@ -115,7 +115,7 @@ def test_a_terminal_without_orders_gets_the_lines_of_always(environ: dict[str, s
 
 
 def test_no_terminal_no_bar(slow: str) -> None:
-    done = subprocess.run(
+    done = forkserver.run(
         command("--gpu", "0", "--mig", "1g.5gb*4"), env=environment(TERM="xterm"), capture_output=True, text=True
     )
     assert done.returncode == 0

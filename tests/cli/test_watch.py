@@ -29,6 +29,7 @@ from aliquot.engine.ports import Record
 from aliquot.errors import AliquotError
 from aliquot.model.plan import Policy
 from aliquot.planner.planning import plan
+from support import forkserver
 from terminal import Played
 
 from .conftest import SOURCE, Run, Sim
@@ -61,7 +62,7 @@ class Log:
         self.path = path
         env = {**os.environ, "PYTHONPATH": SOURCE}
         with path.open("w") as out:
-            self.process = subprocess.Popen(
+            self.process = forkserver.Popen(
                 [sys.executable, "-m", "aliquot", *words], stdout=out, stderr=subprocess.PIPE, env=env
             )
 
@@ -324,7 +325,7 @@ def test_vgpus_are_watched_too(state: str, log: Callable[..., Log]) -> None:
     control.start(state, "l40s:vfio", "vm")
     watched = log("vgpu", "list", "--watch=0.1", "--node", "vm")
     watched.until("1 GPU")
-    subprocess.run(
+    forkserver.run(
         [sys.executable, "-m", "aliquot", "vgpu", "enable", "0", "--node", "vm"],
         env={**os.environ, "PYTHONPATH": SOURCE},
         check=True,
@@ -337,7 +338,7 @@ def test_vgpus_are_watched_too(state: str, log: Callable[..., Log]) -> None:
 def test_whoever_reads_no_more_ends_it(a100: Sim) -> None:
     command = [sys.executable, "-m", "aliquot", "show", "--watch=0.1"]
     env = {**os.environ, "PYTHONPATH": SOURCE}
-    watched = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
+    watched = forkserver.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=env)
     assert watched.stdout is not None
     assert b"1 GPU" in watched.stdout.readline()
     watched.stdout.close()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ import msgspec
 from aliquot.backends.sim import control
 from containers.dockerd import Dockerd
 from containers.podman import Done, Podman, python
+from support import forkserver
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 INSIDE = Path(__file__).resolve().parent / "inside.py"
@@ -42,7 +42,7 @@ class Bed:
         given = {"PYTHONPATH": SOURCE, "ALIQUOT_STATE_DIR": self.state, "ALIQUOT_SIM": "n", "PATH": path}
         environment = {**os.environ, **self.docker.environment, **self.podman.environment, **given, **env}
         line = [sys.executable, "-m", "aliquot", *words]
-        done = subprocess.run(line, capture_output=True, text=True, env=environment, timeout=120)
+        done = forkserver.run(line, capture_output=True, text=True, env=environment, timeout=120)
         return Done(done.returncode, done.stdout, done.stderr)
 
     def json(self, *words: str, code: int = 0) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ from aliquot.integrations.cdi.look import look
 from aliquot.integrations.cdi.options import SIMULATED_MAJORS
 from containers.conftest import Site
 from containers.podman import Podman
+from support import forkserver
 
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 FOLDER = "/opt/driver/lib"
@@ -87,7 +87,7 @@ def test_what_the_command_writes_podman_reads(site: Site, name: str) -> None:
     path = site.engine.cdi / name
     env = {**os.environ, "PYTHONPATH": SOURCE, "ALIQUOT_STATE_DIR": site.state, "ALIQUOT_SIM": site.name}
     words = ("cdi", "generate", "--output", str(path), "--vendor", "example.com")
-    done = subprocess.run([sys.executable, "-m", "aliquot", *words], capture_output=True, text=True, env=env)
+    done = forkserver.run([sys.executable, "-m", "aliquot", *words], capture_output=True, text=True, env=env)
     assert done.returncode == 0, done.stderr
     seen = site.seen("example.com/gpu=1:0")
     assert [(g["minor"], len(g["mig"])) for g in seen["gpus"]] == [(1, 1)]

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
@@ -218,16 +219,9 @@ def test_a_half_done_create_is_seen(machine: Start) -> None:
 
 
 def server_pid(node: Machine) -> int:
-    """The process that hosts the node: the one whose command line names its directory."""
-    wanted = control.root(node.state_dir).encode()
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            words = (folder / "cmdline").read_bytes().split(b"\0")
-        except OSError:
-            continue  # ended meanwhile
-        if b"aliquot.backends.sim.server" in words and wanted in words:
-            return int(folder.name)
-    raise AssertionError("no server runs")
+    """The process that hosts the node: the one that listens at its socket."""
+    with closing(control.connect(control.root(node.state_dir), "control.sock")) as lines:
+        return int(msgspec.json.decode(lines.ask('{"do": "ping"}'), type=dict[str, int])["pid"])
 
 
 def test_the_server_may_die_between_calls(machine: Start) -> None:

@@ -21,6 +21,7 @@ import msgspec
 import aliquot
 from aliquot.backends.sim import control
 from aliquot.backends.sim.control import Node
+from support import forkserver
 
 SOURCE = os.path.dirname(os.path.abspath(aliquot.__path__[0]))
 KILLED = -signal.SIGKILL
@@ -151,7 +152,7 @@ class Machine:
         if limit is not None:
             command = [sys.executable, "-c", _LIMITED, str(limit), *command]
         pipe = subprocess.PIPE
-        found = subprocess.Popen(command, env=env, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        found = forkserver.Popen(command, env=env, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
         self.bench.running.append(found)
         return found
 

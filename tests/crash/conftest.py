@@ -11,6 +11,7 @@ from aliquot.backends.sim.library import compiler
 from aliquot.errors import AliquotError
 from crash.bench import Bench
 from crash.tripwire import build
+from support import forkserver
 
 
 @pytest.fixture(scope="session")
@@ -25,7 +26,9 @@ def gcc() -> str:
 @pytest.fixture(scope="session")
 def trip(gcc: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tripwire library."""
-    return build(tmp_path_factory.mktemp("trip"), gcc)
+    library = build(tmp_path_factory.mktemp("trip"), gcc)
+    forkserver.prepare(library)
+    return library
 
 
 @pytest.fixture

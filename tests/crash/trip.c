@@ -13,11 +13,18 @@
 #include <string.h>
 #include <unistd.h>
 
+static pthread_once_t once = PTHREAD_ONCE_INIT;
 static pthread_mutex_t turn = PTHREAD_MUTEX_INITIALIZER;
 static long count, at;
 static int after, number, record = -1;
 
-__attribute__((constructor)) static void set(void)
+__attribute__((constructor)) static void leave_children_out(void)
+{
+    unsetenv("LD_PRELOAD");
+}
+
+/* At the first call and not at the start: a fork server has this library loaded before it knows what it forks. */
+static void set(void)
 {
     const char *log = getenv("TRIP_LOG"), *when = getenv("TRIP_WHEN"), *nth = getenv("TRIP_AT");
     const char *name = getenv("TRIP_SIGNAL");
@@ -26,12 +33,12 @@ __attribute__((constructor)) static void set(void)
     number = name ? atoi(name) : SIGKILL;
     if (log)
         record = open(log, O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0600);
-    unsetenv("LD_PRELOAD");
 }
 
 static int trip(const char *call, int fd)
 {
     int (*real)(int) = (int (*)(int))dlsym(RTLD_NEXT, call);
+    pthread_once(&once, set);
     pthread_mutex_lock(&turn);
     int now = ++count == at;
     pthread_mutex_unlock(&turn);

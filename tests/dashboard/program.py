@@ -10,6 +10,8 @@ import threading
 import time
 from pathlib import Path
 
+from support import forkserver
+
 SOURCE = str(Path(__file__).resolve().parents[2] / "src")
 
 
@@ -21,7 +23,7 @@ def environment(state: Path, **more: str) -> dict[str, str]:
 def aliquot(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
     """Any other verb, to its end."""
     command = [sys.executable, "-m", "aliquot", *words]
-    return subprocess.run(command, env=environment(state), capture_output=True, text=True, timeout=60, check=False)
+    return forkserver.run(command, env=environment(state), capture_output=True, text=True, timeout=60, check=False)
 
 
 class Program:
@@ -29,7 +31,7 @@ class Program:
 
     def __init__(self, state: Path, *words: str) -> None:
         command = [sys.executable, "-m", "aliquot", "dashboard", "--listen", "127.0.0.1:0", *words]
-        self._process = subprocess.Popen(
+        self._process = forkserver.Popen(
             command, env=environment(state), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self._lines: list[str] = []

@@ -25,6 +25,7 @@ from aliquot.model.plan import Plan
 from dashboard import heres
 from dashboard.heres import HereBed
 from dashboard.source_contract import ANN, BOB
+from support import forkserver
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def server_of(bed: HereBed) -> int:
 
 def aliquot(bed: HereBed, *words: str) -> subprocess.CompletedProcess[str]:
     """The command, as somebody else types it."""
-    return subprocess.run(
+    return forkserver.run(
         [sys.executable, "-m", "aliquot", *words, "--node", bed.node],
         env={**os.environ, "ALIQUOT_STATE_DIR": bed.state_dir, "ALIQUOT_BACKEND": "direct"},
         capture_output=True,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from collections.abc import Iterator
 from os import environ
@@ -22,6 +21,7 @@ from aliquot.drawing import shares
 from aliquot.model.desired import GpuWish, InstanceWish
 from aliquot.model.inventory import Holder, Inventory, VirtualHost
 from factory import inventory, with_instances
+from support import forkserver
 
 A2 = vgpufactory.gpu("NVIDIA A2")
 Q4 = vgpufactory.kind("NVIDIA A2", "4Q")
@@ -148,7 +148,7 @@ def state_dir(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 
 def typed(state_dir: str, *words: str) -> dict[str, Any]:
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "aliquot", *words, "-o", "json"],
         env={**environ, "ALIQUOT_STATE_DIR": state_dir, "ALIQUOT_BACKEND": "direct"},
         capture_output=True,

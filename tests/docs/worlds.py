@@ -31,6 +31,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.backends.sim import control
+from support import forkserver
 
 from . import clusters, daemons
 from .pages import HOUSE
@@ -103,7 +104,7 @@ def _programs(world: World) -> None:
     """``sudo``, which is of no use to who is root already, ``aliquot`` of this Python, and no ``pip``, whose work would
     outlast the page.
     """
-    python = shlex.quote(sys.executable)
+    python = shlex.quote(forkserver.python())
     no = 'echo "this page would change the environment of the tests: not_run.yaml" >&2; exit 99'
     for name, text in (("sudo", 'exec "$@"'), ("aliquot", f'exec {python} -m aliquot "$@"'), ("pip", no)):
         program(world.bin / name, text)

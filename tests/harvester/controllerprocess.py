@@ -13,6 +13,7 @@ from aliquot.integrations.kubernetes.manifests import webhooks
 from aliquot.integrations.kubernetes.manifests.values import CONTROLLER, Values
 from cluster import Cluster
 from kube.rights_world import NS
+from support import forkserver
 
 JSON = dict[str, Any]
 HOOKS = "/apis/admissionregistration.k8s.io/v1/validatingwebhookconfigurations/aliquot-webhook"
@@ -45,7 +46,7 @@ class ControllerProcess:
         words += ["--kubevirt-namespace", "harvester-system", "--identity", "the-controller"]
         words += ["--webhook-port", str(self.port), "--webhook-cert-dir", str(self._certificates)]
         with open(self._log, "ab") as log:
-            self.process = subprocess.Popen(
+            self.process = forkserver.Popen(
                 [sys.executable, "-m", "aliquot", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
             )
         for each in webhooks.configurations(Values(namespace=NS), url=f"https://localhost:{self.port}"):

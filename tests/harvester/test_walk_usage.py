@@ -7,7 +7,6 @@ from __future__ import annotations
 import http.client
 import json
 import ssl
-import subprocess
 import sys
 from typing import Any
 
@@ -17,6 +16,7 @@ from harvester import samples
 from harvester.conftest import MakeSite
 from harvester.samples import comparable, printed, sample, table
 from harvester.world import JSON, Site
+from support import forkserver
 
 ONE, OTHER = "harvester-kgd9c", "harvester-82cd7"
 GPU = f"{ONE}-000008000"
@@ -164,7 +164,7 @@ def rancher(site: Site) -> dict[str, str]:
 def capacity(site: Site, *words: str) -> tuple[int, Any]:
     """``aliquot capacity``: its exit status, and its document if it is one."""
     typed = [sys.executable, "-m", "aliquot", "capacity", "--kubeconfig", str(site.cluster.kubeconfig()), *words]
-    done = subprocess.run(typed, capture_output=True, text=True, timeout=60)
+    done = forkserver.run(typed, capture_output=True, text=True, timeout=60)
     return done.returncode, json.loads(done.stdout) if "json" in words else done.stdout
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import shutil
 import socket
-import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -16,6 +15,7 @@ from agents import Agent, MakeAgent
 from aliquot.integrations.kubernetes import names
 from kube.test_pods import allocatable, attached, phase, pod
 from nodedouble import NodeDouble
+from support import forkserver
 
 PRODUCT = "nvidia.com/gpu.product"
 
@@ -119,7 +119,7 @@ def test_a_port_in_use_is_told_in_words(make_agent: MakeAgent) -> None:
             "",
         ]
         port = str(taken.getsockname()[1])
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, "-m", "aliquot", *words, "--port", port], capture_output=True, text=True, timeout=60
         )
     assert done.returncode == 20

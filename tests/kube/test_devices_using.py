@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import time
 
@@ -20,6 +19,7 @@ from devicesagent import DevicesAgent, MakeDevices
 from driverpods import NAMESPACE
 from kube.test_agent_shown import shown
 from kube.test_devices_driver_pod import A2, ONE, POD, play
+from support import forkserver
 
 EVERY = {"ALIQUOT_USAGE_SECONDS": "10"}
 MIB = 1024 * 1024
@@ -47,7 +47,7 @@ def asked(agent: DevicesAgent) -> dict[str, dict[str, int]]:
     """``aliquot usage -o json`` on that machine, by GPU instance ("" for a whole GPU)."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state, "ALIQUOT_SIM": "machine"}
     words = [sys.executable, "-m", "aliquot", "usage", "-o", "json"]
-    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    done = forkserver.run(words, env=environment, capture_output=True, check=True)
     rows = json.loads(done.stdout)["usage"]
     return {str(row["instance"]) if row["instance"] is not None else "": row for row in rows}
 

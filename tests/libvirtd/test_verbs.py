@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -17,6 +16,7 @@ import pytest
 from aliquot.backends.sim import control
 from aliquot.cli import main
 from cli import hints
+from support import forkserver
 
 from .conftest import Machines
 
@@ -250,7 +250,7 @@ def test_a_wheel_without_the_binding_says_what_to_install(state: str, tmp_path: 
     source = str(Path(__file__).resolve().parents[2] / "src")
     import sys
 
-    done = subprocess.run(
+    done = forkserver.run(
         [sys.executable, "-m", "aliquot", "libvirt", "check", "vm"],
         env={**environment, "PYTHONPATH": source},
         capture_output=True,

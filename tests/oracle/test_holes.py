@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections import Counter
 
 import msgspec
@@ -12,9 +11,10 @@ from aliquot.model import catalog
 from aliquot.model.inventory import Mig
 from aliquot.planner.holes import Holes, holes
 from oracle import raw, world
+from support.selection import dice, samples
 
 FAMILIES = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb")
-SAMPLES = 60
+SAMPLES = samples(60)
 
 
 def looked(family: str, now: raw.State, held: raw.State = frozenset(), wanted: list[str] | None = None) -> Holes:
@@ -38,7 +38,7 @@ def most(family: str, profile: str, now: raw.State, fixed: raw.State) -> int:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_rooms_and_holes_are_those_of_brute_force(family: str) -> None:
-    pick = random.Random(f"holes {family}")
+    pick = dice(f"holes {family}")
     every = raw.states(family)
     doc = raw.table(family)
     for now in pick.sample(every, min(SAMPLES, len(every))):

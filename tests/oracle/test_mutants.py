@@ -21,7 +21,13 @@ PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", mutants.MUTANTS)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=pytest.mark.long(file=f"src/aliquot/{mutant.file}"))
+        for name, mutant in mutants.MUTANTS.items()
+    ],
+)
 def test_a_wrong_rule_is_noticed(name: str) -> None:
     """By the test that the committed table names."""
     mutant = mutants.MUTANTS[name]

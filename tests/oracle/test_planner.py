@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Iterator
 
 import pytest
@@ -13,9 +12,11 @@ from aliquot.model.plan import Plan
 from aliquot.planner.planning import plan
 from aliquot.planner.step import step
 from oracle import raw, world
+from support.selection import dice as dice_of
+from support.selection import samples
 
 A100 = "a100-40gb"
-SAMPLES = 350
+SAMPLES = samples(350)
 
 
 def names(geometry: tuple[tuple[str, int], ...]) -> Iterator[str]:
@@ -84,17 +85,17 @@ def test_every_state_and_every_geometry_of_a100_40gb(part: int) -> None:
 
 def test_held_instances_on_a100_40gb() -> None:
     """Every state, with random subsets of its instances held, against random geometries."""
-    dice = random.Random(40)
+    dice = dice_of("held")
     geometries = list(raw.by_geometry(A100, base_only=True))
     for now in raw.states(A100, base_only=True):
-        for _ in range(6):
+        for _ in range(samples(6)):
             held = frozenset(p for p in now if dice.random() < 0.4)
             check(A100, now, held, dice.choice(geometries), base=True)
 
 
 @pytest.mark.parametrize("family", raw.families())
 def test_samples_of_every_family(family: str) -> None:
-    dice = random.Random(family)
+    dice = dice_of(family)
     states = raw.states(family)
     geometries = list(raw.by_geometry(family))
     for _ in range(SAMPLES):
@@ -106,7 +107,7 @@ def test_samples_of_every_family(family: str) -> None:
 @pytest.mark.parametrize("family", raw.families())
 def test_infeasible_exactly_when_the_oracle_says_so(family: str) -> None:
     """Random multisets of profiles: the planner refuses exactly those that have no legal placed state."""
-    dice = random.Random(family + "infeasible")
+    dice = dice_of(f"{family} infeasible")
     table = catalog.family(family)
     profiles = [p.name for p in table.profiles]
     geometries = raw.by_geometry(family)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 import sys
 import urllib.request
 from collections import Counter
@@ -18,6 +17,7 @@ from agents import Agent, MakeAgent
 from prometheus.bed import RULES, Prometheus, check_metrics
 from prometheus.conftest import MakePrometheus
 from prometheus.exporter import Exporter
+from support import forkserver
 
 JSON = dict[str, Any]
 
@@ -37,7 +37,7 @@ def shown(agent: Agent) -> JSON:
     """``aliquot show -o json`` on that machine."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state, "ALIQUOT_SIM": "machine"}
     words = [sys.executable, "-m", "aliquot", "show", "-o", "json"]
-    done = subprocess.run(words, env=environment, capture_output=True, check=True)
+    done = forkserver.run(words, env=environment, capture_output=True, check=True)
     found: JSON = json.loads(done.stdout)
     return found
 

@@ -17,6 +17,7 @@ import pytest
 from aliquot.backends.sim import control
 from prometheus.bed import PATIENCE_S, check_metrics
 from prometheus.conftest import MakePrometheus
+from support import forkserver
 
 
 @pytest.fixture
@@ -29,7 +30,7 @@ def state(tmp_path: Path) -> Iterator[str]:
 
 def aliquot(state: str, *words: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine"}
-    return subprocess.run([sys.executable, "-m", "aliquot", *words], env=environment, capture_output=True, text=True)
+    return forkserver.run([sys.executable, "-m", "aliquot", *words], env=environment, capture_output=True, text=True)
 
 
 @contextmanager
@@ -38,7 +39,7 @@ def serving(state: str, folder: Path, *words: str) -> Iterator[str]:
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine", "PYTHONUNBUFFERED": "1"}
     log = folder / "metrics.log"
     with open(log, "wb") as out:
-        process = subprocess.Popen([sys.executable, "-m", "aliquot", *words], env=environment, stderr=out, stdout=out)
+        process = forkserver.Popen([sys.executable, "-m", "aliquot", *words], env=environment, stderr=out, stdout=out)
     try:
         end = time.monotonic() + PATIENCE_S
         while not (found := re.search(r"http://(\S+)/metrics", log.read_text())):
@@ -71,7 +72,7 @@ def test_a_full_disk_is_no_fault_of_ours(state: str) -> None:
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine"}
     with open("/dev/full", "w") as full:
         words = [sys.executable, "-m", "aliquot", "metrics"]
-        done = subprocess.run(words, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
+        done = forkserver.run(words, env=environment, stdout=full, stderr=subprocess.PIPE, text=True)
     assert (done.returncode, done.stderr.partition(":")[0]) == (20, "blocked[STORAGE]")
 
 

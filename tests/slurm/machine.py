@@ -20,6 +20,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
+from support import forkserver
+
 from .cgroups import Cgroups
 from .release import PROGRAMS, Release
 
@@ -121,7 +123,7 @@ class Machine:
         They stay in the job's control groups.
         """
         way = f"exec chroot /proc/{self._machine.pid}/root " if self.release.chrooted else "exec "
-        for name, words in (("outside", ""), ("aliquot", f"{sys.executable} -m aliquot ")):
+        for name, words in (("outside", ""), ("aliquot", f"{forkserver.python()} -m aliquot ")):
             (self.bin / name).write_text(f'#!/bin/sh\n{way}{words}"$@"\n')
             (self.bin / name).chmod(0o755)
 
@@ -141,8 +143,14 @@ class Machine:
     ) -> Ran:
         """Run a program inside the machine to its end."""
         environment = self.env | dict(env or {})
-        done = subprocess.run(
-            self.inside(*words), capture_output=True, text=True, env=environment, timeout=timeout, input=stdin
+        done = forkserver.run(
+            words,
+            mounts_of=self._machine.pid,
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=timeout,
+            input=stdin,
         )
         return Ran(done.returncode, done.stdout, done.stderr)
 
@@ -161,8 +169,9 @@ class Machine:
     def start(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> subprocess.Popen[bytes]:
         """A daemon inside the machine, ended by ``close`` or ``stop``; its words go to ``logs/NAME.log``."""
         with open(self.logs / f"{name}.log", "ab") as log:
-            daemon = subprocess.Popen(
-                self.inside(*words),
+            daemon = forkserver.Popen(
+                words,
+                mounts_of=self._machine.pid,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

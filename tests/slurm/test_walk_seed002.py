@@ -7,7 +7,6 @@ administrator, and how ``docker run`` is given a slice by an index.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -16,6 +15,8 @@ from typing import Any
 import msgspec
 import pytest
 import yaml
+
+from support import forkserver
 
 from .applying import Host, idle, restart
 from .bed import Bed, Ran, until
@@ -138,7 +139,7 @@ def containers(tmp_path: Path) -> Any:
     env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path), "ALIQUOT_SIM": "n1", "ALIQUOT_BACKEND": "direct"}
 
     def aliquot(*words: str) -> Ran:
-        done = subprocess.run(
+        done = forkserver.run(
             [sys.executable, "-m", "aliquot", *words], capture_output=True, text=True, env=env, timeout=60
         )
         return Ran(done.returncode, done.stdout, done.stderr)

@@ -248,27 +248,31 @@ def _spawn(base: str) -> None:
         except (FileNotFoundError, ConnectionError):
             pass  # nobody is there: start one
         readable, writable = os.pipe()
-        package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
-        path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
-        log = os.path.join(base, "server.log")
-        child = os.posix_spawn(
-            sys.executable,
-            [sys.executable, "-m", "aliquot.backends.sim.server", base, "3"],
-            {**os.environ, "PYTHONPATH": path},
-            file_actions=[
-                (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-                (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
-                (os.POSIX_SPAWN_DUP2, 1, 2),
-                (os.POSIX_SPAWN_DUP2, writable, 3),
-            ],
-            setsid=True,
-        )
+        child = launch(base, writable, os.path.join(base, "server.log"))
         os.close(writable)
         try:
             os.waitpid(child, 0)
             _wait_ready(readable)
         finally:
             os.close(readable)
+
+
+def launch(base: str, ready: int, log: str) -> int:
+    """Start the program that detaches the server; its pid. ``ready`` is for the server's word that it answers."""
+    package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
+    path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "aliquot.backends.sim.server", base, "3"],
+        {**os.environ, "PYTHONPATH": path},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, ready, 3),
+        ],
+        setsid=True,
+    )
 
 
 def _wait_ready(readable: int) -> None:

@@ -7,6 +7,8 @@ import sys
 
 PROGRAMS = {"nvidia_smi": "usr/bin/nvidia-smi", "sriov_manage": "usr/lib/nvidia/sriov-manage"}
 """Module of this package to the program's path below the driver's root."""
+interpreter = sys.executable
+"""What the programs run with."""
 
 
 def provide(directory: str, *, sriov: bool) -> None:
@@ -21,7 +23,7 @@ def provide(directory: str, *, sriov: bool) -> None:
                 os.unlink(program)
             continue
         os.makedirs(os.path.dirname(program), exist_ok=True)
-        words = (sys.executable, "-m", f"aliquot.backends.sim.tools.{module}", directory)
+        words = (interpreter, "-m", f"aliquot.backends.sim.tools.{module}", directory)
         exported = f"PYTHONPATH={quoted(package)}${{PYTHONPATH:+:$PYTHONPATH}}; export PYTHONPATH\n"
         text = f'#!/bin/sh\n{exported}exec {" ".join(map(quoted, words))} "$@"\n'
         with open(f"{program}.new", "w", encoding="utf-8") as file:

@@ -1,0 +1,156 @@
+"""What the suite itself rests on: processes that are forked, ended with their run, measured and drawn."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from support import forkserver, selection
+
+ROOT = Path(__file__).resolve().parents[2]
+CONTAINED = [sys.executable, str(ROOT / "tools/contained.py")]
+ALIQUOT = [sys.executable, "-m", "aliquot"]
+
+
+def until(true: Callable[[], object], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not true():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+def marked(mark: str) -> list[str]:
+    """The command lines of all processes that were started with ``MARK=mark`` in their environment."""
+    found = []
+    for each in Path("/proc").iterdir():
+        try:
+            if each.name.isdigit() and f"MARK={mark}".encode() in (each / "environ").read_bytes().split(b"\0"):
+                found.append((each / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+RUNNER = """
+import os, subprocess, sys, time
+from pathlib import Path
+from aliquot.backends.sim import control
+from support import forkserver
+from standin import Standin
+folder = sys.argv[1]
+if sys.argv[2] == "forked":
+    control.launch = forkserver.launch
+control.start(folder, "a100-sxm4-40gb", "n")
+standin = Standin().start()
+words = [sys.executable, "-m", "aliquot", "show", "--watch=0.1", "--node", "n"]
+env = {**os.environ, "ALIQUOT_STATE_DIR": folder}
+forkserver.Popen(words, env=env, stdout=subprocess.DEVNULL)
+subprocess.Popen(["sh", "-c", "setsid sleep 600 & exit"])
+Path(folder, "ready").touch()
+time.sleep(600)
+"""
+
+
+@pytest.mark.parametrize("way", ["forked", "fresh"])
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
+def test_nothing_outlives_a_run_that_is_killed(tmp_path: Path, number: int, way: str) -> None:
+    """A simulator's server, a command that watches, a daemon that has left its session."""
+    mark = f"{tmp_path}"
+    env = {**os.environ, "MARK": mark, "PYTHONPATH": f"{ROOT / 'src'}:{ROOT / 'tests'}"}
+    runner = subprocess.Popen([*CONTAINED, sys.executable, "-c", RUNNER, str(tmp_path), way], env=env)
+    try:
+        until((tmp_path / "ready").exists, "the run did not begin")
+        until(lambda: any("sleep 600" in line for line in marked(mark)), "the daemon did not start")
+        assert len(marked(mark)) >= 5
+    finally:
+        runner.send_signal(number)
+        runner.wait()
+    until(lambda: not marked(mark), f"still there: {marked(mark)}")
+
+
+@pytest.mark.parametrize(("script", "code"), [("exit 7", 7), ("kill -KILL $$", 137), ("exit 0", 0)])
+def test_a_contained_command_ends_as_it_would(script: str, code: int) -> None:
+    assert subprocess.run([*CONTAINED, "sh", "-c", script]).returncode == code
+
+
+@pytest.mark.parametrize(("most", "code", "verdict"), [("0.01", 1, "FAILED"), ("600", 0, "within")])
+def test_a_run_fails_above_its_budget_orphans_included(most: str, code: int, verdict: str) -> None:
+    busy = "import os, time\nif os.fork():\n time.sleep(0.5)\n os._exit(0)\nwhile time.process_time() < 0.2: 1"
+    words = [*CONTAINED, "--budget", f"500,600,{most}", sys.executable, "-c", busy]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.returncode == code
+    assert done.stdout.startswith("budget: ")
+    assert verdict in done.stdout
+
+
+class TestAForkedCommand:
+    def test_is_a_child_with_the_streams_and_the_exit_code_of_a_process(self, tmp_path: Path) -> None:
+        env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path / "none"), "NO_COLOR": "1"}
+        words = [*ALIQUOT, "show", "--node", "nowhere"]
+        forked = forkserver.Popen(words, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        out, err = forked.communicate()
+        fresh = subprocess.run(words, env=env, capture_output=True, text=True)
+        assert forked.forked
+        assert (forked.returncode, out, err) == (fresh.returncode, fresh.stdout, fresh.stderr)
+        assert forked.returncode == 20
+
+    def test_reads_stdin_and_works_where_it_is_told(self, tmp_path: Path) -> None:
+        (tmp_path / "w.yaml").write_text("version: v1\nmig-configs: {a: [{devices: all, mig-enabled: false}]}\n")
+        for words, text in ((["w.yaml"], None), (["-"], (tmp_path / "w.yaml").read_text())):
+            words = [*ALIQUOT, "mig-parted", "assert", "--valid-config", "-c", "a", "-f", *words]
+            done = forkserver.run(words, input=text, capture_output=True, text=True, cwd=tmp_path)
+            same = subprocess.run(words, input=text, capture_output=True, text=True, cwd=tmp_path)
+            assert (done.returncode, done.stderr) == (same.returncode, same.stderr)
+
+    @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
+    def test_hears_signals(self, tmp_path: Path, number: int) -> None:
+        words = [*ALIQUOT, "show", "--watch=1", "--node", "n"]
+        env = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path)}
+        child = forkserver.Popen(words, env=env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        child.send_signal(number)
+        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WSTOPPED | os.WNOWAIT)
+        assert found is not None
+        assert found.si_status == number
+        child.kill()
+        assert child.wait() == -signal.SIGKILL
+
+    @pytest.mark.parametrize(
+        ("words", "env"),
+        [
+            ([sys.executable, "-c", "pass"], {}),
+            ([sys.executable, "-m", "json.tool"], {}),
+            (["/usr/bin/env"], {}),
+            ([*ALIQUOT, "show"], {"LD_LIBRARY_PATH": "/elsewhere"}),
+            ([*ALIQUOT, "show"], {"LD_PRELOAD": "/elsewhere.so"}),
+            ([*ALIQUOT, "show"], {"PYTHONPATH": "/elsewhere"}),
+            ([*ALIQUOT, "show"], {"PYTHONWARNINGS": "error"}),
+        ],
+    )
+    def test_is_started_afresh_where_a_fork_would_differ(self, words: list[str], env: dict[str, str]) -> None:
+        assert not forkserver.forkable(words, {**os.environ, **env})
+
+
+class TestTheDraw:
+    def test_is_a_tenth_and_every_commit_draws_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        drawn = []
+        for seed in ("one", "two"):
+            monkeypatch.setattr(selection, "seed", lambda seed=seed: seed)
+            drawn.append({n for n in range(5000) if selection.drawn(f"test[{n}]")})
+        assert all(400 < len(each) < 600 for each in drawn)
+        assert len(drawn[0] & drawn[1]) < 100
+
+    def test_has_all_of_a_full_run_and_what_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setattr(selection, "drawn", lambda name: False)
+        monkeypatch.setattr(selection, "changed", lambda: frozenset({"src/a.py"}))
+        monkeypatch.setattr(selection, "everything", lambda: False)
+        assert selection.included("t", frozenset({"src/a.py"}))
+        assert not selection.included("t", frozenset({"src/b.py"}))
+        monkeypatch.setattr(selection, "everything", lambda: True)
+        assert selection.included("t")

@@ -1,0 +1,474 @@
+"""Start ``python -m aliquot ...`` without starting an interpreter: a server that has imported Aliquot forks for each.
+
+``Popen`` and ``run`` take what those of ``subprocess`` take and give what they give: a child of the test with the
+streams, environment, working directory, exit code and signals of a process. Starts that a fork cannot reproduce use a
+fresh interpreter: other programs than ``python -m aliquot``, variables that the interpreter or the dynamic linker reads
+when it starts, a ``preexec_fn``, ignored signals. Each test process has one fork server. It ends with the test process,
+and so does every process that it has forked.
+"""
+
+from __future__ import annotations
+
+import array
+import contextlib
+import ctypes
+import gc
+import inspect
+import io
+import json
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NoReturn
+
+import aliquot
+from aliquot.backends.sim import control
+
+SOURCE = str(Path(aliquot.__path__[0]).resolve().parent)
+"""Where this process has Aliquot from: the checkout, or a copy of it with a mutant."""
+TESTS = str(Path(__file__).resolve().parents[1])
+_AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
+"""Variables with these prefixes are read when an interpreter starts: a fork cannot change them."""
+_FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
+"""Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
+_NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
+"""Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
+_SIZE = struct.Struct("!i")
+_CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
+_PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
+_SYS_CLONE = {"x86_64": 56, "aarch64": 220}
+
+
+class Popen(subprocess.Popen[Any]):
+    """``subprocess.Popen`` that forks where a fork equals a fresh start; ``forked`` says whether it did."""
+
+    forked = False
+
+    def __init__(self, words: Sequence[str], *, mounts_of: int | None = None, **options: Any) -> None:
+        """As ``subprocess.Popen``; ``mounts_of`` is a process whose mount namespace, and its /tmp, the new one gets."""
+        self._mounts_of = mounts_of
+        if mounts_of is not None and not forkable(words, options.get("env") or os.environ):
+            words = inside(mounts_of, *words)
+        super().__init__(words, **options)
+
+    def _execute_child(self, *args: Any, **kwargs: Any) -> None:
+        parent = super()._execute_child  # type: ignore[misc]
+        asked = inspect.signature(parent).bind(*args, **kwargs).arguments
+        if not _can_fork(asked):
+            parent(*args, **kwargs)
+            return
+        ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
+        request = {
+            "module": asked["args"][2],
+            "words": [os.fspath(word) for word in asked["args"][3:]],
+            "env": dict(os.environ if asked["env"] is None else asked["env"]),
+            "cwd": "/tmp" if self._mounts_of else os.path.abspath(asked["cwd"] or os.curdir),
+            "session": bool(asked["start_new_session"]),
+            "mounts_of": self._mounts_of,
+        }
+        self.pid = start(request, {n: end if end >= 0 else n for n, end in enumerate(ends)})
+        self.forked = self._child_created = True
+        names = ("p2cread", "p2cwrite", "c2pread", "c2pwrite", "errread", "errwrite")
+        self._close_pipe_fds(*(asked[name] for name in names))  # type: ignore[attr-defined]
+
+
+def inside(pid: int, *words: str) -> list[str]:
+    """The command line that runs a program in the mount namespace of a process."""
+    return ["nsenter", "--mount", f"--target={pid}", "--wd=/tmp", "--", *words]
+
+
+def run(
+    words: Sequence[str],
+    *,
+    input: Any = None,
+    capture_output: bool = False,
+    timeout: float | None = None,
+    check: bool = False,
+    **options: Any,
+) -> subprocess.CompletedProcess[Any]:
+    """``subprocess.run`` with ``Popen`` from here."""
+    if capture_output:
+        options |= {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    if input is not None:
+        options["stdin"] = subprocess.PIPE
+    with Popen(words, **options) as process:
+        try:
+            out, err = process.communicate(input, timeout)
+        except BaseException:
+            process.kill()
+            raise
+    done = subprocess.CompletedProcess(words, process.returncode, out, err)
+    if check:
+        done.check_returncode()
+    return done
+
+
+_fresh_server = control.launch
+
+
+def launch(base: str, ready: int, log: str) -> int:
+    """Fork a simulator server, for ``aliquot.backends.sim.control.launch``."""
+    words = [sys.executable, "-m", "aliquot.backends.sim.server", base, "3"]
+    if not forkable(words, os.environ):
+        return _fresh_server(base, ready, log)
+    request = {"module": words[2], "words": words[3:], "env": dict(os.environ), "cwd": "/", "session": True}
+    with open(os.devnull, "rb") as nothing, open(log, "wb", opener=_private) as out:
+        return start(request, {0: nothing.fileno(), 1: out.fileno(), 2: out.fileno(), 3: ready})
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _can_fork(asked: Mapping[str, Any]) -> bool:
+    words, env = asked["args"], os.environ if asked["env"] is None else asked["env"]
+    plain = (
+        asked["preexec_fn"] is None
+        and not asked["pass_fds"]
+        and not asked["shell"]
+        and asked["close_fds"]
+        and asked["executable"] is None
+        and asked["umask"] < 0
+        and signal.getsignal(signal.SIGINT) is not signal.SIG_IGN
+        and (asked["gid"], asked["gids"], asked["uid"]) == (None, None, None)
+        and asked.get("process_group", -1) == -1
+    )
+    return plain and forkable(words, env)
+
+
+def forkable(words: Any, env: Mapping[str, str]) -> bool:
+    """Whether a fork reproduces a start of this command with this environment."""
+    if not isinstance(words, list | tuple) or len(words) < 3 or list(words[:2]) != [sys.executable, "-m"]:
+        return False
+    if not re.fullmatch(r"aliquot(\.\w+)*|slurm\.killed", str(words[2])):
+        return False
+    if os.uname().machine not in _SYS_CLONE:
+        return False
+    here = set(env.get("PYTHONPATH", "").split(os.pathsep)) - {"", SOURCE, TESTS}
+    library = env.get("LD_PRELOAD", "")
+    loaded = not library or (os.getpid(), library) in _clients
+    return loaded and not here and _start_variables(env) == _start_variables(os.environ)
+
+
+def _start_variables(env: Mapping[str, str]) -> set[str]:
+    at_start = {f"{k}={v}" for k, v in env.items() if k.startswith(_AT_START) and k not in _FOLLOWED}
+    return at_start.difference(_NEUTRAL)
+
+
+class _Client:
+    """A server of this process. It imports Aliquot at its first request."""
+
+    def __init__(self, library: str) -> None:
+        ours, theirs = socket.socketpair()
+        self._lock = threading.Lock()
+        self._socket = ours
+        self._folder = tempfile.TemporaryDirectory(prefix="aliquot-fork-", ignore_cleanup_errors=True)
+        self.python = sys.executable if library else self._launcher()
+        with theirs, socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(f"{self._folder.name}/fork")
+            listener.listen(64)
+            env = {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, TESTS))}
+            env |= {"LD_PRELOAD": library} if library else {}
+            fds = [theirs.fileno(), listener.fileno()]
+            words = [sys.executable, "-m", "support.forkserver", *map(str, fds), self.python]
+            self._process = subprocess.Popen(words, env=env, pass_fds=fds, stdin=subprocess.DEVNULL)
+
+    def _launcher(self) -> str:
+        """The program of ``launcher.c``; the interpreter without a C compiler."""
+        program, source = f"{self._folder.name}/python", Path(__file__).with_name("launcher.c")
+        words = ["cc", "-std=gnu11", "-O1", f'-DPYTHON="{sys.executable}"', "-o", program, str(source)]
+        with contextlib.suppress(OSError):
+            if subprocess.run(words, capture_output=True).returncode == 0:
+                return program
+        return sys.executable
+
+    def start(self, request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+        body = json.dumps({**request, "fds": list(fds)}).encode()
+        rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds.values()))]
+        with self._lock:
+            self._socket.sendmsg([_SIZE.pack(len(body))], rights)
+            self._socket.sendall(body)
+            told = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
+        if len(told) < _SIZE.size:
+            raise RuntimeError("the fork server has ended")
+        return int(_SIZE.unpack(told)[0])
+
+
+_clients: dict[tuple[int, str], _Client] = {}
+
+
+def prepare(library: str = "") -> None:
+    """Start a server, which loads ``library`` first (LD_PRELOAD); that must do nothing before it is meant.
+
+    The thread that calls this must last: the kernel ends what is forked with it.
+    """
+    _clients.setdefault((os.getpid(), library), _Client(library))
+
+
+def start(request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
+    """Fork a process; its pid, a child of this process. ``fds`` maps its descriptors to ours."""
+    env = dict(request["env"])
+    key = os.getpid(), env.pop("LD_PRELOAD", "")
+    if key not in _clients:
+        prepare(key[1])
+    return _clients[key].start({**request, "env": env}, fds)
+
+
+def python() -> str:
+    """The interpreter for scripts that start ``python -m aliquot``: it asks the fork server."""
+    if (os.getpid(), "") not in _clients:
+        prepare()
+    return _clients[os.getpid(), ""].python
+
+
+# -- the server's side
+
+
+def serve(channel: socket.socket, listener: socket.socket, interpreter: str) -> NoReturn:
+    """Fork for each request until the test process has ended."""
+    libc = ctypes.PyDLL(None, use_errno=True)
+    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process decides
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a guard
+    ready = False
+    while True:
+        asking = select.select([channel, listener], [], [])[0]
+        if not ready:
+            _import_all(interpreter)
+            ready = True
+        if channel in asking:
+            _answer_test(libc, channel)
+        if listener in asking:
+            _answer_launcher(libc, listener)
+
+
+def _answer_test(libc: Any, channel: socket.socket) -> None:
+    head, fds = _received(channel)
+    if not head:
+        os._exit(0)
+    request = json.loads(channel.recv(_SIZE.unpack(head)[0], socket.MSG_WAITALL))
+    pid = _clone(libc)
+    if pid == 0:
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        _become(request, fds)
+    for fd in fds:
+        os.close(fd)
+    channel.sendall(_SIZE.pack(pid))
+
+
+def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
+    head, rights, _, _ = connection.recvmsg(_SIZE.size, 4096)
+    fds = array.array("i")
+    for _, _, data in rights:
+        fds.frombytes(data[: len(data) - len(data) % fds.itemsize])
+    return head, list(fds)
+
+
+def _answer_launcher(libc: Any, listener: socket.socket) -> None:
+    """Fork a guard, which forks the program, passes signals on to it, and tells the launcher how it ended."""
+    connection, _ = listener.accept()
+    with connection:
+        if os.fork():
+            return
+        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+        request, fds = _launched(connection)
+        if request is None:
+            connection.sendall(struct.pack("=i", -1))
+            os._exit(0)
+        program = os.fork()
+        if program == 0:
+            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _become(request, fds)
+        for fd in fds:
+            os.close(fd)
+        _guard(connection, program)
+
+
+def _launched(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+    """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or has other limits."""
+    head, fds = _received(connection)
+    body = connection.recv(struct.unpack("=i", head)[0], socket.MSG_WAITALL) if len(head) == _SIZE.size else b""
+    words, _variables = struct.unpack_from("=ii", body)
+    folder, *rest = body[8:].split(b"\0")[:-1]
+    texts = [os.fsdecode(each) for each in rest]
+    env = dict(each.split("=", 1) for each in texts[words:] if "=" in each)
+    request = {"module": texts[0], "words": texts[1:words], "env": env, "cwd": os.fsdecode(folder), "fds": [0, 1, 2]}
+    pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
+        request["mounts_of"] = pid
+    same = len(fds) == 3 and _surroundings(pid) == _surroundings(os.getpid())
+    same = same and forkable([sys.executable, "-m", *texts[:words]], env)
+    return (request if same else None), fds
+
+
+def _surroundings(pid: int) -> tuple[str, ...]:
+    links = [os.readlink(f"/proc/{pid}/ns/{each}") for each in ("pid", "net", "user")]
+    links.append(os.readlink(f"/proc/{pid}/root"))
+    status = Path(f"/proc/{pid}/status").read_text()
+    shown = re.findall(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", status, re.MULTILINE)
+    return (*links, *shown, Path(f"/proc/{pid}/limits").read_text(), Path(f"/proc/{pid}/cgroup").read_text())
+
+
+def _guard(connection: socket.socket, program: int) -> NoReturn:
+    woken, wake = os.pipe()
+    os.set_blocking(wake, False)
+    signal.signal(signal.SIGCHLD, lambda number, frame: None)
+    signal.set_wakeup_fd(wake)
+    while True:
+        found, status = os.waitpid(program, os.WNOHANG)
+        if found:
+            connection.sendall(struct.pack("=i", status))
+            os._exit(0)
+        if connection.fileno() in select.select([connection.fileno(), woken], [], [])[0]:
+            numbers = connection.recv(64)
+            for number in numbers or [signal.SIGKILL]:
+                os.kill(program, number)
+        else:
+            os.read(woken, 64)
+
+
+def _clone(libc: Any) -> int:
+    """``os.fork``, but the new process is a child of the server's parent."""
+    address = ctypes.c_void_p()
+    libc.prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address))
+    flags = _CLONE_PARENT | signal.SIGCHLD
+    if address.value:
+        flags |= _CLONE_CHILD_SETTID | _CLONE_CHILD_CLEARTID
+    x86 = os.uname().machine == "x86_64"
+    last = (address, ctypes.c_void_p()) if x86 else (ctypes.c_void_p(), address)
+    ctypes.pythonapi.PyOS_BeforeFork()
+    pid = libc.syscall(
+        _SYS_CLONE[os.uname().machine], ctypes.c_ulong(flags), ctypes.c_void_p(), ctypes.c_void_p(), *last
+    )
+    if pid == 0:
+        ctypes.pythonapi.PyOS_AfterFork_Child()
+    else:
+        ctypes.pythonapi.PyOS_AfterFork_Parent()
+    if pid < 0:
+        raise OSError(ctypes.get_errno(), "clone")
+    return int(pid)
+
+
+def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
+    code = 70
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+    try:
+        _settle(request, fds)
+        _main(request["module"], request["words"])
+        code = 0
+    except SystemExit as end:
+        if end.code is not None and not isinstance(end.code, int):
+            print(end.code, file=sys.stderr)
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+    except KeyboardInterrupt:
+        sys.excepthook(*sys.exc_info())
+        sys.stderr.flush()
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    except BaseException:  # noqa: BLE001 - the interpreter prints it and exits with 1
+        sys.excepthook(*sys.exc_info())
+        code = 1
+    finally:
+        for stream in (sys.stdout, sys.stderr):
+            try:
+                stream.flush()
+            except (AttributeError, OSError, ValueError):
+                continue
+        os._exit(code)
+
+
+def _main(module: str, words: list[str]) -> None:
+    import runpy
+    import warnings
+
+    sys.argv = [module, *words]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)  # that the module is imported already
+        runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+_server_streams: list[Any] = []
+
+
+def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
+    """Take over what a started interpreter has: descriptors, session, directory, environment, streams."""
+    # Above all numbers that are asked for, so that none is overwritten before it has moved.
+    moved = {target: os.dup(fd) if fd > 64 else _up(fd) for target, fd in zip(request["fds"], fds, strict=True)}
+    for target, fd in moved.items():
+        os.dup2(fd, target)
+    wanted = sorted(moved)
+    low = 0
+    for each in [*wanted, 1 << 20]:
+        if low < each:  # closerange(0, 0) closes all
+            os.closerange(low, each)
+        low = each + 1
+    if request.get("session"):
+        os.setsid()
+    if request.get("mounts_of"):
+        _enter_mounts(request["mounts_of"])
+    os.chdir(request["cwd"])
+    os.environ.clear()
+    os.environ.update(request["env"])
+    time.tzset()
+    _server_streams.extend((sys.stdin, sys.stdout, sys.stderr))  # collected, they would close the descriptors
+    unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
+    sys.stdin = io.TextIOWrapper(open(0, "rb", closefd=False), encoding=sys.stdin.encoding, errors=sys.stdin.errors)
+    for fd, name in ((1, "stdout"), (2, "stderr")):
+        former = getattr(sys, name)
+        raw = open(fd, "wb", 0, closefd=False)
+        stream = io.TextIOWrapper(
+            raw if unbuffered else io.BufferedWriter(raw),
+            encoding=former.encoding,
+            errors=former.errors,
+            line_buffering=fd == 2 or raw.isatty(),
+            write_through=unbuffered,
+        )
+        stream.mode = "w"  # type: ignore[misc]
+        setattr(sys, name, stream)
+        setattr(sys, f"__{name}__", stream)
+
+
+def _enter_mounts(pid: int) -> None:
+    namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
+    if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
+        raise OSError(ctypes.get_errno(), "setns")
+    os.close(namespace)
+
+
+def _up(fd: int) -> int:
+    import fcntl
+
+    return fcntl.fcntl(fd, fcntl.F_DUPFD, 65)
+
+
+def _import_all(interpreter: str) -> None:
+    """All of Aliquot, and with it what it imports. Modules of extras that are not installed are left out."""
+    import importlib
+    import pkgutil
+
+    from aliquot.backends.sim import tools
+
+    for found in pkgutil.walk_packages(aliquot.__path__, "aliquot."):
+        if not found.name.endswith("__main__"):
+            with contextlib.suppress(ImportError):
+                importlib.import_module(found.name)
+    tools.interpreter = interpreter
+    assert threading.active_count() == 1, threading.enumerate()
+    gc.collect()
+    gc.freeze()
+
+
+if __name__ == "__main__":
+    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])), sys.argv[3])

@@ -1,0 +1,133 @@
+/* python -m aliquot ..., through the fork server whose socket "fork" lies in this program's folder: for shell scripts and
+ * other programs that start a command. Where the server refuses, or there is a terminal, the real interpreter starts.
+ *
+ * Sent: two counts, the working directory, the words, the environment, each with its NUL; and descriptors 0, 1 and 2.
+ * Then signals that arrive here, a byte each. Received: the wait status, or -1 for a refusal.
+ */
+#define _GNU_SOURCE
+#include <errno.h>
+#include <libgen.h>
+#include <limits.h>
+#include <signal.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+extern char **environ;
+static int server = -1;
+static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
+enum { PASSED_ON = sizeof(passed_on) / sizeof(*passed_on) };
+
+static void pass_on(int number)
+{
+    char byte = (char)number;
+    if (write(server, &byte, 1) != 1)
+        _exit(128 + number);
+}
+
+static char *put(char *to, const char *text)
+{
+    return stpcpy(to, text) + 1;
+}
+
+/* The request, or NULL where there is something that it cannot say. */
+static char *request(char **words, size_t *size)
+{
+    char folder[PATH_MAX];
+    int32_t counts[2] = {0, 0};
+    size_t length = sizeof(counts) + PATH_MAX;
+    if (!getcwd(folder, sizeof(folder)))
+        return NULL;
+    for (char **each = words; *each; each++, counts[0]++)
+        length += strlen(*each) + 1;
+    for (char **each = environ; *each; each++, counts[1]++)
+        length += strlen(*each) + 1;
+    char *body = malloc(length), *end = body + sizeof(counts);
+    if (!body)
+        return NULL;
+    memcpy(body, counts, sizeof(counts));
+    end = put(end, folder);
+    for (char **each = words; *each; each++)
+        end = put(end, *each);
+    for (char **each = environ; *each; each++)
+        end = put(end, *each);
+    *size = (size_t)(end - body);
+    return body;
+}
+
+static int reach(void)
+{
+    char own[PATH_MAX] = {0};
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
+        return -1;
+    if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/fork", dirname(own)) >= (int)sizeof(address.sun_path))
+        return -1;
+    int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    return found >= 0 && !connect(found, (struct sockaddr *)&address, sizeof(address)) ? found : -1;
+}
+
+static int32_t ask(char **words)
+{
+    size_t size = 0;
+    char *body = request(words, &size);
+    int32_t length = (int32_t)size, status = -1;
+    int fds[3] = {0, 1, 2};
+    union {
+        char space[CMSG_SPACE(sizeof(fds))];
+        struct cmsghdr aligned;
+    } control = {{0}};
+    struct iovec head = {&length, sizeof(length)};
+    struct msghdr message = {.msg_iov = &head, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = sizeof(control)};
+    struct cmsghdr *rights = CMSG_FIRSTHDR(&message);
+    rights->cmsg_level = SOL_SOCKET;
+    rights->cmsg_type = SCM_RIGHTS;
+    rights->cmsg_len = CMSG_LEN(sizeof(fds));
+    memcpy(CMSG_DATA(rights), fds, sizeof(fds));
+    if (!body || sendmsg(server, &message, MSG_NOSIGNAL) != sizeof(length))
+        return -1;
+    for (size_t sent = 0; sent < size;) {
+        ssize_t more = send(server, body + sent, size - sent, MSG_NOSIGNAL);
+        if (more <= 0)
+            return -1;
+        sent += (size_t)more;
+    }
+    struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
+    for (int n = 0; n < PASSED_ON; n++)
+        sigaction(passed_on[n], &action, NULL);
+    return recv(server, &status, sizeof(status), MSG_WAITALL) == sizeof(status) ? status : -1;
+}
+
+static int none_ignored(void)
+{
+    struct sigaction now;
+    for (int n = 0; n < PASSED_ON; n++)
+        if (sigaction(passed_on[n], NULL, &now) || now.sa_handler == SIG_IGN)
+            return 0;
+    return 1;
+}
+
+int main(int count, char **words)
+{
+    if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !strncmp(words[2], "aliquot", 7) && !isatty(0) && !isatty(1)) {
+        server = reach();
+        int32_t status = server >= 0 ? ask(words + 2) : -1;
+        if (status >= 0 && WIFSIGNALED(status)) {
+            signal(WTERMSIG(status), SIG_DFL);
+            raise(WTERMSIG(status));
+        }
+        if (status >= 0)
+            return WEXITSTATUS(status);
+        for (int n = 0; n < PASSED_ON; n++)
+            signal(passed_on[n], SIG_DFL);
+    }
+    words[0] = PYTHON;
+    execv(PYTHON, words);
+    perror(PYTHON);
+    return 127;
+}

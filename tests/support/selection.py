@@ -1,0 +1,108 @@
+"""Choose which long tests a run includes: all of them with ``ALIQUOT_ALL=1``, else a tenth that the commit decides.
+
+A long test is one with the marker ``long``. Each commit draws another tenth, so that a day of commits sees them all,
+and the same commit always draws the same one. ``long(file="src/aliquot/...")`` names what the test is about: it is
+included as well when that file changed in the last day of history.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import os
+import random
+import subprocess
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[2]
+SHARE = 10
+"""One long test in so many is drawn."""
+_DAY_S = 24 * 60 * 60
+
+
+@functools.cache
+def seed() -> str:
+    """What decides the draw: ``ALIQUOT_SEED``, else the commit; "none" outside a checkout."""
+    return os.environ.get("ALIQUOT_SEED") or _git("rev-parse", "--short=12", "HEAD").strip() or "none"
+
+
+@functools.cache
+def changed() -> frozenset[str]:
+    """The files that changed in the last day of history, or since the last commit."""
+    last = _git("log", "-1", "--format=%ct").strip()
+    if not last:
+        return frozenset()
+    listed = _git("log", f"--since={int(last) - _DAY_S}", "--name-only", "--format=") + _git(
+        "diff", "--name-only", "HEAD"
+    )
+    return frozenset(listed.split("\n")) - {""}
+
+
+def drawn(name: str) -> bool:
+    """Whether this commit's tenth has ``name``."""
+    return int.from_bytes(hashlib.sha256(f"{seed()} {name}".encode()).digest()[:8], "big") % SHARE == 0
+
+
+def everything() -> bool:
+    """Whether this run includes all long tests."""
+    return os.environ.get("ALIQUOT_ALL") == "1"
+
+
+def included(name: str, files: frozenset[str] = frozenset()) -> bool:
+    return everything() or drawn(name) or bool(files & changed())
+
+
+def samples(most: int) -> int:
+    """How many random cases of a large world to try: ``most`` in a full run, else a third."""
+    return most if everything() else max(1, most // 3)
+
+
+def dice(name: str) -> random.Random:
+    """Random choices for the test ``name``: others for each commit, the same for the same one."""
+    return random.Random(f"{seed()} {name}")
+
+
+class Selection:
+    """Deselects the long tests that are not drawn, and reports the draw."""
+
+    def __init__(self) -> None:
+        self._run = self._all = 0
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_collection_modifyitems(self, config: pytest.Config, items: list[pytest.Item]) -> None:
+        kept: list[pytest.Item] = []
+        left: list[pytest.Item] = []
+        for item in items:
+            mark = item.get_closest_marker("long")
+            named = item.nodeid in config.args  # asked for by its full name
+            run = mark is None or named or included(item.nodeid, frozenset(filter(None, [mark.kwargs.get("file")])))
+            (kept if run else left).append(item)
+            if mark is not None:
+                self._all += 1
+                self._run += run
+        if left:
+            config.hook.pytest_deselected(items=left)
+            items[:] = kept
+
+    def pytest_report_collectionfinish(self) -> str:
+        return f"long tests: {self._run} of {self._all}, drawn by {seed()}" if self._all and not everything() else ""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(Selection(), "selected-tests")
+
+
+def pytest_report_header() -> str:
+    if everything():
+        return "long tests: all"
+    return f"long tests: a tenth, drawn by ALIQUOT_SEED={seed()} (make test-all runs all)"
+
+
+def _git(*words: str) -> str:
+    try:
+        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    except OSError:
+        return ""
+    return done.stdout if done.returncode == 0 else ""

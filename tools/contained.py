@@ -1,0 +1,105 @@
+"""Run a command so that no process outlives it, whatever it starts and however it ends.
+
+Usage: python tools/contained.py [--budget CPU,WALL,MOST] COMMAND [WORD ...]
+
+The command runs in a PID namespace of its own. Its first process ends with the command, and with this program, also
+after SIGKILL; the kernel then ends every other process of the namespace: daemons, servers, containers. Without root
+the namespace belongs to a user namespace with the same user. Where namespaces are refused the command runs without,
+and a line on stderr says so.
+
+With a budget, the last line compares the CPU seconds of all those processes and the wall time with it, and above MOST
+CPU seconds the run has failed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import resource
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+_NEW_MOUNTS, _NEW_USER, _NEW_PIDS = 0x20000, 0x10000000, 0x20000000
+_RECURSIVELY, _PRIVATE = 0x4000, 0x40000
+_END_WITH_PARENT = 1
+
+
+class Budget(NamedTuple):
+    """Seconds: of CPU and wall time that a run should take at most, and of CPU above which it fails."""
+
+    cpu: float
+    wall: float
+    most: float
+
+
+def main(words: Sequence[str]) -> int:
+    """Run the command; its exit code."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    user, group = os.geteuid(), os.getegid()
+    if libc.unshare(_NEW_PIDS | _NEW_MOUNTS | (_NEW_USER if user else 0)):
+        why = os.strerror(ctypes.get_errno())
+        print(f"no PID namespace can be made here ({why}): processes may outlive this run", file=sys.stderr)
+        return _contained(words)
+    if user:
+        for name, text in (("uid_map", f"{user} {user} 1"), ("setgroups", "deny"), ("gid_map", f"{group} {group} 1")):
+            Path("/proc/self", name).write_text(text)
+    first = os.fork()
+    if first == 0:
+        libc.prctl(_END_WITH_PARENT, signal.SIGKILL)
+        libc.mount(None, b"/", None, _RECURSIVELY | _PRIVATE, None)
+        libc.mount(b"proc", b"/proc", b"proc", 0, None)
+        code = 1
+        try:
+            code = _contained(words)
+        finally:
+            sys.stdout.flush()
+            os._exit(code)
+    _pass_on(first)
+    return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+
+
+def _pass_on(pid: int) -> None:
+    """Send on what asks this process to end. What a terminal sends, it sends to the command as well."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, lambda number, frame: os.kill(pid, number))
+    for number in (signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, _nothing)
+
+
+def _contained(words: Sequence[str]) -> int:
+    """Start the command, collect every orphan, and return the command's exit code."""
+    budget = Budget(*map(float, words[1].split(","))) if words[0] == "--budget" else None
+    began = time.monotonic()
+    _pass_on(os.getpid())  # handlers, and not SIG_IGN, which the command would inherit
+    command = subprocess.Popen(words[2:] if budget else words)
+    _pass_on(command.pid)
+    while True:
+        pid, status = os.wait()
+        if pid == command.pid:
+            break
+    code = os.waitstatus_to_exitcode(status)
+    over = budget is not None and _compare(budget, time.monotonic() - began)
+    return 128 - code if code < 0 else code or int(over)
+
+
+def _compare(budget: Budget, wall: float) -> bool:
+    """Print what was used; whether it is more than a run may use."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that have ended: orphans are collected here
+    cpu = used.ru_utime + used.ru_stime
+    over = cpu > budget.most
+    verdict = f"FAILED: more than {budget.most:.0f} CPU s" if over else "within" if cpu <= budget.cpu else "ABOVE"
+    print(f"budget: {cpu:.0f} of {budget.cpu:.0f} CPU s, {wall:.0f} of {budget.wall:.0f} s: {verdict}", flush=True)
+    return over
+
+
+def _nothing(number: int, frame: object) -> None:
+    """Go on."""
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(sys.argv[1:]))
