@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
+from aliquot.backends.sim import control
 from support import forkserver, selection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -154,3 +155,69 @@ class TestTheDraw:
         assert not selection.included("t", frozenset({"src/b.py"}))
         monkeypatch.setattr(selection, "everything", lambda: True)
         assert selection.included("t")
+
+
+class TestTheLauncher:
+    """What scripts start instead of the interpreter."""
+
+    WATCH = ("-m", "aliquot", "show", "--watch=0.2", "--node", "n")
+
+    @pytest.fixture
+    def env(self, tmp_path: Path) -> Iterator[dict[str, str]]:
+        state = str(tmp_path / "state")
+        control.start(state, "a100-sxm4-40gb", "n")
+        yield {**os.environ, "ALIQUOT_STATE_DIR": state, "NO_COLOR": "1"}
+        control.stop(state)
+
+    @pytest.mark.parametrize("words", [["show", "--node", "nowhere"], ["--version"], ["plan", "--gpu", "0", "--bad"]])
+    def test_gives_what_the_interpreter_gives(self, env: dict[str, str], words: list[str]) -> None:
+        asked, fresh = (
+            subprocess.run([python, "-m", "aliquot", *words], env=env, capture_output=True, text=True)
+            for python in (forkserver.python(), sys.executable)
+        )
+        assert (asked.returncode, asked.stdout, asked.stderr) == (fresh.returncode, fresh.stdout, fresh.stderr)
+
+    def test_leaves_other_programs_to_the_interpreter(self) -> None:
+        done = subprocess.run([forkserver.python(), "-c", "print(6 * 7)"], capture_output=True, text=True)
+        assert (done.returncode, done.stdout) == (0, "42\n")
+
+    def test_is_in_the_mounts_of_who_started_it(self, tmp_path: Path) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("containers need root: unshare --mount")
+        script = 'mount -t tmpfs none "$1" && echo broken >"$1/w.yaml" && shift && exec "$@"'
+        words = [forkserver.python(), "-m", "aliquot", "plan", "-f", str(tmp_path / "w.yaml"), "-c", "a"]
+        done = subprocess.run(
+            ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path), *words], capture_output=True, text=True
+        )
+        assert done.returncode == 2
+        assert "w.yaml" in done.stderr
+        assert not (tmp_path / "w.yaml").exists()
+
+    @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+    def test_passes_signals_on(self, env: dict[str, str], number: int) -> None:
+        ends = []
+        for python in (forkserver.python(), sys.executable):
+            with subprocess.Popen([python, *self.WATCH], env=env, stdout=subprocess.PIPE, text=True) as watch:
+                assert watch.stdout is not None
+                assert "GPU" in watch.stdout.readline()
+                watch.send_signal(number)
+                ends.append(watch.wait(20))
+        assert ends[0] == ends[1]
+
+    def test_takes_its_program_along_when_it_is_killed(self, env: dict[str, str]) -> None:
+        def forked() -> set[str]:
+            found = set()
+            for each in Path("/proc").glob("[0-9]*/cmdline"):
+                try:
+                    found |= {each.parent.name} if b"support.forkserver" in each.read_bytes() else set()
+                except OSError:
+                    continue
+            return found
+
+        before = forked()
+        with subprocess.Popen([forkserver.python(), *self.WATCH], env=env, stdout=subprocess.PIPE, text=True) as watch:
+            assert watch.stdout is not None
+            assert "GPU" in watch.stdout.readline()
+            assert forked() - before
+            watch.kill()
+        until(lambda: not forked() - before, "the program goes on")

@@ -314,6 +314,19 @@ def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -
     assert "INTERNAL" not in path.read_text()
 
 
+@pytest.mark.parametrize(("name", "code"), [("SIGTERM", 143), ("SIGHUP", 129), ("SIGINT", 0)])
+def test_an_order_to_end_that_comes_while_a_look_begins_is_heard(a100: Sim, name: str, code: int) -> None:
+    """Python drops what a handler raises in the callbacks of a fork."""
+    script = (
+        "import os, signal, sys; from aliquot.cli import main; "
+        f"os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.{name})); "
+        "sys.exit(main(['show', '--watch=0.2']))"
+    )
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    done = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, timeout=20)
+    assert (done.returncode, done.stderr) == (code, "")
+
+
 def server_of(sim: Sim) -> int:
     """The process of the simulator's server: the one that its socket is of."""
     with socket.socket(socket.AF_UNIX) as link:
