@@ -179,13 +179,14 @@ class Agent:
 
     def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
         """Waits until something holds; fails with what is."""
-        end = time.monotonic() + seconds
+        end, pause = time.monotonic() + seconds, 0.02
         while not true():
             alive = self.process is None or self.process.poll() is None
             assert alive, f"the agent ended while waiting for: {what}\n{self.log()[-3000:]}"
             if time.monotonic() > end:
                 raise AssertionError(f"not within {seconds} s: {what}\n{self.status()}\n{self.log()[-3000:]}")
-            time.sleep(0.05)
+            time.sleep(pause)
+            pause = min(pause * 1.4, 0.15)
 
     def reaches(self, state: str, config: str | None = None, reason: str | None = None) -> Object:
         """Waits for a state that was told for this config; the status."""

@@ -22,6 +22,7 @@ RETRIED = frozenset({"browser", "containers", "docs", "libvirtd", "prometheus", 
 """Layers that talk to programs that are not ours. What fails there is tried once more, and shown with its first failure
 either way: those programs are late on a busy machine. A failure anywhere else is a failure.
 """
+ORDER = ("vm", "slurm", "browser", "docs", "libvirtd", "containers", "kube", "crash", "harvester")
 ELSEWHERE = (
     "KUBEBUILDER_ASSETS",
     "kubelet",
@@ -72,10 +73,15 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what may be tried once more."""
+    """Mark what may be tried once more, and begin with the layers that wait for daemons: cheap tests fill the end."""
     for item in items:
-        if item.path.relative_to(HERE).parts[0] in RETRIED:
+        if _layer(item) in RETRIED:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
+    items.sort(key=lambda item: ORDER.index(_layer(item)) if _layer(item) in ORDER else len(ORDER))
+
+
+def _layer(item: pytest.Item) -> str:
+    return item.path.relative_to(HERE).parts[0]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -84,7 +90,7 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip of a required layer into a failure that gives the reason."""
     report = yield
-    layer = item.path.relative_to(HERE).parts[0]
+    layer = _layer(item)
     reason: Any = report.longrepr
     if report.skipped and layer in REQUIRED and not hasattr(report, "wasxfail") and not _elsewhere(reason):
         report.outcome = "failed"

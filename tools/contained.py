@@ -13,6 +13,7 @@ CPU seconds the run has failed.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import resource
@@ -82,6 +83,9 @@ def _contained(words: Sequence[str]) -> int:
         pid, status = os.wait()
         if pid == command.pid:
             break
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-1, os.WNOHANG)[0]:  # what the command left behind and has ended: it counts
+            pass
     code = os.waitstatus_to_exitcode(status)
     over = budget is not None and _compare(budget, time.monotonic() - began)
     return 128 - code if code < 0 else code or int(over)

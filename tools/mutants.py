@@ -247,7 +247,8 @@ def run(mutant: Mutant, tests: Sequence[str] = ()) -> list[str]:
         if text.count(mutant.old) != 1:
             raise SystemExit(f"{mutant.file}: expected exactly one {mutant.old!r}")
         path.write_text(text.replace(mutant.old, mutant.new))
-        env = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{ROOT / 'tests'}"}
+        env = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{ROOT / 'tests'}", "ALIQUOT_ALL": "1"}
+        env.pop("ALIQUOT_MEASURED", None)
         command = [
             sys.executable,
             "-m",

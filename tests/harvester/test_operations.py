@@ -164,7 +164,7 @@ def test_an_agent_that_is_killed_at_every_step(site_on_standin: MakeSite) -> Non
     site.until(lambda: site.seen("sriovgpudevices", A2), "the GPU's object")
     site.patch("sriovgpudevice", A2, enabled=True)
     killed()
-    site.until(lambda: site.count("vgpudevices") == 16, "the functions")
+    site.until(lambda: len(_names(site, A2)) == 16, "the functions")
     name = _names(site, A2)[0]
     site.until(lambda: site.seen("vgpudevices", name)["status"].get("availableTypes"), "types")
     site.patch("vgpudevice", name, enabled=True, vGPUTypeName=Q4)

@@ -105,7 +105,8 @@ def test_attach_with_autostart(bed: Bed, aliquot: Say, tmp_path: Any) -> None:
     bed.virsh("define", str(path))
     done = aliquot("libvirt attach win11 --vgpu A2-8Q --autostart")
     (device,) = done["devices"]
-    assert states(aliquot("libvirt nodedev list"))[device["uuid"]] == (True, True, True)
+    # libvirt hears of what mdevctl wrote by a watch on its folder.
+    bed.until(lambda: states(aliquot("libvirt nodedev list"))[device["uuid"]] == (True, True, True))
     assert aliquot("libvirt check win11")["fine"] is True
     started = aliquot("libvirt attach win11 --vgpu A2-8Q --start", code=20)
     assert started["code"] in ("NO_VFIO", "LIBVIRT", "HELD")

@@ -16,6 +16,13 @@ from .release import RELEASES, Release
 from .ways import WAYS, Cluster
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """The playbook's longest walks, of 30 s of a core each, are long with the older of the releases."""
+    for item in items:
+        if item.path.name == "test_ansible.py" and item.name.endswith(f"[{RELEASES[0].name}]"):
+            item.add_marker(pytest.mark.long)
+
+
 @pytest.fixture(params=RELEASES, ids=lambda r: r.name)
 def release(request: pytest.FixtureRequest) -> Release:
     chosen: Release = request.param

@@ -280,19 +280,24 @@ def _answer_launcher(libc: Any, listener: socket.socket) -> None:
     with connection:
         if os.fork():
             return
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-        request, fds = _launched(connection)
-        if request is None:
-            connection.sendall(struct.pack("=i", -1))
-            os._exit(0)
-        program = os.fork()
-        if program == 0:
+        try:
             libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            _become(request, fds)
-        for fd in fds:
-            os.close(fd)
-        _guard(connection, program)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            request, fds = _launched(connection)
+            if request is None:
+                connection.sendall(struct.pack("=i", -1))
+                return
+            program = os.fork()
+            if program == 0:
+                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                _become(request, fds)
+            for fd in fds:
+                os.close(fd)
+            _guard(connection, program)
+        except (OSError, struct.error):
+            pass  # the launcher has been killed
+        finally:
+            os._exit(0)
 
 
 def _launched(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
@@ -320,7 +325,8 @@ def _surroundings(pid: int) -> tuple[str, ...]:
     return (*links, *shown, Path(f"/proc/{pid}/limits").read_text(), Path(f"/proc/{pid}/cgroup").read_text())
 
 
-def _guard(connection: socket.socket, program: int) -> NoReturn:
+def _guard(connection: socket.socket, program: int) -> None:
+    """Wait for the end of the program, and report it. Signals come a byte each; the launcher's end is one as well."""
     woken, wake = os.pipe()
     os.set_blocking(wake, False)
     signal.signal(signal.SIGCHLD, lambda number, frame: None)
@@ -329,7 +335,7 @@ def _guard(connection: socket.socket, program: int) -> NoReturn:
         found, status = os.waitpid(program, os.WNOHANG)
         if found:
             connection.sendall(struct.pack("=i", status))
-            os._exit(0)
+            return
         if connection.fileno() in select.select([connection.fileno(), woken], [], [])[0]:
             numbers = connection.recv(64)
             for number in numbers or [signal.SIGKILL]:
