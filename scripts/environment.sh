@@ -17,7 +17,7 @@ if [ -d "$cache/$key" ]; then
   xargs sed -i "s|$made|$PWD|g" <"$here/.moved"
   exit 0
 fi
-"$MAKE" --no-print-directory .venv/.demo
+"${MAKE:-make}" --no-print-directory .venv/.demo
 install="$here/bin/python -m pip install --quiet --disable-pip-version-check"
 $install --group dev
 # The binding must be as old as the library that it is built against.

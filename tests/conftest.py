@@ -23,6 +23,7 @@ RETRIED = frozenset({"browser", "containers", "docs", "libvirtd", "prometheus", 
 either way: those programs are late on a busy machine. A failure anywhere else is a failure.
 """
 ORDER = ("vm", "slurm", "browser", "docs", "libvirtd", "containers", "kube", "crash", "harvester")
+"""Layers that begin, since they wait for daemons. The others fill the end of a run."""
 ELSEWHERE = (
     "KUBEBUILDER_ASSETS",
     "kubelet",
@@ -73,7 +74,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what may be tried once more, and begin with the layers that wait for daemons: cheap tests fill the end."""
+    """Mark what may be tried once more, and put the slow layers first."""
     for item in items:
         if _layer(item) in RETRIED:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))

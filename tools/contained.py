@@ -61,22 +61,30 @@ def main(words: Sequence[str]) -> int:
             sys.stdout.flush()
             os._exit(code)
     _pass_on(first)
-    return os.waitstatus_to_exitcode(os.waitpid(first, 0)[1])
+    return _exit_code(os.waitpid(first, 0)[1])
 
 
-def _pass_on(pid: int) -> None:
-    """Send on what asks this process to end. What a terminal sends, it sends to the command as well."""
+def _pass_on(pid: int | None) -> None:
+    """Send to a process what asks this one to end. A terminal sends its signals to the command as well."""
     for number in (signal.SIGTERM, signal.SIGHUP):
-        signal.signal(number, lambda number, frame: os.kill(pid, number))
+        signal.signal(number, _nothing if pid is None else lambda number, frame: os.kill(pid, number))
     for number in (signal.SIGINT, signal.SIGQUIT):
         signal.signal(number, _nothing)
+
+
+def _exit_code(status: int) -> int:
+    """The exit code as a shell reports it: 128 and the number of the signal that ended a process."""
+    code = os.waitstatus_to_exitcode(status)
+    return 128 - code if code < 0 else code
 
 
 def _contained(words: Sequence[str]) -> int:
     """Start the command, collect every orphan, and return the command's exit code."""
     budget = Budget(*map(float, words[1].split(","))) if words[0] == "--budget" else None
     began = time.monotonic()
-    _pass_on(os.getpid())  # handlers, and not SIG_IGN, which the command would inherit
+    _pass_on(
+        None
+    )  # handlers: the command would inherit SIG_IGN, also from a script that starts a job in its background
     command = subprocess.Popen(words[2:] if budget else words)
     _pass_on(command.pid)
     while True:
@@ -86,9 +94,8 @@ def _contained(words: Sequence[str]) -> int:
     with contextlib.suppress(ChildProcessError):
         while os.waitpid(-1, os.WNOHANG)[0]:  # what the command left behind and has ended: it counts
             pass
-    code = os.waitstatus_to_exitcode(status)
     over = budget is not None and _compare(budget, time.monotonic() - began)
-    return 128 - code if code < 0 else code or int(over)
+    return _exit_code(status) or int(over)
 
 
 def _compare(budget: Budget, wall: float) -> bool:

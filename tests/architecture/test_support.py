@@ -137,6 +137,24 @@ class TestAForkedCommand:
     def test_is_started_afresh_where_a_fork_would_differ(self, words: list[str], env: dict[str, str]) -> None:
         assert not forkserver.forkable(words, {**os.environ, **env})
 
+    @pytest.mark.parametrize("fresh", [False, True])
+    def test_is_in_the_mounts_that_it_is_told_forked_or_not(self, tmp_path: Path, fresh: bool) -> None:
+        if os.geteuid() != 0:
+            pytest.skip("containers need root: unshare --mount")
+        script = 'mount -t tmpfs none "$1" && echo broken >"$1/w.yaml" && echo ready && exec cat'
+        words = ["unshare", "--mount", "sh", "-c", script, "sh", str(tmp_path)]
+        with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as place:
+            assert place.stdout is not None
+            assert place.stdout.readline() == "ready\n"
+            plan = [*ALIQUOT, "plan", "-f", str(tmp_path / "w.yaml"), "-c", "a"]
+            options = {"umask": 0o77} if fresh else {}
+            child = forkserver.Popen(plan, mounts_of=place.pid, stderr=subprocess.PIPE, text=True, **options)
+            _, err = child.communicate()
+            assert place.stdin is not None
+            place.stdin.close()
+        assert child.forked is not fresh
+        assert (child.returncode, "the text 'broken'" in err) == (2, True), err
+
 
 class TestTheDraw:
     def test_is_a_tenth_and_every_commit_draws_another(self, monkeypatch: pytest.MonkeyPatch) -> None:

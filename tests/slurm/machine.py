@@ -136,7 +136,7 @@ class Machine:
 
     def inside(self, *words: str) -> list[str]:
         """The command line that runs a program inside the machine."""
-        return ["nsenter", "--mount", f"--target={self._machine.pid}", "--wd=/tmp", "--", *words]
+        return forkserver.inside(self._machine.pid, *words)
 
     def run(
         self, *words: str, env: Mapping[str, str] | None = None, timeout: float = TIMEOUT_S, stdin: str = ""

@@ -57,15 +57,16 @@ class Popen(subprocess.Popen[Any]):
     def __init__(self, words: Sequence[str], *, mounts_of: int | None = None, **options: Any) -> None:
         """As ``subprocess.Popen``; ``mounts_of`` is a process whose mount namespace, and its /tmp, the new one gets."""
         self._mounts_of = mounts_of
-        if mounts_of is not None and not forkable(words, options.get("env") or os.environ):
-            words = inside(mounts_of, *words)
         super().__init__(words, **options)
 
     def _execute_child(self, *args: Any, **kwargs: Any) -> None:
         parent = super()._execute_child  # type: ignore[misc]
-        asked = inspect.signature(parent).bind(*args, **kwargs).arguments
+        bound = inspect.signature(parent).bind(*args, **kwargs)
+        asked = bound.arguments
         if not _can_fork(asked):
-            parent(*args, **kwargs)
+            if self._mounts_of is not None:
+                asked["args"] = inside(self._mounts_of, *asked["args"])
+            parent(*bound.args, **bound.kwargs)
             return
         ends = [asked[name] for name in ("p2cread", "c2pwrite", "errwrite")]
         request = {
@@ -198,36 +199,35 @@ class _Client:
         with self._lock:
             self._socket.sendmsg([_SIZE.pack(len(body))], rights)
             self._socket.sendall(body)
-            told = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
-        if len(told) < _SIZE.size:
+            answer = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
+        if len(answer) < _SIZE.size:
             raise RuntimeError("the fork server has ended")
-        return int(_SIZE.unpack(told)[0])
+        return int(_SIZE.unpack(answer)[0])
 
 
 _clients: dict[tuple[int, str], _Client] = {}
 
 
 def prepare(library: str = "") -> None:
-    """Start a server, which loads ``library`` first (LD_PRELOAD); that must do nothing before it is meant.
+    """Start a server unless it runs. It loads ``library`` (LD_PRELOAD), which must do nothing until a command runs.
 
     The thread that calls this must last: the kernel ends what is forked with it.
     """
-    _clients.setdefault((os.getpid(), library), _Client(library))
+    if (os.getpid(), library) not in _clients:
+        _clients[os.getpid(), library] = _Client(library)
 
 
 def start(request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
     """Fork a process; its pid, a child of this process. ``fds`` maps its descriptors to ours."""
     env = dict(request["env"])
-    key = os.getpid(), env.pop("LD_PRELOAD", "")
-    if key not in _clients:
-        prepare(key[1])
-    return _clients[key].start({**request, "env": env}, fds)
+    library = env.pop("LD_PRELOAD", "")
+    prepare(library)
+    return _clients[os.getpid(), library].start({**request, "env": env}, fds)
 
 
 def python() -> str:
     """The interpreter for scripts that start ``python -m aliquot``: it asks the fork server."""
-    if (os.getpid(), "") not in _clients:
-        prepare()
+    prepare()
     return _clients[os.getpid(), ""].python
 
 
@@ -239,7 +239,7 @@ def serve(channel: socket.socket, listener: socket.socket, interpreter: str) -> 
     libc = ctypes.PyDLL(None, use_errno=True)
     libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process decides
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for a guard
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the guards
     ready = False
     while True:
         asking = select.select([channel, listener], [], [])[0]

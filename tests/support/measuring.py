@@ -1,8 +1,8 @@
 """Measure what each test costs: CPU seconds of the test and of every process that it starts, daemons included.
 
-A worker of the run has a control group of its own (``cpuacct``, cgroup v1, root): the kernel counts there what its
-processes use, whoever their parent becomes. Elsewhere the figures are those of the worker and of the children that it
-has waited for, so a server counts for the test that stops it.
+Each worker has a control group of its own (``cpuacct``, cgroup v1, root): the kernel counts there what its processes
+use, daemons included. Elsewhere the figures are those of the worker and of the children that it has waited for, so a
+server counts for the test that stops it.
 """
 
 from __future__ import annotations
@@ -76,6 +76,7 @@ class Measuring:
         self._config = config
         self._meter = Meter(getattr(config, "workerinput", {}).get("workerid", "main"))
         self._began = time.monotonic()
+        self._collection = Cost()
         self._last = self._first = self._meter.seconds()
 
     def _lap(self) -> float:
@@ -100,7 +101,6 @@ class Measuring:
         figures = {
             "collection": list(self._collection),
             "total": self._meter.seconds() - self._first,
-            "rest": self._lap(),
         }
         self._meter.close()
         if hasattr(self._config, "workeroutput"):
