@@ -28,6 +28,7 @@ class Knife:
         self._when = ""
         self.fell = threading.Event()
         self._seen: list[str] = []
+        self._fell_at = 0
 
     @property
     def seen(self) -> list[str]:
@@ -35,11 +36,16 @@ class Knife:
         with self._turn:
             return list(self._seen)
 
+    def at_rest(self) -> bool:
+        """True if the agent has written its event, the last write of a change, or has written nothing since it fell."""
+        with self._turn:
+            return self._seen[self._fell_at :][-1:] in ([], ["POST events"])
+
     def arm(self, nth: int, when: Wherever) -> None:
         """Counts from nothing; ``nth`` 0 only counts."""
         with self._turn:
             self._left, self._when = nth, when
-            self._seen = []
+            self._seen, self._fell_at = [], 0
         self.fell.clear()
 
     def gate(self, asked: Asked) -> None:
@@ -70,6 +76,7 @@ class Knife:
             if self._left:
                 return
             self._agent.kill()
+            self._fell_at = len(self._seen)
             self.fell.set()
         if when == "before":
             raise ConnectionAbortedError("the client is dead")

@@ -219,6 +219,7 @@ class TestAtEachWriteToTheApiServer:
 
     def cut(self, bed: Bed, knife: Knife, config: str, nth: int, when: str) -> bool:
         validators(bed.agent)
+        bed.agent.until(knife.at_rest, "the event of the change before")
         knife.arm(nth, when)
         bed.agent.label(config=config)
         return await_death(bed.agent, knife, lambda: bed.here(config) and told(knife, 2))
@@ -339,6 +340,7 @@ class TestARebootThatWasMeant:
             boots = bed.agent.sim.show()["boots"]
             config = other(config) if config == "off" else "off"
             with bed.agent.client():
+                bed.agent.until(knife.at_rest, "the event of the change before")
                 knife.arm(PAUSED + len(cuts) + 1, when)
                 bed.agent.label(config=config)
                 dead = await_death(bed.agent, knife, lambda: bed.here(config) and told(knife, 3))  # noqa: B023

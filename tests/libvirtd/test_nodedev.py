@@ -28,12 +28,29 @@ pytestmark = pytest.mark.slow
 Say = Callable[..., dict[str, Any]]
 
 
+GPU = "0000:01:00.0"
+
+
 @pytest.fixture(scope="module")
-def bed() -> Iterator[Bed]:
+def shared() -> Iterator[Bed]:
     if reason := beds.missing():
         pytest.skip(reason)
     with beds.made("a2:mdev", conftest.CACHE) as one:
         yield one
+
+
+@pytest.fixture
+def bed(shared: Bed) -> Iterator[Bed]:
+    """The module's bed, without machines, vGPUs and definitions when the test ends, also when it fails."""
+    yield shared
+    for name in shared.virsh("list", "--all", "--name").split():
+        shared.virsh("undefine", name)
+    for line in shared.run("mdevctl", "list", "--defined").stdout.split("\n"):
+        if line.strip():
+            shared.run("mdevctl", "undefine", "--uuid", line.split()[0])
+    shared.node.reboot()
+    # libvirt learns of both from events. The next test's vGPUs have the same UUIDs.
+    shared.until(lambda: not shared.virsh("nodedev-list", "--cap", "mdev", "--all").split())
 
 
 @pytest.fixture
@@ -63,31 +80,32 @@ def states(document: dict[str, Any]) -> dict[str, tuple[bool, bool, bool]]:
 
 
 def test_mdevs_that_come_back(bed: Bed, aliquot: Say) -> None:
-    gpu = "0000:01:00.0"
-    aliquot(f"apply --gpu {gpu} --vgpu A2-4Q*2")
+    aliquot(f"apply --gpu {GPU} --vgpu A2-4Q*2")
     bed.until(lambda: len(bed.virsh("nodedev-list", "--cap", "mdev").split()) == 2)
     listed = states(aliquot("libvirt nodedev list"))
     assert list(listed.values()) == [(True, False, False)] * 2
     first, second = listed
     aliquot(f"libvirt nodedev define {first}")
-    assert states(aliquot("libvirt nodedev list"))[first] == (True, True, False)
-    kept = states(aliquot("libvirt nodedev autostart"))
-    assert kept == {first: (True, True, True), second: (True, True, True)}
+    # libvirt hears of what mdevctl wrote by a watch on its folder.
+    bed.until(lambda: states(aliquot("libvirt nodedev list"))[first] == (True, True, False))
+    aliquot("libvirt nodedev autostart")
+    kept = {first: (True, True, True), second: (True, True, True)}
+    bed.until(lambda: states(aliquot("libvirt nodedev list")) == kept)
     said = bed.run("mdevctl", "list", "--defined").stdout
     assert said.count("auto") == 2
     assert first in said
     assert second in said
     _reboot(bed)
-    lost = states(aliquot("libvirt nodedev list"))
-    assert lost == {first: (False, True, True), second: (False, True, True)}
-    bed.enable(gpu)
+    lost = {first: (False, True, True), second: (False, True, True)}
+    bed.until(lambda: states(aliquot("libvirt nodedev list")) == lost)
+    bed.enable(GPU)
     aliquot("libvirt nodedev start")
     assert set(bed.files.names("/sys/bus/mdev/devices")) == {first, second}
     (card,) = aliquot("vgpu list")["gpus"]
     assert [(v["uuid"], v["type"]) for v in card["vgpus"]] == [(u, "NVIDIA A2-4Q") for u in (first, second)]
     aliquot("libvirt nodedev undefine")
     assert bed.run("mdevctl", "list", "--defined").stdout.strip() == ""
-    aliquot(f"vgpu disable {gpu}")
+    aliquot(f"vgpu disable {GPU}")
 
 
 def _reboot(bed: Bed) -> None:
@@ -97,29 +115,23 @@ def _reboot(bed: Bed) -> None:
 
 
 def test_attach_with_autostart(bed: Bed, aliquot: Say, tmp_path: Any) -> None:
-    gpu = "0000:01:00.0"
-    aliquot(f"apply --gpu {gpu} --vgpu A2-8Q*2")
+    aliquot(f"apply --gpu {GPU} --vgpu A2-8Q*2")
     bed.until(lambda: len(bed.virsh("nodedev-list", "--cap", "mdev").split()) == 2)
     path = tmp_path / "vm.xml"
     path.write_text(domain("win11"))
     bed.virsh("define", str(path))
     done = aliquot("libvirt attach win11 --vgpu A2-8Q --autostart")
     (device,) = done["devices"]
-    # libvirt hears of what mdevctl wrote by a watch on its folder.
     bed.until(lambda: states(aliquot("libvirt nodedev list"))[device["uuid"]] == (True, True, True))
     assert aliquot("libvirt check win11")["fine"] is True
     started = aliquot("libvirt attach win11 --vgpu A2-8Q --start", code=20)
     assert started["code"] in ("NO_VFIO", "LIBVIRT", "HELD")
     with opened(bed.uri) as libvirt, connect(bed.node.name, state_dir=bed.node.state_dir) as connection:
         assert holders(libvirt, connection.backend.read(), connection.files.read) == {}
-    bed.virsh("undefine", "win11")
-    aliquot("libvirt nodedev undefine")
-    aliquot(f"vgpu disable {gpu}")
 
 
 def test_a_libvirt_without_mdevctl(bed: Bed, aliquot: Say) -> None:
-    gpu = "0000:01:00.0"
-    aliquot(f"apply --gpu {gpu} --vgpu A2-4Q")
+    aliquot(f"apply --gpu {GPU} --vgpu A2-4Q")
     program = shutil.which("mdevctl") or "/usr/sbin/mdevctl"
     inside = ["nsenter", "-t", str(bed.pid), "-m", "-p", "--"]  # umount reads its own /proc
     subprocess.run([*inside, "mount", "--bind", "/dev/null", program], check=True)
@@ -129,4 +141,3 @@ def test_a_libvirt_without_mdevctl(bed: Bed, aliquot: Say) -> None:
         subprocess.run([*inside, "umount", program], check=True)
     assert refused["code"] == "NO_MDEVCTL"
     assert "restore --boot" in refused["next"]
-    aliquot(f"vgpu disable {gpu}")
