@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 
 .DEFAULT_GOAL := help
+# Without bytecode each interpreter that a test starts compiles Aliquot again.
+unexport PYTHONDONTWRITEBYTECODE
 
 help:            ## this list
 	@grep -E '^[a-z-]+:.*##' $(MAKEFILE_LIST) | sed 's/:.*##/\t/' | expand -t 20
@@ -54,7 +56,7 @@ check: $(VENV)/.dev   ## format, lint, types, import contracts
 
 # No process outlives a run: servers, daemons and containers end with it, also after SIGKILL.
 RUN := $(BIN)/python tools/contained.py
-PYTEST := $(BIN)/python -m pytest -n 3 --dist worksteal -rsR --rerun-show-tracebacks --max-suite-reruns 10
+PYTEST := $(BIN)/python -m pytest -n auto -rsR --rerun-show-tracebacks --max-suite-reruns 10
 # CPU seconds and wall seconds that a run should take on 2 idle cores, and the CPU seconds above which it fails.
 BUDGET := --budget 1500,1200,3000
 
@@ -65,10 +67,10 @@ test-all: check   ## all tests: complete oracles and properties, every mutant, e
 	@ALIQUOT_ALL=1 $(RUN) $(PYTEST)
 
 test-pure: check   ## what needs no server, 3 minutes at most
-	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal tests/unit tests/property tests/oracle tests/architecture tests/contract
+	@$(RUN) $(BIN)/python -m pytest -n logical tests/unit tests/property tests/oracle tests/architecture tests/contract
 
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
-	@$(RUN) $(BIN)/python -m pytest -n 2 --dist worksteal -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
+	@$(RUN) $(BIN)/python -m pytest -n logical -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
 
 vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloaded (85 MB) and kept in the cache
 	@$(BIN)/python tests/vm/run.py prepare

@@ -15,15 +15,13 @@ import pytest
 from aliquot.backends.sim import control
 from support import forkserver
 
-pytest_plugins = ["support.measuring", "support.selection"]
+pytest_plugins = ["support.distribution", "support.measuring", "support.selection"]
 HERE = Path(__file__).resolve().parent
 REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
 RETRIED = frozenset({"browser", "containers", "docs", "libvirtd", "prometheus", "slurm", "vm"})
 """Layers that talk to programs that are not ours. What fails there is tried once more, and shown with its first failure
 either way: those programs are late on a busy machine. A failure anywhere else is a failure.
 """
-ORDER = ("vm", "slurm", "browser", "docs", "libvirtd", "containers", "kube", "crash", "harvester")
-"""Layers that begin, since they wait for daemons. The others fill the end of a run."""
 ELSEWHERE = (
     "KUBEBUILDER_ASSETS",
     "kubelet",
@@ -74,11 +72,10 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark what may be tried once more, and put the slow layers first."""
+    """Mark what may be tried once more."""
     for item in items:
         if _layer(item) in RETRIED:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
-    items.sort(key=lambda item: ORDER.index(_layer(item)) if _layer(item) in ORDER else len(ORDER))
 
 
 def _layer(item: pytest.Item) -> str:

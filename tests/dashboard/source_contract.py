@@ -149,9 +149,9 @@ class SourceContract:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")
         before, look = bed.source.fleet.revision, bed.look()
         bed.disturb()
-        bed.wait(lambda: bed.look().revision != look.revision, "the change")
+        bed.wait(lambda: bed.look().inventory != look.inventory, "the change")
         assert bed.source.fleet.revision > before
-        assert bed.look().inventory != look.inventory
+        assert bed.look().revision != look.revision
 
     def test_nothing_moves_while_nothing_changes(self, bed: Bed) -> None:
         bed.wait(lambda: bed.source.fleet.ready, "a fleet that is ready")

@@ -57,10 +57,15 @@ def _head() -> Iterator[str]:
 
 
 def classes() -> list[type[AliquotError]]:
-    """Every class of error that the package has."""
+    """Every class of error that the package has. Modules of an extra that is not installed define none."""
     for module in pkgutil.walk_packages(aliquot.__path__, "aliquot."):
-        if not module.name.endswith("__main__"):
+        if module.name.endswith("__main__"):
+            continue
+        try:
             importlib.import_module(module.name)
+        except ModuleNotFoundError as error:
+            if (error.name or "").partition(".")[0] == "aliquot":
+                raise
     found: list[type[AliquotError]] = []
     rest = [AliquotError]
     while rest:

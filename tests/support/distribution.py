@@ -1,0 +1,79 @@
+"""Distribute test files over the workers: those that wait for daemons beside those that compute.
+
+A file stays with one worker, so its servers start once. All workers but the first take the layers that mostly wait,
+from the front of the list, and the first one takes the layers that keep a core busy, from its end. They meet at the
+files in the middle, which are short: the workers end at the same time without a table of how long each file takes.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from xdist.scheduler.loadscope import LoadScopeScheduling
+from xdist.workermanage import WorkerController
+
+FIRST = ("vm", "slurm", "kube", "libvirtd", "containers", "harvester", "prometheus", "systemd", "dashboard")
+"""Layers that mostly wait."""
+LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
+"""Layers that compute for long, the longest last."""
+PER_CORE = 2
+"""Workers for each core, beside the first: a test spends more than half of its time waiting."""
+
+
+TESTS = Path(__file__).resolve().parents[1]
+
+
+class Files(LoadScopeScheduling):  # type: ignore[misc]
+    """Hands out whole files, to the first worker from the end of the list and to the others from its front."""
+
+    def _split_scope(self, nodeid: str) -> str:
+        return nodeid.partition("::")[0]
+
+    def _assign_work_unit(self, node: WorkerController) -> None:
+        if node.gateway.id == "gw0":
+            self.workqueue.move_to_end(next(reversed(self.workqueue)), last=False)
+        super()._assign_work_unit(node)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put the layers in the order in which the workers take them."""
+    items.sort(key=lambda item: _rank(item.path.relative_to(TESTS).parts[0]))
+
+
+def _rank(layer: str) -> int:
+    if layer in FIRST:
+        return FIRST.index(layer) - len(FIRST)
+    return LAST.index(layer) + 1 if layer in LAST else 0
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | None:
+    """The distribution of a run that asks for no other by ``--dist``."""
+    if config.option.dist != "load":
+        return None
+    config.option.loadscopereorder = False
+    return Files(config, log)
+
+
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """How many ``-n auto`` means; ``-n logical`` is for layers that only compute."""
+    return _cores() if config.option.numprocesses == "logical" else PER_CORE * _cores() + 1
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Compile the tests of a fresh checkout, each file once: all workers begin with the same files at the same time."""
+    distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
+    new = [path for path in sorted(TESTS.iterdir()) if path.is_dir() and not [*path.rglob("__pycache__")]]
+    if distributed and not sys.dont_write_bytecode and len(new) > len(FIRST):
+        words = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
+        shares = [new[core :: _cores()] for core in range(_cores())]
+        running = [subprocess.Popen([*words, *share], stdout=subprocess.DEVNULL) for share in shares]
+        for each in running:
+            each.wait()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0))
