@@ -181,8 +181,8 @@ class Agent:
         """Waits until something holds; fails with what is."""
         end, pause = time.monotonic() + seconds, 0.02
         while not true():
-            alive = self.process is None or self.process.poll() is None
-            assert alive, f"the agent ended while waiting for: {what}\n{self.log()[-3000:]}"
+            code = None if self.process is None else self.process.poll()
+            assert code is None, f"the agent ended with {code} while waiting for: {what}\n{self.log()[-3000:]}"
             if time.monotonic() > end:
                 raise AssertionError(f"not within {seconds} s: {what}\n{self.status()}\n{self.log()[-3000:]}")
             time.sleep(pause)

@@ -29,6 +29,20 @@ def program() -> str:
     return shutil.which("ansible-playbook", path=os.path.dirname(sys.executable)) or ""
 
 
+_MODULES = """#!/bin/sh
+[ $# = 0 ] || exec {python} "$@"
+exec {python} -c 'import sys, ansible.module_utils.basic; exec(compile(sys.stdin.buffer.read(), "<stdin>", "exec"))'
+"""
+"""A module comes as a script on stdin. It has Ansible's own files in an archive, which each would compile."""
+
+
+def _interpreter(bed: Bed) -> str:
+    program = bed.bin / "python-of-modules"
+    program.write_text(_MODULES.format(python=sys.executable))
+    program.chmod(0o755)
+    return str(program)
+
+
 class Play:
     """An inventory and the playbook. ``variables`` are those of all hosts, ``own`` those of single ones."""
 
@@ -37,7 +51,7 @@ class Play:
         self.own: dict[str, dict[str, Any]] = {h.name: self._of(h) for h in hosts}
         self.variables = {
             "ansible_connection": "local",
-            "ansible_python_interpreter": sys.executable,
+            "ansible_python_interpreter": _interpreter(bed),
             "aliquot_become": False,
             "aliquot_install": False,
             "aliquot_program": str(bed.bin / "aliquot"),

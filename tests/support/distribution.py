@@ -21,7 +21,7 @@ FIRST = ("vm", "slurm", "kube", "libvirtd", "containers", "harvester", "promethe
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""
 PER_CORE = 2
-"""Workers for each core, beside the first: a test spends more than half of its time waiting."""
+"""Workers for each core: a test spends more than half of its time waiting."""
 
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -60,7 +60,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | N
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many ``-n auto`` means; ``-n logical`` is for layers that only compute."""
-    return _cores() if config.option.numprocesses == "logical" else PER_CORE * _cores() + 1
+    return _cores() if config.option.numprocesses == "logical" else PER_CORE * _cores()
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

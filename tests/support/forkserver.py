@@ -18,6 +18,7 @@ import io
 import json
 import os
 import re
+import resource
 import select
 import signal
 import socket
@@ -43,6 +44,8 @@ _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
 """Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
 """Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
+_LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
+SERVER = "aliquot.backends.sim.server"
 _SIZE = struct.Struct("!i")
 _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 _PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
@@ -119,7 +122,7 @@ _fresh_server = control.launch
 
 def launch(base: str, ready: int, log: str) -> int:
     """Fork a simulator server, for ``aliquot.backends.sim.control.launch``."""
-    words = [sys.executable, "-m", "aliquot.backends.sim.server", base, "3"]
+    words = [sys.executable, "-m", SERVER, base, "3"]
     if not forkable(words, os.environ):
         return _fresh_server(base, ready, log)
     request = {"module": words[2], "words": words[3:], "env": dict(os.environ), "cwd": "/", "session": True}
@@ -301,19 +304,21 @@ def _answer_launcher(libc: Any, listener: socket.socket) -> None:
 
 
 def _launched(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
-    """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or has other limits."""
+    """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or another user."""
     head, fds = _received(connection)
     body = connection.recv(struct.unpack("=i", head)[0], socket.MSG_WAITALL) if len(head) == _SIZE.size else b""
     words, _variables = struct.unpack_from("=ii", body)
     folder, *rest = body[8:].split(b"\0")[:-1]
     texts = [os.fsdecode(each) for each in rest]
     env = dict(each.split("=", 1) for each in texts[words:] if "=" in each)
-    request = {"module": texts[0], "words": texts[1:words], "env": env, "cwd": os.fsdecode(folder), "fds": [0, 1, 2]}
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    request = {"module": texts[0], "words": texts[1:words], "env": env, "cwd": os.fsdecode(folder), "fds": [0, 1, 2]}
+    request["limits"] = {limit: resource.prlimit(pid, limit) for limit in _LIMITS}
     if os.readlink(f"/proc/{pid}/ns/mnt") != os.readlink("/proc/self/ns/mnt"):
         request["mounts_of"] = pid
     same = len(fds) == 3 and _surroundings(pid) == _surroundings(os.getpid())
     same = same and forkable([sys.executable, "-m", *texts[:words]], env)
+    same = same and texts[1:3] != ["slurm", "helper"]  # which searches the processes above it for slurmd
     return (request if same else None), fds
 
 
@@ -322,7 +327,7 @@ def _surroundings(pid: int) -> tuple[str, ...]:
     links.append(os.readlink(f"/proc/{pid}/root"))
     status = Path(f"/proc/{pid}/status").read_text()
     shown = re.findall(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", status, re.MULTILINE)
-    return (*links, *shown, Path(f"/proc/{pid}/limits").read_text(), Path(f"/proc/{pid}/cgroup").read_text())
+    return (*links, *shown, Path(f"/proc/{pid}/cgroup").read_text())
 
 
 def _guard(connection: socket.socket, program: int) -> None:
@@ -395,6 +400,16 @@ def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
         os._exit(code)
 
 
+def _launch_here(base: str, ready: int, log: str) -> int:
+    """``launch`` in a forked process, which has imported all of Aliquot."""
+    pid = os.fork()
+    if pid == 0:
+        out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        request = {"module": SERVER, "words": [base, "3"], "env": dict(os.environ), "cwd": os.getcwd(), "session": True}
+        _become({**request, "fds": [0, 1, 2, 3]}, [os.open(os.devnull, os.O_RDONLY), out, out, ready])
+    return pid
+
+
 def _main(module: str, words: list[str]) -> None:
     import runpy
     import warnings
@@ -420,6 +435,8 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
         if low < each:  # closerange(0, 0) closes all
             os.closerange(low, each)
         low = each + 1
+    for limit, values in request.get("limits", {}).items():
+        resource.prlimit(0, limit, values)
     if request.get("session"):
         os.setsid()
     if request.get("mounts_of"):
@@ -467,10 +484,12 @@ def _import_all(interpreter: str) -> None:
     from aliquot.backends.sim import tools
 
     for found in pkgutil.walk_packages(aliquot.__path__, "aliquot."):
-        if not found.name.endswith("__main__"):
+        if not found.name.endswith(("__main__", "libvirt.binding")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(found.name)
-    tools.interpreter = interpreter
+    # What a forked process starts in turn is forked as well.
+    tools.interpreter = sys.executable = interpreter
+    control.launch = _launch_here
     assert threading.active_count() == 1, threading.enumerate()
     gc.collect()
     gc.freeze()
