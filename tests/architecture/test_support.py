@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -34,6 +35,17 @@ def marked(mark: str) -> list[str]:
         try:
             if each.name.isdigit() and f"MARK={mark}".encode() in (each / "environ").read_bytes().split(b"\0"):
                 found.append((each / "cmdline").read_text().replace("\0", " "))
+        except OSError:
+            continue
+    return found
+
+
+def forked() -> set[str]:
+    """The pids of all fork servers, and of what they have forked."""
+    found = set()
+    for each in Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            found |= {each.parent.name} if b"support.forkserver" in each.read_bytes() else set()
         except OSError:
             continue
     return found
@@ -155,6 +167,15 @@ class TestAForkedCommand:
         assert child.forked is not fresh
         assert (child.returncode, "the text 'broken'" in err) == (2, True), err
 
+    def test_forks_the_simulator_server_that_it_starts(self, tmp_path: Path) -> None:
+        env, before = {**os.environ, "ALIQUOT_STATE_DIR": str(tmp_path)}, forked()
+        try:
+            forkserver.run([*ALIQUOT, "sim", "start", "a100-sxm4-40gb"], env=env, check=True, capture_output=True)
+            files = [os.readlink(each) for pid in forked() - before for each in Path(f"/proc/{pid}/fd").iterdir()]
+            assert any(each.startswith(control.root(str(tmp_path))) for each in files), files
+        finally:
+            control.stop(str(tmp_path))
+
 
 class TestTheDraw:
     def test_is_a_tenth_and_every_commit_draws_another(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,6 +194,39 @@ class TestTheDraw:
         assert not selection.included("t", frozenset({"src/b.py"}))
         monkeypatch.setattr(selection, "everything", lambda: True)
         assert selection.included("t")
+
+
+PROJECT = """
+from pathlib import Path
+from support import distribution
+distribution.TESTS = Path(__file__).parent
+pytest_plugins = ["support.distribution"]
+"""
+TRACE = """
+import os, time, pytest
+@pytest.mark.parametrize("nth", range(4))
+def test(nth):
+    time.sleep(0.2)
+    with open({log!r}, "a") as log:
+        print({name!r}, os.environ["PYTEST_XDIST_WORKER"], file=log)
+"""
+
+
+def test_a_file_stays_with_one_worker_and_the_first_takes_those_that_compute(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    names = ["crash/test_a", "slurm/test_b", "unit/test_c", "slurm/test_d"]
+    for name in names:
+        path = tmp_path / f"{name}.py"
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(TRACE.format(log=str(log), name=name))
+    (tmp_path / "conftest.py").write_text(f"import sys; sys.path.append({str(ROOT / 'tests')!r})\n{PROJECT}")
+    words = [sys.executable, "-m", "pytest", "-q", "-n", "2", "-p", "no:cacheprovider", "--rootdir", str(tmp_path)]
+    done = subprocess.run([*words, str(tmp_path)], cwd=tmp_path, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+    ran = log.read_text().splitlines()
+    assert len(ran) == 16
+    assert len(set(ran)) == len(names), "a file stays with one worker"
+    assert {"crash/test_a gw0", "slurm/test_b gw1"} <= set(ran)
 
 
 class TestTheLauncher:
@@ -211,6 +265,16 @@ class TestTheLauncher:
         assert "w.yaml" in done.stderr
         assert not (tmp_path / "w.yaml").exists()
 
+    def test_has_the_limits_of_who_started_it(self, env: dict[str, str]) -> None:
+        before = forked()
+        words = ["prlimit", "--nofile=300", forkserver.python(), *self.WATCH]
+        with subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) as watch:
+            assert watch.stdout is not None
+            assert "GPU" in watch.stdout.readline()
+            limits = [Path(f"/proc/{pid}/limits").read_text() for pid in forked() - before]
+            watch.terminate()
+        assert any(re.search(r"Max open files +300 +300", each) for each in limits), limits
+
     @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
     def test_passes_signals_on(self, env: dict[str, str], number: int) -> None:
         ends = []
@@ -223,15 +287,6 @@ class TestTheLauncher:
         assert ends[0] == ends[1]
 
     def test_takes_its_program_along_when_it_is_killed(self, env: dict[str, str]) -> None:
-        def forked() -> set[str]:
-            found = set()
-            for each in Path("/proc").glob("[0-9]*/cmdline"):
-                try:
-                    found |= {each.parent.name} if b"support.forkserver" in each.read_bytes() else set()
-                except OSError:
-                    continue
-            return found
-
         before = forked()
         with subprocess.Popen([forkserver.python(), *self.WATCH], env=env, stdout=subprocess.PIPE, text=True) as watch:
             assert watch.stdout is not None

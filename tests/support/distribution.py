@@ -22,8 +22,6 @@ LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""
 PER_CORE = 2
 """Workers for each core: a test spends more than half of its time waiting."""
-
-
 TESTS = Path(__file__).resolve().parents[1]
 
 
