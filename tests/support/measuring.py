@@ -41,9 +41,6 @@ class Meter:
         self._group: Path | None = None
         with contextlib.suppress(OSError):
             group = _own_group() / f"aliquot-{name}-{os.getpid()}"
-            for left in group.parent.glob("aliquot-*"):  # by runs that were killed; the kernel keeps those in use
-                with contextlib.suppress(OSError):
-                    left.rmdir()
             group.mkdir()
             (group / "cgroup.procs").write_text(str(os.getpid()))
             self._group = group
