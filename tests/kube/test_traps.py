@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from agents import DEPLOY, NAMESPACE, Agent, MakeAgent
+from agents import DEPLOY, NAMESPACE, Agent, MakeAgent, Object
 from aliquot.integrations.kubernetes import names
 
 SEVEN = [f"1g.5gb@{n}" for n in range(7)]
@@ -37,6 +37,18 @@ def settled(agent: Agent) -> None:
     assert agent.geometry()[0] == SEVEN
 
 
+def refused(agent: Agent, config: str) -> Object:
+    """The status of a config that was written just now and fails. Its label may arrive before its ConfigMap."""
+
+    def told() -> bool:
+        status = agent.status()
+        return status.get("state") == "failed" and status["reason"] != "UnknownConfig" and status["config"] == config
+
+    agent.label(config=config)
+    agent.until(told, "what is wrong with the config")
+    return agent.reaches("failed", config)
+
+
 # -- 3.4: success printed, nothing there
 
 
@@ -46,7 +58,7 @@ def test_3_4_an_unknown_profile_destroys_nothing_and_fails(make_agent: MakeAgent
     settled(agent)
     before = len(agent.writes())
     with_custom(agent, bad=devices)
-    told = agent.wish("bad", "failed")
+    told = refused(agent, "bad")
     assert agent.geometry()[0] == SEVEN
     assert len(agent.writes()) == before
     assert devices.partition(":")[0] in told["message"] + str(told.get("details", ""))
@@ -57,7 +69,7 @@ def test_3_4_one_bad_name_among_good_ones_is_no_better(make_agent: MakeAgent) ->
     settled(agent)
     before = len(agent.writes())
     with_custom(agent, bad="3g.20gb: 1, 9g.5gb: 1")
-    agent.wish("bad", "failed")
+    refused(agent, "bad")
     assert agent.geometry()[0] == SEVEN
     assert len(agent.writes()) == before
 
