@@ -20,8 +20,8 @@ FIRST = ("vm", "slurm", "kube", "libvirtd", "containers", "harvester", "promethe
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""
-PER_CORE = 2
-"""Workers for each core: a test spends more than half of its time waiting."""
+MORE = 1
+"""Workers beside one for each core, since tests wait. Many more make what waits for a daemon late."""
 TESTS = Path(__file__).resolve().parents[1]
 
 
@@ -58,7 +58,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | N
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """How many ``-n auto`` means; ``-n logical`` is for layers that only compute."""
-    return _cores() if config.option.numprocesses == "logical" else PER_CORE * _cores()
+    return _cores() if config.option.numprocesses == "logical" else _cores() + MORE
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
