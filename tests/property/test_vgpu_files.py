@@ -110,5 +110,6 @@ def test_a_file_is_read_or_refused(
 @given(NAMES, st.integers(1, 64))
 def test_a_count_is_read_back(name: str, count: int) -> None:
     plain = " ".join(name.split())
-    if plain and not set(plain) & set("*:,"):
+    # A number alone is refused: it might be a type's id.
+    if plain and not plain.isdigit() and not set(plain) & set("*:,"):
         assert (parse_type(f"{name}*{count}", 1).name, parse_type(f"{name}:{count}", 1).count) == (plain, count)
