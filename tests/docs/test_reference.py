@@ -25,6 +25,12 @@ def test_every_rule_of_the_planner_is_told() -> None:
     assert errors.rules() - told <= {"ONE_NODE", "RAMFB", "DISPLAY"}, "those are told of virtual machines"
 
 
+def test_an_extra_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    monkeypatch.delitem(sys.modules, "aliquot.integrations.libvirt.binding", raising=False)
+    assert errors.classes()
+
+
 def test_a_new_rule_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(refusals, "UNSHOWN", {})
     monkeypatch.setattr(errors, "UNSHOWN", {})
