@@ -82,9 +82,8 @@ def _contained(words: Sequence[str]) -> int:
     """Start the command, collect every orphan, and return the command's exit code."""
     budget = Budget(*map(float, words[1].split(","))) if words[0] == "--budget" else None
     began = time.monotonic()
-    _pass_on(
-        None
-    )  # handlers: the command would inherit SIG_IGN, also from a script that starts a job in its background
+    # Handlers: the command would inherit SIG_IGN, also from a script that starts a job in its background.
+    _pass_on(None)
     command = subprocess.Popen(words[2:] if budget else words)
     _pass_on(command.pid)
     while True:

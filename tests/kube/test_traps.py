@@ -40,12 +40,12 @@ def settled(agent: Agent) -> None:
 def refused(agent: Agent, config: str) -> Object:
     """The status of a config that was written just now and fails. Its label may arrive before its ConfigMap."""
 
-    def told() -> bool:
+    def explained() -> bool:
         status = agent.status()
         return status.get("state") == "failed" and status["reason"] != "UnknownConfig" and status["config"] == config
 
     agent.label(config=config)
-    agent.until(told, "what is wrong with the config")
+    agent.until(explained, "what is wrong with the config")
     return agent.reaches("failed", config)
 
 
@@ -58,10 +58,10 @@ def test_3_4_an_unknown_profile_destroys_nothing_and_fails(make_agent: MakeAgent
     settled(agent)
     before = len(agent.writes())
     with_custom(agent, bad=devices)
-    told = refused(agent, "bad")
+    status = refused(agent, "bad")
     assert agent.geometry()[0] == SEVEN
     assert len(agent.writes()) == before
-    assert devices.partition(":")[0] in told["message"] + str(told.get("details", ""))
+    assert devices.partition(":")[0] in status["message"] + str(status.get("details", ""))
 
 
 def test_3_4_one_bad_name_among_good_ones_is_no_better(make_agent: MakeAgent) -> None:

@@ -26,7 +26,7 @@ TESTS = Path(__file__).resolve().parents[1]
 
 
 class Files(LoadScopeScheduling):  # type: ignore[misc]
-    """Hands out whole files, to the first worker from the end of the list and to the others from its front."""
+    """Distributes whole files: the first worker takes them from the end of the list, the others from its front."""
 
     def _split_scope(self, nodeid: str) -> str:
         return nodeid.partition("::")[0]
@@ -64,10 +64,10 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the tests of a fresh checkout, each file once: all workers begin with the same files at the same time."""
     distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
-    new = [path for path in sorted(TESTS.iterdir()) if path.is_dir() and not [*path.rglob("__pycache__")]]
-    if distributed and not sys.dont_write_bytecode and len(new) > len(FIRST):
+    if distributed and not sys.dont_write_bytecode and not [*(TESTS / "unit").rglob("__pycache__")]:
+        layers = [path for path in sorted(TESTS.iterdir()) if path.is_dir()]
         words = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
-        shares = [new[core :: _cores()] for core in range(_cores())]
+        shares = [layers[core :: _cores()] for core in range(_cores())]
         running = [subprocess.Popen([*words, *share], stdout=subprocess.DEVNULL) for share in shares]
         for each in running:
             each.wait()

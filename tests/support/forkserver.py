@@ -45,7 +45,7 @@ _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
 """Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
 _LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
-SERVER = "aliquot.backends.sim.server"
+_SERVER = "aliquot.backends.sim.server"
 _SIZE = struct.Struct("!i")
 _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 _PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
@@ -122,7 +122,7 @@ _fresh_server = control.launch
 
 def launch(base: str, ready: int, log: str) -> int:
     """Fork a simulator server, for ``aliquot.backends.sim.control.launch``."""
-    words = [sys.executable, "-m", SERVER, base, "3"]
+    words = [sys.executable, "-m", _SERVER, base, "3"]
     if not forkable(words, os.environ):
         return _fresh_server(base, ready, log)
     request = {"module": words[2], "words": words[3:], "env": dict(os.environ), "cwd": "/", "session": True}
@@ -405,7 +405,13 @@ def _launch_here(base: str, ready: int, log: str) -> int:
     pid = os.fork()
     if pid == 0:
         out = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-        request = {"module": SERVER, "words": [base, "3"], "env": dict(os.environ), "cwd": os.getcwd(), "session": True}
+        request = {
+            "module": _SERVER,
+            "words": [base, "3"],
+            "env": dict(os.environ),
+            "cwd": os.getcwd(),
+            "session": True,
+        }
         _become({**request, "fds": [0, 1, 2, 3]}, [os.open(os.devnull, os.O_RDONLY), out, out, ready])
     return pid
 
@@ -477,7 +483,9 @@ def _up(fd: int) -> int:
 
 
 def _import_all(interpreter: str) -> None:
-    """All of Aliquot, and with it what it imports. Modules of extras that are not installed are left out."""
+    """All of Aliquot, and with it what it imports. Modules of extras that are not installed are left out, and so is
+    libvirt's binding: one verb needs it, and each fork would copy the tables of its memory.
+    """
     import importlib
     import pkgutil
 
