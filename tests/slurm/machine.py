@@ -47,13 +47,12 @@ fi
 mount --rbind "$DEV" /dev
 trap '' HUP INT TERM
 echo ready
-cat >/dev/null || true
+read -r _ || true
 set +e
-mine=$(readlink /proc/$$/ns/mnt)
 for round in 1 2 3; do
   for each in /proc/[0-9]*; do
     pid=${each#/proc/}
-    [ "$pid" = $$ ] || [ "$(readlink "$each/ns/mnt" 2>/dev/null)" != "$mine" ] || kill -KILL "$pid"
+    [ "$pid" = $$ ] || [ ! "$each/ns/mnt" -ef /proc/$$/ns/mnt ] || kill -KILL "$pid"
   done
 done
 [ -d /sys/fs/cgroup/devices/"$NAME" ] || umount -l /sys/fs/cgroup
@@ -62,7 +61,9 @@ for round in 1 2 3 4 5 6 7 8 9; do
   [ ! -d "$1" ] || { find "$@" -depth -type d -exec rmdir {} +; sleep 0.2; }
 done
 """
-"""It waits for the end of its test run; where that died without ``close``, it ends what it holds."""
+"""It waits for the end of its test run; where that died without ``close``, it ends what it holds. Both use what the
+shell has built in: ``close`` kills programs, and a ``readlink`` that was killed once made all processes look alike.
+"""
 
 
 class Ran(NamedTuple):

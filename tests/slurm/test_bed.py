@@ -18,6 +18,7 @@ import pytest
 
 from .bed import Bed, until
 from .cgroups import missing
+from .machine import Machine
 from .release import Release
 
 NODE = "CPUs=2 RealMemory=1000 Gres=gpu:a100_1g.5gb:1"
@@ -67,6 +68,17 @@ def test_two_dynamic_nodes_live_on_one_host_and_both_run_jobs(bed: Bed) -> None:
     job = bed.submit("srun printenv SLURMD_NODENAME", "--gres=gpu:a100_1g.5gb:1").out
     until(lambda: bed.job(job, "JobState") == "COMPLETED", lambda: f"job {job}: {bed.job(job, 'JobState')}")
     assert (bed.folder / "out" / job).read_text() == "n1\n"
+
+
+def test_the_machine_itself_starts_no_program(release: Release) -> None:
+    """``close`` kills all programs: an end of one that the machine waits for would wake it."""
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    machine = Machine(release, folder)
+    try:
+        assert machine.inhabitants() == []
+    finally:
+        machine.close()
+        shutil.rmtree(folder)
 
 
 def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
