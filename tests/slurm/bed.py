@@ -19,14 +19,13 @@ ENXIO, one that it may not says EPERM.
 from __future__ import annotations
 
 import os
-import subprocess
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from aliquot.model.inventory import Inventory
 
-from .machine import TIMEOUT_S, Machine, Ports, Ran, until
+from .machine import Machine, Ports, Ran, compiled, until
 from .release import Release
 
 GPU_MAJOR, CAPS_MAJOR = 120, 122
@@ -181,12 +180,7 @@ JobAcctGatherType=jobacct_gather/none
         """What makes the host of a dynamic node another one than the others': slurmctld reaches all of them at one port
         (22.05 refuses ``--conf Port=``), at the address that they came from.
         """
-        library = self.folder / "address.so"
-        if not library.exists():
-            source = str(Path(__file__).with_name("address.c"))
-            subprocess.run(
-                ["cc", "-shared", "-fPIC", "-o", str(library), source, "-ldl"], check=True, timeout=TIMEOUT_S
-            )
+        library = compiled("address.c", "-shared", "-fPIC", "-ldl")
         number = self._addresses.setdefault(name, 11 + len(self._addresses))
         return {"LD_PRELOAD": str(library), "ALIQUOT_TEST_ADDRESS": f"127.0.0.{number}"}
 

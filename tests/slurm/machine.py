@@ -8,6 +8,7 @@ ends all that was started, whatever it has become.
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import random
 import shutil
@@ -15,6 +16,7 @@ import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -112,12 +114,9 @@ class Machine:
         they are.
         """
         root = self.release.root
+        door = compiled("program.c", f'-DROOT="{root}"', "-D_GNU_SOURCE", "-static") if self.release.chrooted else None
         for name in PROGRAMS:
-            place = shutil.which(name, path=self.release.path) or name
-            inner = place.removeprefix(root.rstrip("/"))
-            change = f'[ ! -d {root} ] || exec chroot {root} {inner} "$@"\n' if self.release.chrooted else ""
-            (self.bin / name).write_text(f'#!/bin/sh\n{change}exec {inner} "$@"\n')
-            (self.bin / name).chmod(0o755)
+            (self.bin / name).symlink_to(door or shutil.which(name, path=self.release.path) or name)
 
     def _outside(self) -> None:
         """``outside PROGRAM ...`` and ``aliquot``: this machine's own programs, for jobs that run in Debian 13's root.
@@ -227,6 +226,20 @@ class Machine:
         finally:
             self._machine.kill()
             self._machine.communicate()
+
+
+@functools.cache
+def compiled(source: str, *options: str) -> Path:
+    """Compile a C file of this folder, once for all machines of this process. Raises CalledProcessError."""
+    result = Path(_folder().name) / f"{len(os.listdir(_folder().name))}-{Path(source).stem}"
+    words = ["cc", "-O1", "-o", str(result), str(Path(__file__).with_name(source)), *options]
+    subprocess.run(words, check=True, timeout=TIMEOUT_S)
+    return result
+
+
+@functools.cache
+def _folder() -> tempfile.TemporaryDirectory[str]:
+    return tempfile.TemporaryDirectory(prefix="aliquot-slurm-programs-", dir="/tmp", ignore_cleanup_errors=True)
 
 
 class Ports:
