@@ -188,10 +188,13 @@ class TestTheDraw:
 
     def test_has_all_of_a_full_run_and_what_changed(self, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(selection, "drawn", lambda name: False)
-        monkeypatch.setattr(selection, "changed", lambda: frozenset({"src/a.py"}))
+        monkeypatch.setattr(selection, "changed", lambda: frozenset({"src/aliquot/py.typed"}))
         monkeypatch.setattr(selection, "everything", lambda: False)
-        assert selection.included("t", frozenset({"src/a.py"}))
-        assert not selection.included("t", frozenset({"src/b.py"}))
+        assert selection.included("t", ["tests/", "src/aliquot/p"])
+        assert not selection.included("t", ["tests/"])
+        assert not selection.included("t")
+        with pytest.raises(pytest.UsageError, match="t is about src/gone, but"):
+            selection.included("t", ["src/gone"])
         monkeypatch.setattr(selection, "everything", lambda: True)
         assert selection.included("t")
 

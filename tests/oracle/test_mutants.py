@@ -24,7 +24,7 @@ PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long(file=f"src/aliquot/{mutant.file}"))
+        pytest.param(name, marks=pytest.mark.long(about=[f"src/aliquot/{mutant.file}"]))
         for name, mutant in mutants.MUTANTS.items()
     ],
 )

@@ -10,17 +10,29 @@ from pathlib import Path
 import pytest
 
 from aliquot.integrations.slurm.port import Slurm
+from support import selection
 
 from .bed import Bed
 from .release import RELEASES, Release
 from .ways import WAYS, Cluster
 
+ABOUT = tuple(
+    f"src/aliquot/{each}" for each in ("integrations/slurm/", "agent/slurm/", "controller/slurm/", "cli/slurm")
+)
+"""Where a change calls for all tests with both releases."""
+
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The playbook's longest walks, of 30 s of a core each, are long with the older of the releases."""
+    """A test runs with the release that the commit draws; with the other one it is long. The tests of a file that share
+    one cluster share the draw.
+    """
     for item in items:
-        if item.path.name == "test_ansible.py" and item.name.endswith(f"[{RELEASES[0].name}]"):
-            item.add_marker(pytest.mark.long)
+        params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
+        release = params.get("cluster", params.get("release"))
+        if isinstance(release, Release) and not any(m.args[0] == "release" for m in item.iter_markers("parametrize")):
+            name = item.nodeid.partition("::")[0] if "cluster" in params else item.nodeid.replace(release.name, "")
+            if release != RELEASES[selection.draw(name, len(RELEASES))]:
+                item.add_marker(pytest.mark.long(name=f"{name} {release.name}", about=ABOUT))
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r.name)

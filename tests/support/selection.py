@@ -1,8 +1,9 @@
 """Choose which long tests a run includes: all of them with ``ALIQUOT_ALL=1``, else a tenth that the commit decides.
 
 A long test is one with the marker ``long``. Each commit draws another tenth, so that a day of commits sees them all,
-and the same commit always draws the same one. ``long(file="src/aliquot/...")`` names what the test is about: it is
-included as well when that file changed in the last day of history.
+and the same commit always draws the same one. ``long(about=["src/aliquot/..."])`` names the files that the test is about, or
+how their names begin: it is included as well when one of them changed in the last day of history. Tests with the same
+``long(name="...")`` are drawn together.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import hashlib
 import os
 import random
 import subprocess
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
@@ -40,9 +42,14 @@ def changed() -> frozenset[str]:
     return frozenset(listed.split("\n")) - {""}
 
 
+def draw(name: str, sides: int) -> int:
+    """Return a number below ``sides`` for ``name``, another one for each commit."""
+    return int.from_bytes(hashlib.sha256(f"{seed()} {name}".encode()).digest()[:8], "big") % sides
+
+
 def drawn(name: str) -> bool:
     """Whether this commit's tenth has ``name``."""
-    return int.from_bytes(hashlib.sha256(f"{seed()} {name}".encode()).digest()[:8], "big") % SHARE == 0
+    return draw(name, SHARE) == 0
 
 
 def everything() -> bool:
@@ -50,8 +57,17 @@ def everything() -> bool:
     return os.environ.get("ALIQUOT_ALL") == "1"
 
 
-def included(name: str, files: frozenset[str] = frozenset()) -> bool:
-    return everything() or drawn(name) or bool(files & changed())
+def included(name: str, about: Iterable[str] = ()) -> bool:
+    """Whether this run has the long test ``name``. Raises UsageError where it is about files that do not exist."""
+    for each in about:
+        if not _exists(each):
+            raise pytest.UsageError(f"{name} is about {each}, but no file has such a name")
+    return everything() or drawn(name) or any(file.startswith(tuple(about)) for file in changed())
+
+
+@functools.cache
+def _exists(beginning: str) -> bool:
+    return any(ROOT.glob(f"{beginning}*"))
 
 
 def samples(most: int) -> int:
@@ -77,7 +93,7 @@ class Selection:
         for item in items:
             mark = item.get_closest_marker("long")
             named = item.nodeid in config.args  # asked for by its full name
-            run = mark is None or named or included(item.nodeid, frozenset(filter(None, [mark.kwargs.get("file")])))
+            run = mark is None or named or included(mark.kwargs.get("name", item.nodeid), mark.kwargs.get("about", ()))
             (kept if run else left).append(item)
             if mark is not None:
                 self._all += 1
