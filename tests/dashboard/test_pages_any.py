@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.dashboard import pictures, words
@@ -19,8 +19,9 @@ from dashboard import stub
 from dashboard.pagedraw import document
 from dashboard.stub import StubSource
 from property import strategies, vgpu_strategies
+from support.selection import laws
 
-ANY = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+ANY = laws(60)
 replace = msgspec.structs.replace
 
 

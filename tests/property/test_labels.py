@@ -6,7 +6,7 @@ import random
 import re
 from typing import Any
 
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
@@ -14,8 +14,9 @@ from aliquot.integrations.kubernetes.labels import labels, owned
 from aliquot.integrations.kubernetes.resources import offer
 from aliquot.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.model.inventory import Gpu, Inventory, Mig
+from support.selection import laws
 
-LAWS = settings(max_examples=300, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAWS = laws(300)
 VALUE = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 """As the API server writes them in its refusals."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
@@ -16,8 +16,9 @@ from aliquot.planner.planning import plan
 from aliquot.planner.step import StepRefused, step
 from aliquot.planner.verify import verify
 from property import strategies
+from support.selection import laws
 
-LAWS = settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAWS = laws(150)
 replace = msgspec.structs.replace
 
 

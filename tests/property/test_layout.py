@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.model import catalog
 from aliquot.planner.layout import WHOLE, Bounds, Card, Layout, layout
 from oracle import raw
+from support.selection import laws
 
 A30 = "a30-24gb"
 A100 = "a100-40gb"
@@ -148,14 +149,14 @@ def bounded(draw: st.DrawFn, world: World) -> Bounds:
     return Bounds({k: n for k, n in least.items() if n <= most.get(k, n)}, most, tuple(fill))
 
 
-@settings(max_examples=60, deadline=None)
+@laws(60)
 @given(st.data())
 def test_two_a30_against_every_pair_of_states(data: st.DataObject) -> None:
     world = data.draw(worlds(A30, True, 2))
     check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
 
 
-@settings(max_examples=40, deadline=None)
+@laws(40)
 @given(st.data())
 def test_one_a100_against_every_state(data: st.DataObject) -> None:
     world = data.draw(worlds(A100, True, 1))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.backends.sim.template import slug
@@ -16,8 +16,9 @@ from aliquot.model import catalog
 from aliquot.model.desired import Desired
 from property import strategies
 from simworld import Node
+from support.selection import laws
 
-LAWS = settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAWS = laws(120)
 FAMILIES = (*strategies.FAMILIES, "h100-94gb", "b200-180gb")
 ESTIMATED = (".multiprocessors", ".memory")
 """The simulator estimates what the catalog has no row for; a prediction leaves it out."""

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from itertools import combinations
 
-from hypothesis import example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from aliquot.integrations.kubernetes.kubelet.preferred import POLICIES, preferred
 from aliquot.integrations.kubernetes.resources import Device
+from support.selection import laws
 
 Case = tuple[list[Device], set[str], set[str], int]
 
@@ -49,7 +50,7 @@ def cost(policy: str, devices: list[Device], free: set[str], must: set[str], cho
     return (len(nodes), opened, len(touched), company, fullness, left, order)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@laws(500)
 @given(cases(), st.sampled_from(POLICIES))
 @example(
     ([Device(f"d{n}", f"gpu{n // 2}", (), "0", 0) for n in range(6)], {"d1", "d3", "d4", "d5"}, set(), 2), "packed"
@@ -67,7 +68,7 @@ def test_no_choice_is_better(case: Case, policy: str) -> None:
     assert cost(policy, devices, free, must, set(chosen)) == least
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
+@laws(500)
 @given(cases(), st.sampled_from(POLICIES))
 def test_the_order_of_a_question_does_not_matter(case: Case, policy: str) -> None:
     devices, free, must, size = case

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from slurmtoy import Limits, toy
+from support.selection import laws
 
 START = ("", "7g.40gb", "3g.20gb*2", "1g.5gb*7")
 PROFILES = ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")
@@ -26,7 +27,7 @@ def jobs(draw: st.DrawFn, nodes: int) -> dict[str, object]:
     }
 
 
-@settings(max_examples=60, deadline=None)
+@laws(60)
 @given(st.data())
 def test_every_job_that_can_be_served_is_and_nothing_flaps(data: st.DataObject) -> None:
     start = data.draw(st.lists(st.sampled_from(START), min_size=1, max_size=3))
@@ -50,7 +51,7 @@ def test_every_job_that_can_be_served_is_and_nothing_flaps(data: st.DataObject) 
     assert len(cluster.trace) == before, "where nothing pends nothing is cut"
 
 
-@settings(max_examples=30, deadline=None)
+@laws(30)
 @given(st.data())
 def test_limits_hold_whatever_pends(data: st.DataObject) -> None:
     limits = Limits(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import vgpufactory as factory
@@ -18,8 +18,9 @@ from aliquot.planner.planning import plan
 from aliquot.planner.step import step
 from aliquot.planner.verify import verify
 from property import vgpu_strategies as strategies
+from support.selection import laws
 
-LAWS = settings(max_examples=400, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAWS = laws(400)
 replace = msgspec.structs.replace
 
 Where = set[tuple[str, str, str, str]]

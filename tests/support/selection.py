@@ -1,9 +1,9 @@
 """Choose which long tests a run includes: all of them with ``ALIQUOT_ALL=1``, else a tenth that the commit decides.
 
 A long test is one with the marker ``long``. Each commit draws another tenth, so that a day of commits sees them all,
-and the same commit always draws the same one. ``long(about=["src/aliquot/..."])`` names the files that the test is about, or
-how their names begin: it is included as well when one of them changed in the last day of history. Tests with the same
-``long(name="...")`` are drawn together.
+and the same commit always draws the same one. ``long(about=["src/aliquot/..."])`` names what the test is about, by
+paths or their beginnings: it is included as well when one of these files changed in the last day of history. Tests of
+the same ``long(name="...")`` are drawn together.
 """
 
 from __future__ import annotations
@@ -13,15 +13,19 @@ import hashlib
 import os
 import random
 import subprocess
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
 
+import hypothesis
 import pytest
+from hypothesis import HealthCheck, settings
 
 ROOT = Path(__file__).resolve().parents[2]
 SHARE = 10
 """One long test in so many is drawn."""
 _DAY_S = 24 * 60 * 60
+_Test = TypeVar("_Test", bound=Callable[..., None])
 
 
 @functools.cache
@@ -73,6 +77,19 @@ def _exists(beginning: str) -> bool:
 def samples(most: int) -> int:
     """How many random cases of a large world to try: ``most`` in a full run, else a third."""
     return most if everything() else max(1, most // 3)
+
+
+def laws(most: int) -> Callable[[_Test], _Test]:
+    """Return a decorator for properties: it tries ``samples(most)`` cases, others for each commit."""
+
+    def decorated(test: _Test) -> _Test:
+        number = draw(test.__qualname__, 1 << 32)
+        every = settings(
+            max_examples=samples(most), deadline=None, suppress_health_check=list(HealthCheck), database=None
+        )
+        return hypothesis.seed(number)(every(test))
+
+    return decorated
 
 
 def dice(name: str) -> random.Random:

@@ -6,7 +6,7 @@ import random
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from aliquot.engine.apply import apply
@@ -21,9 +21,10 @@ from aliquot.planner.planning import plan
 from aliquot.planner.verify import verify
 from oracle import world
 from property import strategies
+from support.selection import laws
 from unit.engine.memory import Bench, Killed
 
-LAWS = settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck), derandomize=True)
+LAWS = laws(60)
 replace = msgspec.structs.replace
 A100 = catalog.family("a100-40gb")
 H100 = catalog.family("h100-80gb-sxm")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 import factory
@@ -16,6 +16,7 @@ from aliquot.model.actions import Create, Destroy
 from aliquot.model.inventory import Holder, Inventory
 from aliquot.model.plan import Plan, Policy
 from aliquot.planner.planning import plan
+from support.selection import laws
 
 A100 = "a100-sxm4-40gb"
 HOLDER = Holder("process", "4711", "python")
@@ -89,7 +90,7 @@ def test_of_two_one_moves_where_one_is_wanted() -> None:
 
 
 @given(st.sets(st.sampled_from((0, 1, 2, 3, 4, 5, 6)), min_size=1, max_size=4), st.sampled_from(("2g.10gb", "3g.20gb")))
-@settings(max_examples=60, deadline=None)
+@laws(60)
 def test_both_ends_name_each_other(taken: set[int], wanted: str) -> None:
     seen = node(*(f"1g.5gb@{start}" for start in sorted(taken)))
     made = asked_for(seen, ",".join([wanted, *["1g.5gb"] * len(taken)]))
