@@ -233,6 +233,9 @@ def test_a_slurmd_that_does_not_start_is_undone(bed: Bed) -> None:
 def test_a_slurmd_that_died_is_started_without_a_wish_once_slurm_misses_it(bed: Bed) -> None:
     """Until then nothing tells it from one that is well: nothing is done, and nothing is lost."""
     host = cut(bed)
+    conf = bed.etc / "slurm.conf"
+    conf.write_text(conf.read_text().replace("SlurmdTimeout=30", "SlurmdTimeout=6"))
+    bed.ok("scontrol", "reconfigure")
     pid = bed.folder / "run" / "n1.pid"
     os.kill(int(pid.read_text()), signal.SIGKILL)
     pid.unlink()
