@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import tempfile
 import time
 from collections import defaultdict
 from collections.abc import Generator, Iterator
@@ -40,8 +41,8 @@ class Meter:
     def __init__(self, name: str) -> None:
         self._group: Path | None = None
         with contextlib.suppress(OSError):
-            group = _own_group() / f"aliquot-{name}-{os.getpid()}"
-            group.mkdir()
+            # The pids of two runs may be the same: each has a PID namespace of its own.
+            group = Path(tempfile.mkdtemp(prefix=f"aliquot-{name}-", dir=_own_group()))
             (group / "cgroup.procs").write_text(str(os.getpid()))
             self._group = group
 
