@@ -179,6 +179,17 @@ def test_facts_by_commands_are_those_of_the_library(machine: Start) -> None:
     assert told == [(g.pci, g.memory_mib, g.compute_capability, g.vgpu) for g in direct.gpus]
 
 
+def test_opening_is_one_command_and_facts_need_no_look_before(machine: Start) -> None:
+    node = machine("a30")
+    node.node.set_mode(0, True)
+    node.node.create(0, "1g.6gb", 0)
+    programs = Elsewhere(node)
+    with connect(node.name, programs, state_dir=node.state_dir) as there:
+        assert [c[1:] for c in programs.commands] == [("-q",)]
+        facts = there.nvml.facts()
+    assert [gpu.memory_mib for gpu in facts.gpus] == [24576]
+
+
 def test_a_look_is_three_commands_and_one_without_instances(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*4")
     programs = Elsewhere(node)

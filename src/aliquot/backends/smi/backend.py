@@ -37,8 +37,8 @@ class SmiBackend:
         self._smi = Smi(programs)
         self._reader = Reader(self._smi, addresses)
         self._mixed: dict[str, bool | None] = {}
-        self._seen = self._look()
-        too_old = codes.driver_too_old(self._seen.log.driver)
+        self._last: Seen | None = None
+        too_old = codes.driver_too_old(self._reader.log().driver)
         if too_old is not None:
             raise too_old
 
@@ -83,10 +83,15 @@ class SmiBackend:
             self._mixed[pci] = self._reader.report(pci).mixed
         return self._mixed.pop(pci)
 
+    @property
+    def _seen(self) -> Seen:
+        """The last look; the first one where there was none yet."""
+        return self._look() if self._last is None else self._last
+
     def _look(self) -> Seen:
         seen = self._reader.node()
         self._mixed = {r.pci: r.mixed for r in seen.log.gpus}
-        self._seen = seen
+        self._last = seen
         return seen
 
     # -- writing

@@ -53,21 +53,17 @@ class Reader:
         """GPUs have come or gone."""
         self._known.clear()
 
+    def log(self) -> Log:
+        """What is reported of the node and its GPUs, without their instances. Raises an AliquotError."""
+        return self._log()[0]
+
     def node(self) -> Seen:
         """Every GPU, in the order of addresses; one that fell off the bus hides no other. Raises an AliquotError."""
-        attempt = "reading the GPUs"
-        ran = self._smi.run("-q")
-        if ran.status == 0:
-            log, lost = self._parsed(attempt, ran), list[str]()
-            gpus = self._together(log)
-        elif code_of(ran) == codes.NOT_FOUND:
-            return Seen(Log("", "", ()), ())
-        elif code_of(ran) in _ONE_BY_ONE:
-            log, lost = self._apart(self._smi.error(attempt, ran, ("-q",)))
-            gpus = [self._alone(each) for each in log.gpus]
-        else:
-            raise self._smi.error(attempt, ran, ("-q",))
-        gpus += [self._lost(pci) for pci in lost]
+        log, lost = self._log()
+        if lost is None and not log.gpus:
+            return Seen(log, ())
+        gpus = self._together(log) if lost is None else [self._alone(each) for each in log.gpus]
+        gpus += [self._lost(pci) for pci in lost or ()]
         gpus = [msgspec.structs.replace(g, index=n) for n, g in enumerate(sorted(gpus, key=lambda g: g.pci))]
         self._known = {g.pci: g for g in gpus}
         return Seen(log, tuple(gpus))
@@ -88,6 +84,18 @@ class Reader:
         return found
 
     # -- reports
+
+    def _log(self) -> tuple[Log, list[str] | None]:
+        """The report; and where the GPUs had to be asked one by one, those that do not answer."""
+        attempt = "reading the GPUs"
+        ran = self._smi.run("-q")
+        if ran.status == 0:
+            return self._parsed(attempt, ran), None
+        if code_of(ran) == codes.NOT_FOUND:
+            return Log("", "", ()), None
+        if code_of(ran) in _ONE_BY_ONE:
+            return self._apart(self._smi.error(attempt, ran, ("-q",)))
+        raise self._smi.error(attempt, ran, ("-q",))
 
     def _parsed(self, attempt: str, ran: Ran) -> Log:
         try:
