@@ -94,10 +94,10 @@ def _containers(proc: str) -> Iterator[tuple[str, str, str]]:
         return
     for pid in pids:
         try:
-            namespace = os.readlink(os.path.join(proc, pid, "ns/mnt"))
+            namespace = os.readlink(f"{proc}/{pid}/ns/mnt")
             if namespace == own or namespace in looked:
                 continue
-            with open(os.path.join(proc, pid, "cgroup"), encoding="utf-8", errors="replace") as file:
+            with open(f"{proc}/{pid}/cgroup", encoding="utf-8", errors="replace") as file:
                 groups = file.read()
         except OSError:
             continue

@@ -118,7 +118,7 @@ def _environments(proc: str, world: str = "") -> Iterator[tuple[str, Mapping[str
     except OSError:
         return
     for pid in pids:
-        words = _environment(os.path.join(proc, pid, "environ"))
+        words = _environment(f"{proc}/{pid}/environ")
         # A shell of salloc has a job, too, on whatever host: slurmd's own children alone know the name of their node.
         if not words.get(_NODE):
             continue
@@ -130,7 +130,7 @@ def _environments(proc: str, world: str = "") -> Iterator[tuple[str, Mapping[str
         if job is None:
             continue
         key = (job, tuple(sorted(words.items())))
-        if key not in seen and (not world or _namespace(os.path.join(proc, pid)) == world):
+        if key not in seen and (not world or _namespace(f"{proc}/{pid}") == world):
             seen.add(key)
             yield job, words
 
@@ -143,14 +143,21 @@ def _namespace(process: str) -> str:
 
 
 def _environment(path: str) -> dict[str, str]:
-    """Only the variables that matter; {} for a process that is gone, or not ours to look at."""
+    """Only the variables that matter; {} for a process that is gone, or not ours to look at. Without a file object: a
+    node has thousands of processes.
+    """
     try:
-        with open(path, "rb", buffering=0) as file:
-            data = file.read(_USUAL)
-            if len(data) == _USUAL:
-                data += file.read(_LARGEST)
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return {}
+    try:
+        data = os.read(fd, _USUAL)
+        if len(data) == _USUAL:
+            data += os.read(fd, _LARGEST)
+    except OSError:
+        return {}
+    finally:
+        os.close(fd)
     if b"SLURM_JOB_ID=" not in data:
         return {}
     pairs = (word.partition("=") for word in data.decode(errors="replace").split("\0"))
