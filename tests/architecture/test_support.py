@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import signal
+import socket
+import struct
 import subprocess
 import sys
 import time
@@ -255,6 +258,34 @@ class TestTheLauncher:
     def test_leaves_other_programs_to_the_interpreter(self) -> None:
         done = subprocess.run([forkserver.python(), "-c", "print(6 * 7)"], capture_output=True, text=True)
         assert (done.returncode, done.stdout) == (0, "42\n")
+
+    def test_starts_the_driver_s_programs(self, env: dict[str, str]) -> None:
+        program = Path(control.folder(env["ALIQUOT_STATE_DIR"], "n"), "driver/usr/bin/nvidia-smi")
+        words = shlex.split(program.read_text().splitlines()[-1].removeprefix("exec "))[:-1]
+        outputs = [
+            subprocess.run(each, env=env, capture_output=True, text=True)
+            for each in ([program, "-L"], [program, "-bad"], [program, "mig", "-dgi"])
+        ]
+        fresh = {**env, "PYTHONPATH": forkserver.SOURCE}
+        same = [
+            subprocess.run([sys.executable, *words[1:], *each], env=fresh, capture_output=True, text=True)
+            for each in (["-L"], ["-bad"], ["mig", "-dgi"])
+        ]
+        assert [(o.returncode, o.stdout, o.stderr) for o in outputs] == [
+            (o.returncode, o.stdout, o.stderr) for o in same
+        ]
+        assert outputs[0].stdout.startswith("GPU 0: NVIDIA A100")
+        assert outputs[1].returncode != 0
+
+    def test_that_stops_in_its_request_holds_up_no_other(self, env: dict[str, str]) -> None:
+        with socket.socket(socket.AF_UNIX) as stopped, socket.socket(socket.AF_UNIX) as gone:
+            for each in (stopped, gone):
+                each.connect(str(Path(forkserver.python()).with_name("fork")))
+                socket.send_fds(each, [struct.pack("=i", 1000)], [0, 1, 2])
+                each.sendall(b"half of it")
+            gone.close()
+            words = [forkserver.python(), "-m", "aliquot", "show", "--node", "n"]
+            assert subprocess.run(words, env=env, capture_output=True, timeout=20).returncode == 0
 
     def test_is_in_the_mounts_of_who_started_it(self, tmp_path: Path) -> None:
         if os.geteuid() != 0:

@@ -9,9 +9,11 @@ and so does every process that it has forked.
 
 from __future__ import annotations
 
+import argparse
 import array
 import contextlib
 import ctypes
+import functools
 import gc
 import inspect
 import io
@@ -19,6 +21,7 @@ import json
 import os
 import re
 import resource
+import runpy
 import select
 import signal
 import socket
@@ -28,7 +31,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -42,10 +46,15 @@ _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 """Variables with these prefixes are read when an interpreter starts: a fork cannot change them."""
 _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
 """Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
+_FORKED = re.compile(r"aliquot(\.\w+)*|slurm\.killed")
+_OF_A_STATUS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", re.MULTILINE)
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
 """Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
 _LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
 _SERVER = "aliquot.backends.sim.server"
+_TOOLS = "aliquot.backends.sim.tools"
+_STARTED = ("aliquot", _SERVER, f"{_TOOLS}.nvidia_smi", f"{_TOOLS}.sriov_manage")
+"""What tests start again and again."""
 _SIZE = struct.Struct("!i")
 _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 _PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
@@ -154,7 +163,7 @@ def forkable(words: Any, env: Mapping[str, str]) -> bool:
     """Whether a fork reproduces a start of this command with this environment."""
     if not isinstance(words, list | tuple) or len(words) < 3 or list(words[:2]) != [sys.executable, "-m"]:
         return False
-    if not re.fullmatch(r"aliquot(\.\w+)*|slurm\.killed", str(words[2])):
+    if not _FORKED.fullmatch(str(words[2])):
         return False
     if os.uname().machine not in _SYS_CLONE:
         return False
@@ -178,14 +187,18 @@ class _Client:
         self._socket = ours
         self._folder = tempfile.TemporaryDirectory(prefix="aliquot-fork-", ignore_cleanup_errors=True)
         self.python = sys.executable if library else self._launcher()
-        with theirs, socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(f"{self._folder.name}/fork")
-            listener.listen(64)
+        with theirs, self._listener("fork") as listener, self._listener("tools") as tools:
             env = {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, TESTS))}
             env |= {"LD_PRELOAD": library} if library else {}
-            fds = [theirs.fileno(), listener.fileno()]
+            fds = [theirs.fileno(), listener.fileno(), tools.fileno()]
             words = [sys.executable, "-m", "support.forkserver", *map(str, fds), self.python]
             self._process = subprocess.Popen(words, env=env, pass_fds=fds, stdin=subprocess.DEVNULL)
+
+    def _listener(self, name: str) -> socket.socket:
+        made = socket.socket(socket.AF_UNIX)
+        made.bind(f"{self._folder.name}/{name}")
+        made.listen(64)
+        return made
 
     def _launcher(self) -> str:
         """The program of ``launcher.c``; the interpreter without a C compiler."""
@@ -237,36 +250,66 @@ def python() -> str:
 # -- the server's side
 
 
-def serve(channel: socket.socket, listener: socket.socket, interpreter: str) -> NoReturn:
-    """Fork for each request until the test process has ended."""
-    libc = ctypes.PyDLL(None, use_errno=True)
-    libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process decides
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel collects the guards
-    ready = False
-    while True:
-        asking = select.select([channel, listener], [], [])[0]
-        if not ready:
-            _import_all(interpreter)
-            ready = True
-        if channel in asking:
-            _answer_test(libc, channel)
-        if listener in asking:
-            _answer_launcher(libc, listener)
+class _Server:
+    """Forks for each request until the test process has ended.
 
+    It does as little as it can: what it writes to after a fork is copied. Each forked process reads its request.
+    """
 
-def _answer_test(libc: Any, channel: socket.socket) -> None:
-    head, fds = _received(channel)
-    if not head:
-        os._exit(0)
-    request = json.loads(channel.recv(_SIZE.unpack(head)[0], socket.MSG_WAITALL))
-    pid = _clone(libc)
-    if pid == 0:
-        libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-        _become(request, fds)
-    for fd in fds:
-        os.close(fd)
-    channel.sendall(_SIZE.pack(pid))
+    def __init__(self, interpreter: str) -> None:
+        self.libc = ctypes.PyDLL(None, use_errno=True)
+        self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process decides
+        self._interpreter = interpreter
+        self._events = select.poll()
+        self._answers: dict[int, Callable[[], None]] = {}
+
+    def watch(self, fd: int, answer: Callable[[], None]) -> None:
+        """Call ``answer`` whenever there is something to read."""
+        self._events.register(fd, select.POLLIN)
+        self._answers[fd] = answer
+
+    def forget(self, fd: int) -> None:
+        self._events.unregister(fd)
+        del self._answers[fd]
+
+    def serve(self, channel: socket.socket, listener: socket.socket, tools: socket.socket) -> NoReturn:
+        """Fork for each request. The driver's programs, which import little, are forked by a process of their own: the
+        more memory a process has, the more its fork costs.
+        """
+        select.select([channel, listener, tools], [], [])
+        runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
+        _import(_TOOLS, self._interpreter)
+        if os.fork() == 0:
+            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            channel.close()
+            listener.close()
+            self._take(tools)
+        else:
+            tools.close()
+            _import("aliquot", self._interpreter)
+            self.watch(channel.fileno(), lambda: self._answer_test(channel))
+            self._take(listener)
+        gc.collect()
+        gc.freeze()
+        while True:
+            self._answers[self._events.poll()[0][0]]()
+
+    def _take(self, listener: socket.socket) -> None:
+        self.watch(listener.fileno(), lambda: _Launcher(self, listener.accept()[0]).wait())
+
+    def _answer_test(self, channel: socket.socket) -> None:
+        head, fds = _received(channel)
+        if not head:
+            os._exit(0)
+        request = channel.recv(_SIZE.unpack(head)[0], socket.MSG_WAITALL)
+        pid = _clone(self.libc)
+        if pid == 0:
+            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+            _become(json.loads(request), fds)
+        for fd in fds:
+            os.close(fd)
+        channel.sendall(_SIZE.pack(pid))
 
 
 def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
@@ -277,36 +320,89 @@ def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
     return head, list(fds)
 
 
-def _answer_launcher(libc: Any, listener: socket.socket) -> None:
-    """Fork a guard, which forks the program, passes signals on to it, and tells the launcher how it ended."""
-    connection, _ = listener.accept()
-    with connection:
-        if os.fork():
-            return
+class _Launcher:
+    """A launcher that has called: it sends a request, then signals, and gets the status of its program."""
+
+    def __init__(self, server: _Server, connection: socket.socket) -> None:
+        self._server = server
+        self._connection = connection
+        self._fds: list[int] = []
+        self._missing = 0
+        self._body = b""
+        self._program = 0
+        self._watched = 0
+
+    def wait(self) -> None:
+        """Begin to listen to it."""
+        self._server.watch(self._connection.fileno(), self._hear)
+
+    def _hear(self) -> None:
+        """Take a piece of the request, and fork when it is complete. No request of another waits meanwhile."""
         try:
-            libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            request, fds = _launched(connection)
-            if request is None:
-                connection.sendall(struct.pack("=i", -1))
+            if not self._missing:
+                head, self._fds = _received(self._connection)
+                self._missing = struct.unpack("=i", head)[0]
                 return
-            program = os.fork()
-            if program == 0:
-                libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-                _become(request, fds)
-            for fd in fds:
-                os.close(fd)
-            _guard(connection, program)
+            piece = self._connection.recv(self._missing)
         except (OSError, struct.error):
-            pass  # the launcher has been killed
-        finally:
-            os._exit(0)
+            piece = b""
+        self._body += piece
+        self._missing -= len(piece)
+        if piece and self._missing:
+            return
+        self._server.forget(self._connection.fileno())
+        if piece:
+            self._start()
+        for fd in self._fds:
+            os.close(fd)
+        if not self._program:
+            self._connection.close()
+
+    def _start(self) -> None:
+        self._program = os.fork()
+        if self._program == 0:
+            try:
+                self._server.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+                self._run()
+            finally:
+                os._exit(0)
+        self._watched = os.pidfd_open(self._program)
+        self._server.watch(self._watched, self._tell)
+        self._server.watch(self._connection.fileno(), self._pass_on)
+
+    def _run(self) -> None:
+        """In the forked process: become the program, or refuse."""
+        request = _launched(self._connection, self._body, self._fds)
+        if request is None:
+            self._connection.sendall(struct.pack("=i", -1))
+        else:
+            _become(request, self._fds)
+
+    def _pass_on(self) -> None:
+        """Signals come a byte each; the launcher's end is one as well."""
+        try:
+            numbers = self._connection.recv(64)
+        except OSError:
+            numbers = b""
+        if not numbers:
+            self._server.forget(self._connection.fileno())
+            self._connection.close()
+        for number in numbers or [signal.SIGKILL]:
+            os.kill(self._program, number)
+
+    def _tell(self) -> None:
+        """The program has ended."""
+        _, status = os.waitpid(self._program, 0)
+        self._server.forget(self._watched)
+        os.close(self._watched)
+        if self._connection.fileno() >= 0:
+            self._server.forget(self._connection.fileno())
+            with contextlib.suppress(OSError), self._connection:  # the launcher may have been refused, or killed
+                self._connection.sendall(struct.pack("=i", status))
 
 
-def _launched(connection: socket.socket) -> tuple[dict[str, Any] | None, list[int]]:
+def _launched(connection: socket.socket, body: bytes, fds: list[int]) -> dict[str, Any] | None:
     """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or another user."""
-    head, fds = _received(connection)
-    body = connection.recv(struct.unpack("=i", head)[0], socket.MSG_WAITALL) if len(head) == _SIZE.size else b""
     words, _variables = struct.unpack_from("=ii", body)
     folder, *rest = body[8:].split(b"\0")[:-1]
     texts = [os.fsdecode(each) for each in rest]
@@ -319,34 +415,14 @@ def _launched(connection: socket.socket) -> tuple[dict[str, Any] | None, list[in
     same = len(fds) == 3 and _surroundings(pid) == _surroundings(os.getpid())
     same = same and forkable([sys.executable, "-m", *texts[:words]], env)
     same = same and texts[1:3] != ["slurm", "helper"]  # which searches the processes above it for slurmd
-    return (request if same else None), fds
+    return request if same else None
 
 
 def _surroundings(pid: int) -> tuple[str, ...]:
     links = [os.readlink(f"/proc/{pid}/ns/{each}") for each in ("pid", "net", "user")]
     links.append(os.readlink(f"/proc/{pid}/root"))
     status = Path(f"/proc/{pid}/status").read_text()
-    shown = re.findall(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", status, re.MULTILINE)
-    return (*links, *shown, Path(f"/proc/{pid}/cgroup").read_text())
-
-
-def _guard(connection: socket.socket, program: int) -> None:
-    """Wait for the end of the program, and report it. Signals come a byte each; the launcher's end is one as well."""
-    woken, wake = os.pipe()
-    os.set_blocking(wake, False)
-    signal.signal(signal.SIGCHLD, lambda number, frame: None)
-    signal.set_wakeup_fd(wake)
-    while True:
-        found, status = os.waitpid(program, os.WNOHANG)
-        if found:
-            connection.sendall(struct.pack("=i", status))
-            return
-        if connection.fileno() in select.select([connection.fileno(), woken], [], [])[0]:
-            numbers = connection.recv(64)
-            for number in numbers or [signal.SIGKILL]:
-                os.kill(program, number)
-        else:
-            os.read(woken, 64)
+    return (*links, *_OF_A_STATUS.findall(status), Path(f"/proc/{pid}/cgroup").read_text())
 
 
 def _clone(libc: Any) -> int:
@@ -374,7 +450,6 @@ def _clone(libc: Any) -> int:
 def _become(request: Mapping[str, Any], fds: list[int]) -> NoReturn:
     code = 70
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     try:
         _settle(request, fds)
         _main(request["module"], request["words"])
@@ -417,13 +492,17 @@ def _launch_here(base: str, ready: int, log: str) -> int:
 
 
 def _main(module: str, words: list[str]) -> None:
-    import runpy
-    import warnings
-
     sys.argv = [module, *words]
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # that the module is imported already
+    with _imported_already():
         runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+@contextlib.contextmanager
+def _imported_already() -> Iterator[None]:
+    """Let ``runpy`` not warn of it."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", RuntimeWarning)
+        yield
 
 
 _server_streams: list[Any] = []
@@ -448,8 +527,7 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
     if request.get("mounts_of"):
         _enter_mounts(request["mounts_of"])
     os.chdir(request["cwd"])
-    os.environ.clear()
-    os.environ.update(request["env"])
+    _take_environment(request["env"])
     time.tzset()
     _server_streams.extend((sys.stdin, sys.stdout, sys.stderr))  # collected, they would close the descriptors
     unbuffered = bool(os.environ.get("PYTHONUNBUFFERED"))
@@ -469,6 +547,16 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
+def _take_environment(env: Mapping[str, str]) -> None:
+    """Most of it is the server's: only what differs is written."""
+    before = dict(os.environ)
+    for name in set(before).difference(env):
+        del os.environ[name]
+    for name, value in env.items():
+        if before.get(name) != value:
+            os.environ[name] = value
+
+
 def _enter_mounts(pid: int) -> None:
     namespace = os.open(f"/proc/{pid}/ns/mnt", os.O_RDONLY | os.O_CLOEXEC)
     if ctypes.CDLL(None, use_errno=True).setns(namespace, 0):
@@ -482,26 +570,34 @@ def _up(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD, 65)
 
 
-def _import_all(interpreter: str) -> None:
-    """All of Aliquot, and with it what it imports. Modules of extras that are not installed are left out, and so is
-    libvirt's binding: one verb needs it, and each fork would copy the tables of its memory.
+def _import(package: str, interpreter: str) -> None:
+    """Import all of a package, and with it what it imports. Modules of extras that are not installed are left out, and
+    so is libvirt's binding: one verb needs it, and each fork would copy the tables of its memory.
     """
     import importlib
     import pkgutil
 
     from aliquot.backends.sim import tools
 
-    for found in pkgutil.walk_packages(aliquot.__path__, "aliquot."):
+    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
         if not found.name.endswith(("__main__", "libvirt.binding")):
             with contextlib.suppress(ImportError):
                 importlib.import_module(found.name)
     # What a forked process starts in turn is forked as well.
     tools.interpreter = sys.executable = interpreter
     control.launch = _launch_here
+    _find_started(package)
+    argparse.ArgumentParser()  # compiles what every parser does
     assert threading.active_count() == 1, threading.enumerate()
-    gc.collect()
-    gc.freeze()
+
+
+def _find_started(package: str) -> None:
+    """Find now what tests start again and again."""
+    with _imported_already():
+        for module in _STARTED:
+            if module.startswith(package):
+                runpy._get_module_details(module)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=int(sys.argv[1])), socket.socket(fileno=int(sys.argv[2])), sys.argv[3])
+    _Server(sys.argv[4]).serve(*(socket.socket(fileno=int(each)) for each in sys.argv[1:4]))

@@ -18,6 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static const char TOOLS[] = "aliquot.backends.sim.tools.";
+
 extern char **environ;
 static int server = -1;
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -60,13 +62,20 @@ static char *request(char **words, size_t *size)
     return body;
 }
 
-static int reach(void)
+/* The driver's programs are forked by a process of their own, see forkserver.py. */
+static const char *name(const char *module)
+{
+    return strncmp(module, TOOLS, sizeof(TOOLS) - 1) ? "fork" : "tools";
+}
+
+static int reach(const char *module)
 {
     char own[PATH_MAX] = {0};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
         return -1;
-    if (snprintf(address.sun_path, sizeof(address.sun_path), "%s/fork", dirname(own)) >= (int)sizeof(address.sun_path))
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", dirname(own), name(module));
+    if (length >= (int)sizeof(address.sun_path))
         return -1;
     int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
     return found >= 0 && !connect(found, (struct sockaddr *)&address, sizeof(address)) ? found : -1;
@@ -115,7 +124,7 @@ static int none_ignored(void)
 int main(int count, char **words)
 {
     if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !strncmp(words[2], "aliquot", 7) && !isatty(0) && !isatty(1)) {
-        server = reach();
+        server = reach(words[2]);
         int32_t status = server >= 0 ? ask(words + 2) : -1;
         if (status >= 0 && WIFSIGNALED(status)) {
             signal(WTERMSIG(status), SIG_DFL);
