@@ -288,6 +288,7 @@ class _Server:
         else:
             tools.close()
             _import("aliquot", self._interpreter)
+            _import_binding()
             self.watch(channel.fileno(), lambda: self._answer_test(channel))
             self._take(listener)
         gc.collect()
@@ -589,6 +590,26 @@ def _import(package: str, interpreter: str) -> None:
     _find_started(package)
     argparse.ArgumentParser()  # compiles what every parser does
     assert threading.active_count() == 1, threading.enumerate()
+
+
+def _import_binding() -> None:
+    """Import NVML's binding for the first session of each forked process: its import costs as much as all else that a
+    short command does. A forked process has a copy of its own, and a second session imports another, as everywhere.
+    """
+    from aliquot.backends import nvml_session
+
+    fresh = nvml_session._import_binding
+    ready: list[Any] = []
+    with contextlib.suppress(ImportError):
+        ready.append(fresh())
+
+    def binding() -> Any:
+        try:
+            return ready.pop()
+        except IndexError:
+            return fresh()
+
+    nvml_session._import_binding = binding
 
 
 def _find_started(package: str) -> None:
