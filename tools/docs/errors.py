@@ -7,6 +7,7 @@ import importlib
 import pkgutil
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 from tools.docs.refusals import CASES, UNSHOWN, machines, said
@@ -104,15 +105,19 @@ def _classes() -> Iterator[str]:
     yield ""
 
 
-def _trees() -> Iterator[ast.Module]:
+def _trees(word: str) -> Iterator[ast.Module]:
+    """The files that have this word: to read and walk all of them takes seconds."""
     for path in sorted(SOURCE.glob("**/*.py")):
-        yield ast.parse(path.read_text())
+        text = path.read_text()
+        if word in text:
+            yield ast.parse(text)
 
 
+@cache
 def _steps() -> dict[str, list[str]]:
     """The next steps that errors are raised with, by class; what is filled in when it is raised shows as ``...``."""
     found: dict[str, list[str]] = {}
-    for tree in _trees():
+    for tree in _trees("next_step="):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 texts = [_text(word.value) for word in node.keywords if word.arg == "next_step"]
@@ -129,11 +134,12 @@ def _text(node: ast.expr) -> str:
     return ""
 
 
+@cache
 def _given() -> set[str]:
     """Codes that are set on one error: ``error.code = "X"``."""
     return {
         str(node.value.value)
-        for tree in _trees()
+        for tree in _trees(".code = ")
         for node in ast.walk(tree)
         if isinstance(node, ast.Assign)
         and isinstance(node.targets[0], ast.Attribute)
@@ -152,6 +158,7 @@ def _libvirt() -> Iterator[tuple[str, str]]:
                     yield str(code.value), str(told.value)
 
 
+@cache
 def rules() -> set[str]:
     """The rules that planner and file readers refuse by, from their source."""
     found: set[str] = set()
