@@ -119,8 +119,9 @@ class Cluster(ABC):
 
     def apply(self, manifests: str | JSON | list[JSON], *, namespace: str = "default") -> None:
         """Server-side apply of YAML text or objects, in their order; without ``kubectl``. Status is written as well."""
-        rows = [row for row in yaml.safe_load_all(manifests) if row] if isinstance(manifests, str) else manifests
-        for row in rows if isinstance(rows, list) else [rows]:
+        if isinstance(manifests, str):
+            manifests = [row for row in yaml.load_all(manifests, yaml.CSafeLoader) if row]
+        for row in manifests if isinstance(manifests, list) else [manifests]:
             self._apply(row, namespace)
 
     def _apply(self, value: JSON, namespace: str) -> None:

@@ -55,7 +55,7 @@ def path_of(item: dict[str, Any]) -> str:
 def manifests(folder: Path = DEPLOY) -> list[dict[str, Any]]:
     """Every object of a folder, in the order of kubectl apply -f."""
     texts = [path.read_text() for path in sorted(folder.glob("*.yaml"))]
-    return [item for text in texts for item in yaml.safe_load_all(text)]
+    return [item for text in texts for item in yaml.load_all(text, yaml.CSafeLoader)]
 
 
 class World:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime
+from functools import cache
 from typing import Any
 
 from standin.answers import Refusal, bad_request
@@ -65,7 +66,12 @@ def root(kind: Kind) -> JSON:
 def resolve(node: JSON) -> JSON:
     """The definition behind a reference; its name is kept as ``name``."""
     name = node.get("ref")
-    return node if name is None else {**schemas()[name], "name": name}
+    return node if name is None else _recorded(name)
+
+
+@cache
+def _recorded(name: str) -> JSON:
+    return {**schemas()[name], "name": name}
 
 
 _KEPT = {
