@@ -185,7 +185,7 @@ class Agent:
             assert code is None, f"the agent ended with {code} while waiting for: {what}\n{self.log()[-3000:]}"
             if time.monotonic() > end:
                 raise AssertionError(f"not within {seconds} s: {what}\n{self.status()}\n{self.log()[-3000:]}")
-            time.sleep(pause)
+            self.cluster.pause(pause)
             pause = min(pause * 1.4, 0.15)
 
     def reaches(self, state: str, config: str | None = None, reason: str | None = None) -> Object:

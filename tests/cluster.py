@@ -31,6 +31,8 @@ from standin.kubeconfig import kubeconfig
 
 JSON = dict[str, Any]
 READY_S = 60.0
+SHORTEST_S = 0.02
+"""The shortest pause between two looks, however many writes there are."""
 _SHORT_LIVED = {"GOGC": "off", "GOMAXPROCS": "1"}
 """For a Go program that lasts a moment: garbage collection and idle threads cost a quarter of its CPU time."""
 _OWN_NAMESPACES = ("default", "kube-node-lease", "kube-public", "kube-system")
@@ -236,12 +238,22 @@ class Cluster(ABC):
         Raises:
             AssertionError: there was none in time
         """
-        end = time.monotonic() + timeout_s
+        end, pause = time.monotonic() + timeout_s, SHORTEST_S
         while True:
             if found := ready():
                 return found
             assert time.monotonic() < end, f"waited {timeout_s} s for {what}"
-            time.sleep(0.02)
+            self.pause(pause)
+            pause = min(pause * 1.4, 0.1)
+
+    def pause(self, seconds: float) -> None:
+        """Wait before the next look. A write since the last pause ends this one, where the server tells of writes."""
+        time.sleep(seconds)
+
+    @property
+    def revision(self) -> int | None:
+        """A number that grows with each write; None where nobody can tell. While it stays, so does every answer."""
+        return None
 
     @abstractmethod
     def away(self, how: str = "refuse") -> contextlib.AbstractContextManager[None]:
@@ -277,6 +289,15 @@ class StandinCluster(Cluster):
         self.standin = Standin().start()
         self.folder, self.url, self.token = folder, self.standin.url, self.standin.admin
         self.ca = self.standin.ca or Path()
+        self._paused_at = 0
+
+    def pause(self, seconds: float) -> None:
+        time.sleep(min(seconds, SHORTEST_S))
+        self._paused_at = self.standin.store.beyond(self._paused_at, seconds - SHORTEST_S)
+
+    @property
+    def revision(self) -> int:
+        return self.standin.store.revision
 
     @contextlib.contextmanager
     def away(self, how: str = "refuse") -> Iterator[None]:

@@ -55,6 +55,7 @@ class World:
         self.machines: dict[str, Machine] = {}
         self.hold_migrations = False
         self._pods = 0
+        self._settled_at: int | None = None
 
     # -- making the world
 
@@ -172,15 +173,20 @@ class World:
             AssertionError: that does not come to pass
         """
         for _ in range(_ROUNDS):
+            revision = self.cluster.revision
             if not self.step():
+                self._settled_at = revision
                 return
         raise AssertionError(f"the world did not settle in {_ROUNDS} rounds")
 
     def until(self, true: Callable[[], object], what: str = "it", timeout_s: float = 30.0) -> Any:
-        """Settle until something holds; its value."""
+        """Settle until something holds; its value. Nobody has anything to do while nobody writes."""
+        self.settle()
 
         def look() -> object:
-            self.settle()
+            told = [each.report() for each in self.machines.values()]
+            if any(told) or self._settled_at is None or self._settled_at != self.cluster.revision:
+                self.settle()
             return true()
 
         return self.cluster.wait(look, what, timeout_s)

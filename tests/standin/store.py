@@ -81,6 +81,12 @@ class Store:
             self.oldest = self.complete_from = self._history.popleft().revision
         self.changed.notify_all()
 
+    def beyond(self, revision: int, seconds: float) -> int:
+        """Wait for a write after a revision, so long at most; the revision then."""
+        with self.changed:
+            self.changed.wait_for(lambda: self.revision > revision, max(seconds, 0.0))
+            return self.revision
+
     def since(self, bucket: str, revision: int) -> Iterator[Event]:
         """What happened after a revision, oldest first."""
         with self.changed:
