@@ -50,7 +50,9 @@ class DevicesAgent(Agent):
 
     def one(self, plural: str, address: str) -> JSON:
         """The object of a function; empty where there is none."""
-        return self.all(plural).get(object_name(self.name, address), {})
+        answer = self.cluster.request("GET", f"{API}/{plural}/{object_name(self.name, address)}")
+        assert answer.status in (200, 404), f"{plural} of {address}: {answer.status} {answer.body}"
+        return dict(answer.body) if answer.status == 200 else {}
 
     def set(self, plural: str, address: str, spec: JSON, annotations: Mapping[str, str | None] | None = None) -> None:
         """What a user does with ``kubectl patch``."""

@@ -46,18 +46,22 @@ def settled(agent: DevicesAgent, wanted: dict[str, str], world: str) -> None:
 
 
 class Quiet:
-    """True once a wish is met and nothing was written for longer than it takes to look again."""
+    """True once a wish is met and nothing was written for longer than it takes to look again. The objects are read once
+    for each state: they stay the same while nobody writes.
+    """
 
     def __init__(self, agent: DevicesAgent, wanted: dict[str, str], world: str) -> None:
         self._asked = agent, wanted, world
-        self._versions: dict[str, str] = {}
+        self._seen: object = None
+        self._met = False
         self._since = time.monotonic()
 
     def __call__(self) -> bool:
-        now = self._asked[0].versions()
-        if now != self._versions or not as_wished(*self._asked):
-            self._versions, self._since = now, time.monotonic()
-        return time.monotonic() - self._since > STILL_S
+        agent = self._asked[0]
+        now = agent.cluster.revision, agent.vgpus()
+        if now != self._seen:
+            self._seen, self._met, self._since = now, as_wished(*self._asked), time.monotonic()
+        return self._met and time.monotonic() - self._since > STILL_S
 
 
 @WHENS
