@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ MACHINES = "/apis/kubevirt.io/v1/namespaces/default/virtualmachines"
 _WHOLE = re.compile(r"\$\{([a-z_.]+)\}")
 
 
+@cache
 def read(name: str) -> dict[str, Any]:
     with (EXAMPLE / name).open() as file:
         found: dict[str, Any] = hcl2.load(file)
