@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Iterator
 from typing import Any, Literal
 
@@ -36,7 +36,10 @@ class Store:
     """Everything the server remembers."""
 
     def __init__(self) -> None:
-        self.changed = threading.Condition(threading.RLock())
+        lock = threading.RLock()
+        self.changed = threading.Condition(lock)
+        """Told of each write."""
+        self._heard: dict[str, threading.Condition] = defaultdict(lambda: threading.Condition(lock))
         self.revision = 1
         self.oldest = 0
         """Watches may start from this revision or a later one."""
@@ -77,9 +80,15 @@ class Store:
 
     def _record(self, event: Event) -> None:
         self._history.append(event)
+        self._heard[event.bucket].notify_all()
         while len(self._history) > KEPT:
             self.oldest = self.complete_from = self._history.popleft().revision
         self.changed.notify_all()
+
+    def heard(self, bucket: str) -> threading.Condition:
+        """Told of each write to one bucket: a watch need not wake up for those to the others. It has the same lock."""
+        with self.changed:
+            return self._heard[bucket]
 
     def beyond(self, revision: int, seconds: float) -> int:
         """Wait for a write after a revision, so long at most; the revision then."""
@@ -105,7 +114,8 @@ class Store:
             self.revision += 1
             self._history.clear()
             self.oldest = self.revision
-            self.changed.notify_all()
+            for each in (self.changed, *self._heard.values()):
+                each.notify_all()
 
 
 def _key(value: JSON) -> Key:

@@ -60,10 +60,11 @@ class Watch:
 
     def _follow(self, at: int) -> Iterator[JSON]:
         said = time.monotonic()
+        heard = self._store.heard(self._call.kind.bucket)
         while self._alive() and time.monotonic() < self._until:
-            with self._store.changed:
+            with heard:
                 if self._store.revision <= at:
-                    self._store.changed.wait(_STEP_S)
+                    heard.wait(_STEP_S)
                 gone = at < self._store.complete_from
                 found = list(self._store.since(self._call.kind.bucket, at))
                 now = self._store.revision
