@@ -11,19 +11,21 @@ from collections.abc import Callable, Iterator
 
 from agents import Agent
 from cluster import StandinCluster
-from kube.knife import WRITES
+from kube.knife import BESIDE, WRITES
 from standin.control import Asked
 
 
 @contextlib.contextmanager
 def away_at(cluster: StandinCluster, nth: int, how: str) -> Iterator[threading.Event]:
-    """The server goes away at the agent's nth write, which is lost, and comes back with the end of the block. The event
-    is set when it is away.
+    """The server goes away at the agent's nth write of a change, which is lost, and comes back with the end of the
+    block. The event is set when it is away.
     """
     gone, turn, left = threading.Event(), threading.Lock(), [nth]
 
     def gate(asked: Asked) -> None:
         if asked.when != "before" or asked.method not in WRITES or not asked.agent.startswith("aliquot/"):
+            return
+        if asked.path.partition("?")[0].endswith(BESIDE):
             return
         with turn:
             left[0] -= 1

@@ -38,7 +38,8 @@ def at_one(agent: Agent, more: str = "") -> Agent:
     """The agent at rest, its node at config one."""
     settings(agent, more)
     agent.start()
-    agent.wish("one")
+    reason = agent.wish("one")["reason"]
+    agent.until(lambda: reason in [event["reason"] for event in agent.events()], "its event, which is written last")
     return agent
 
 
