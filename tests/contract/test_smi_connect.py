@@ -190,6 +190,22 @@ def test_opening_is_one_command_and_facts_need_no_look_before(machine: Start) ->
     assert [gpu.memory_mib for gpu in facts.gpus] == [24576]
 
 
+def test_compute_capabilities_are_asked_for_once(machine: Start) -> None:
+    """Also where one of the GPUs falls off the bus, and nvidia-smi gives up on all of them."""
+    node = machine("a100-sxm4-40gb*2")
+    programs = Elsewhere(node)
+    with connect(node.name, programs, state_dir=node.state_dir) as there:
+
+        def told() -> list[tuple[int, int]]:
+            there.backend.read()
+            return [gpu.compute_capability for gpu in there.backend.facts().gpus]
+
+        assert [told(), told()] == [[(8, 0)] * 2] * 2
+        node.node.fault("lost", gpu=1)
+        assert told() == [(8, 0)]
+        assert sum("compute_cap" in " ".join(command) for command in programs.commands) == 1
+
+
 def test_a_look_is_three_commands_and_one_without_instances(machine: Start) -> None:
     node = machine("a100-sxm4-40gb*4")
     programs = Elsewhere(node)

@@ -20,6 +20,7 @@ from aliquot.model.inventory import Gpu, Inventory
 
 if TYPE_CHECKING:
     from aliquot.backends.health import Health
+    from aliquot.backends.smi.facts import Capabilities
     from aliquot.backends.xids import XidPolicy
     from aliquot.model.facts import Facts
     from aliquot.model.usage import Usage
@@ -37,6 +38,7 @@ class SmiBackend:
         self._smi = Smi(programs)
         self._reader = Reader(self._smi, addresses)
         self._mixed: dict[str, bool | None] = {}
+        self._capabilities: Capabilities | None = None
         self._last: Seen | None = None
         too_old = codes.driver_too_old(self._reader.log().driver)
         if too_old is not None:
@@ -67,9 +69,11 @@ class SmiBackend:
 
     def facts(self) -> Facts:
         """From the last look: no command is run twice for it."""
-        from aliquot.backends.smi.facts import facts
+        from aliquot.backends.smi.facts import Capabilities, facts
 
-        return facts(self._smi, self._seen, self._reader.tables)
+        if self._capabilities is None:
+            self._capabilities = Capabilities()
+        return facts(self._smi, self._seen, self._reader.tables, self._capabilities)
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
         """One command, ``-q``, whose figures are those of now."""

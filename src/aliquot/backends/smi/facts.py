@@ -13,9 +13,24 @@ from aliquot.model.ids import pci_address
 from aliquot.model.inventory import ComputeInstance, Gpu, GpuInstance
 
 
-def facts(smi: Smi, seen: Seen, tables: Tables) -> Facts:
+class Capabilities:
+    """Compute capabilities. A GPU's never changes, so that each is asked for once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def of(self, smi: Smi, seen: Seen) -> dict[str, tuple[int, int]]:
+        """Those of the GPUs that were seen, by PCI address. What was not answered is asked again by the next look."""
+        gpus = [(each.pci, each.uuid) for each in seen.log.gpus]
+        if not self._known.keys() >= set(gpus):
+            found = _capabilities(smi)
+            self._known |= {(pci, uuid): found[pci] for pci, uuid in gpus if any(found.get(pci, ()))}
+        return {pci: self._known[pci, uuid] for pci, uuid in gpus if (pci, uuid) in self._known}
+
+
+def facts(smi: Smi, seen: Seen, tables: Tables, known: Capabilities) -> Facts:
     """NUMA nodes and the class of a function are not nvidia-smi's to tell: a scan of the bus has them."""
-    capabilities = _capabilities(smi)
+    capabilities = known.of(smi, seen)
     there = {g.pci: g for g in seen.gpus if not g.lost}
     gpus = tuple(
         GpuFacts(r.pci, r.memory_mib, capabilities.get(r.pci, (0, 0)), vgpu=r.guest)
