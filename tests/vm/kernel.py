@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import lzma
 import os
 import re
 import shutil
+import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator
@@ -151,7 +153,21 @@ def _closure(dependencies: str) -> set[str]:
 
 def _kernel(home: Path) -> Kernel:
     release = home.name
-    return Kernel(release, home / f"boot/vmlinuz-{release}", home / "lib/modules" / release, _module(home))
+    return Kernel(release, _image(home), home / "lib/modules" / release, _module(home))
+
+
+def _image(home: Path) -> Path:
+    """Unpack the kernel, once. Debian's image unpacks itself, which takes seconds in an emulated machine."""
+    image = home / f"boot/vmlinux-{home.name}"
+    if not image.exists():
+        packed = (home / f"boot/vmlinuz-{home.name}").read_bytes()
+        sectors = packed[0x1F1]  # setup_sects of the boot protocol
+        offset, size = struct.unpack_from("<II", packed, 0x248)  # payload_offset, payload_length
+        start = (sectors + 1) * 512 + offset
+        new = image.with_name("new")
+        new.write_bytes(lzma.LZMADecompressor().decompress(packed[start : start + size]))
+        new.rename(image)
+    return image
 
 
 def _module(home: Path) -> Path:
