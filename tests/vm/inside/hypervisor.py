@@ -4,6 +4,8 @@ both sides say of who holds what.
 
 from __future__ import annotations
 
+import os
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -72,6 +74,13 @@ def stop(name: str) -> None:
 def pid(name: str) -> str:
     """The pid of a machine's QEMU, from libvirt's own file."""
     return Path(f"/run/libvirt/qemu/{name}.pid").read_text().strip()
+
+
+def libvirt_ends() -> None:
+    """End libvirtd, which reads every device again at each change of any."""
+    number = int(Path("/run/libvirtd.pid").read_text())
+    os.kill(number, signal.SIGTERM)
+    until(lambda: not Path(f"/proc/{number}").exists(), 30)
 
 
 @check(150)

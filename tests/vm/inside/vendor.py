@@ -18,6 +18,7 @@ CURRENT = "nvidia/current_vgpu_type"
 @check()
 def the_other_world_is_found() -> str:
     """The driver comes back with other files, as at a kernel upgrade; the same wish has the same UUIDs."""
+    hypervisor.libvirt_ends()
     kernel().set_functions(bare(A2), 0)
     sh("rmmod", "nvidia_vgpu_vfio")
     assert driver(A2) == ""
@@ -83,6 +84,7 @@ def libvirt_leaves_its_driver_alone() -> str:
     wants vfio-pci, where such a function cannot go. Either way the vGPU is as it was.
     """
     made = make(A2, 6, 746)
+    sh("libvirtd", "-d")
     hypervisor.define("vendored")
     (hostdev,) = hypervisor.give("vendored", "NVIDIA A2-4Q").devices
     assert (hostdev.address, hostdev.managed) == (made.function, False)
@@ -95,6 +97,7 @@ def libvirt_leaves_its_driver_alone() -> str:
         assert gpu(A2).vgpus[0].held
         sh("virsh", "destroy", "vendored")
     sh("virsh", "undefine", "vendored")
+    hypervisor.libvirt_ends()
     assert driver(made.function) == "nvidia"
     assert FILES.read(device(made.function, CURRENT)) == "746"
     destroy(A2, made)
