@@ -10,7 +10,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from aliquot.dashboard.pages import ROUTES
 from aliquot.dashboard.values import Fleet
-from browser import bed
+from browser import audit, bed
 from browser.bed import Visitor
 from dashboard import stub
 from dashboard.running import Running, running
@@ -57,10 +57,8 @@ def test_no_page_is_wider_than_a_phone(browser: Browser, tmp_path: Path, theme: 
         for path in PAGES:
             page.goto(served.url + path)
             assert wide(page) <= bed.PHONE["width"], path
-            for opened in page.locator("summary").all():
-                opened.click()
+            audit.opened(page)
             assert wide(page) <= bed.PHONE["width"], f"{path}, opened"
-            someone.screenshot(path.strip("/").replace("/", "-").replace("?", "-") or "fleet")
         page.goto(served.url + GPU)
         with page.expect_navigation():
             page.get_by_role("button", name=NAMES).click()

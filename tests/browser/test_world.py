@@ -68,18 +68,13 @@ def _press(page: Page, name: str) -> None:
         page.get_by_role("button", name=name).click()
 
 
-def opened(page: Page) -> None:
-    for summary in page.locator("summary:visible").all():
-        summary.click()
-
-
 @pytest.mark.parametrize("theme", ["light", "dark"])
 def test_every_page_on_a_large_screen(world: World, someone: Opens, theme: str) -> None:
     visitor = someone(world, color_scheme=theme)
     visitor.expect("status of 404")
     wrong = []
     for where in pages(visitor.page, world.url, each=theme == "light"):
-        opened(visitor.page)
+        audit.opened(visitor.page)
         wrong += [f"{where}: {fault}" for fault in audit.faults(visitor.page)]
         if audit.wide(visitor.page) > bed.DESK["width"]:
             wrong.append(f"{where}: too wide")
@@ -91,7 +86,7 @@ def test_every_page_on_a_phone(world: World, someone: Opens) -> None:
     visitor.expect("status of 404")
     for where in pages(visitor.page, world.url):
         assert audit.wide(visitor.page) <= bed.PHONE["width"], where
-        opened(visitor.page)
+        audit.opened(visitor.page)
         assert audit.wide(visitor.page) <= bed.PHONE["width"], f"{where}, opened"
         tall = visitor.page.locator(".numbers:not(.cardy) tbody tr").evaluate_all(
             "all => all.map((r) => r.offsetHeight)"
