@@ -42,7 +42,7 @@ def many(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, Opene
 
 def full(page: Page) -> None:
     """Until every node was looked at."""
-    until(lambda: page.locator(".fleet tbody tr").count() == NODES, 120)
+    expect(page.locator(".fleet tbody tr")).to_have_count(NODES, timeout=2 * SLOW_MS)
 
 
 @pytest.mark.slow
