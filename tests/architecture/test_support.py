@@ -264,7 +264,7 @@ class TestTheLauncher:
         words = shlex.split(program.read_text().splitlines()[-1].removeprefix("exec "))[:-1]
         outputs = [
             subprocess.run(each, env=env, capture_output=True, text=True)
-            for each in ([program, "-L"], [program, "-bad"], [program, "mig", "-dgi"])
+            for each in ([str(program), "-L"], [str(program), "-bad"], [str(program), "mig", "-dgi"])
         ]
         fresh = {**env, "PYTHONPATH": forkserver.SOURCE}
         same = [
