@@ -64,7 +64,7 @@ class Site:
 
 @pytest.fixture(scope="session")
 def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Podman]:
-    reason = unusable(tmp_path_factory.mktemp("probe"))
+    reason = unusable()
     if reason:
         pytest.skip(reason)
     made = Podman(tmp_path_factory.mktemp("podman"))
@@ -93,7 +93,7 @@ def site(engine: Podman, tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture(scope="module")
 def engines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Dockerd, Podman]]:
-    reason = docker_unusable() or unusable(tmp_path_factory.mktemp("probe"))
+    reason = docker_unusable() or unusable()
     if reason:
         pytest.skip(reason)
     podman = Podman(tmp_path_factory.mktemp("podman"), events="file")

@@ -8,7 +8,9 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+import tempfile
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import NamedTuple
 
@@ -85,7 +87,7 @@ class Podman:
         options: Sequence[str],
         mounts: Mapping[str, str] | None,
     ) -> list[str]:
-        self._build()
+        self.build()
         line = ["--network", "none", *_LIMITS, *options]
         line += [word for name in devices for word in ("--device", name)]
         line += [word for key, value in (env or {}).items() for word in ("--env", f"{key}={value}")]
@@ -105,7 +107,8 @@ class Podman:
         path.write_text(f'[engine]\nruntime = "runc"\ncgroup_manager = "cgroupfs"\nevents_logger = "{self._events}"\n')
         return path
 
-    def _build(self) -> None:
+    def build(self) -> None:
+        """Make the image, unless it is there."""
         if self._image:
             return
         folder = self.directory / "image"
@@ -167,18 +170,20 @@ def python() -> str:
     return os.path.join(sys.base_prefix, "bin", f"python{sysconfig.get_python_version()}")
 
 
-def unusable(directory: Path) -> str:
-    """Why containers cannot run here; "" if they can."""
+@cache
+def unusable() -> str:
+    """Why containers cannot run here; "" if they can. Tried once in a process: it costs a build and a container."""
     absent = [name for name in ("podman", "runc", "busybox", "unshare") if shutil.which(name) is None]
     if absent:
         return f"{', '.join(absent)} not installed (Debian: apt-get install podman runc busybox-static)"
     if os.geteuid():
         return "containers need root"
-    engine = Podman(directory)
-    try:
-        done = engine.run("/bin/busybox", "true")
-    except (RuntimeError, subprocess.SubprocessError) as error:
-        return str(error).strip()
-    finally:
-        engine.close()
+    with tempfile.TemporaryDirectory(prefix="aq-", ignore_cleanup_errors=True) as directory:
+        engine = Podman(Path(directory))
+        try:
+            done = engine.run("/bin/busybox", "true")
+        except (RuntimeError, subprocess.SubprocessError) as error:
+            return str(error).strip()
+        finally:
+            engine.close()
     return "" if done.code == 0 else f"podman does not run here: {done.err.strip()[-300:]}"

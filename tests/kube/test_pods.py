@@ -111,7 +111,7 @@ def phase(agent: Agent, name: str) -> str:
 
 def test_a_pod_runs_and_sees_exactly_one_mig_device(make_agent: MakeAgent, kubelet_root: Path, tmp_path: Path) -> None:
     """As NVIDIA's documentation verifies it, in a real container."""
-    if reason := unusable(tmp_path):
+    if reason := unusable():
         pytest.skip(reason)
     agent = make_agent("a100-sxm4-40gb*2")
     (tmp_path / "podman").mkdir()
