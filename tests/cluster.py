@@ -247,12 +247,12 @@ class Cluster(ABC):
             pause = min(pause * 1.4, 0.1)
 
     def pause(self, seconds: float) -> None:
-        """Wait before the next look. A write since the last pause ends this one, where the server tells of writes."""
+        """Wait before the next look. A write since the last pause ends this one, where the server reports writes."""
         time.sleep(seconds)
 
     @property
     def revision(self) -> int | None:
-        """A number that grows with each write; None where nobody can tell. While it stays, so does every answer."""
+        """A number that grows with each write; None where the server has none. While it stays, so does every answer."""
         return None
 
     @abstractmethod

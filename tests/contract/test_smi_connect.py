@@ -196,13 +196,13 @@ def test_compute_capabilities_are_asked_for_once(machine: Start) -> None:
     programs = Elsewhere(node)
     with connect(node.name, programs, state_dir=node.state_dir) as there:
 
-        def told() -> list[tuple[int, int]]:
+        def asked() -> list[tuple[int, int]]:
             there.backend.read()
             return [gpu.compute_capability for gpu in there.backend.facts().gpus]
 
-        assert [told(), told()] == [[(8, 0)] * 2] * 2
+        assert [asked(), asked()] == [[(8, 0)] * 2] * 2
         node.node.fault("lost", gpu=1)
-        assert told() == [(8, 0)]
+        assert asked() == [(8, 0)]
         assert sum("compute_cap" in " ".join(command) for command in programs.commands) == 1
 
 

@@ -46,8 +46,8 @@ def settled(agent: DevicesAgent, wanted: dict[str, str], world: str) -> None:
 
 
 class Quiet:
-    """True once a wish is met and nothing was written for longer than it takes to look again. The objects are read once
-    for each state: they stay the same while nobody writes.
+    """True once a request is met and there was no write for longer than the agent takes to look again. The objects are
+    read once for each state: without a write they stay the same.
     """
 
     def __init__(self, agent: DevicesAgent, wanted: dict[str, str], world: str) -> None:

@@ -180,12 +180,12 @@ class World:
         raise AssertionError(f"the world did not settle in {_ROUNDS} rounds")
 
     def until(self, true: Callable[[], object], what: str = "it", timeout_s: float = 30.0) -> Any:
-        """Settle until something holds; its value. Nobody has anything to do while nobody writes."""
+        """Settle until something holds; its value. While there is no write, there is nothing to do."""
         self.settle()
 
         def look() -> object:
-            told = [each.report() for each in self.machines.values()]
-            if any(told) or self._settled_at is None or self._settled_at != self.cluster.revision:
+            reports = [each.report() for each in self.machines.values()]
+            if any(reports) or self._settled_at is None or self._settled_at != self.cluster.revision:
                 self.settle()
             return true()
 

@@ -38,7 +38,7 @@ class Store:
     def __init__(self) -> None:
         lock = threading.RLock()
         self.changed = threading.Condition(lock)
-        """Told of each write."""
+        """Notified of each write."""
         self._heard: dict[str, threading.Condition] = defaultdict(lambda: threading.Condition(lock))
         self.revision = 1
         self.oldest = 0
@@ -86,7 +86,7 @@ class Store:
         self.changed.notify_all()
 
     def heard(self, bucket: str) -> threading.Condition:
-        """Told of each write to one bucket: a watch need not wake up for those to the others. It has the same lock."""
+        """Notified of each write to one bucket: a watch need not wake up for the others. It has the same lock."""
         with self.changed:
             return self._heard[bucket]
 
