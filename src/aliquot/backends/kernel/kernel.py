@@ -157,15 +157,16 @@ class Kernel:
 
     def set_functions(self, gpu: Gpu, count: int, suspend: Suspend = nullcontext) -> None:
         """Switch virtual functions on (``count``) or off (0), and wait until each has its driver. Nothing is switched
-        where the number is right. ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises
-        InUseError where something still is on a virtual function.
+        where the kernel has that number, also while the functions still appear: a run that was cut off has begun it.
+        ``suspend`` closes our own session with the GPU's driver while it is unbound. Raises InUseError where something
+        still is on a virtual function.
         """
-        from aliquot.backends.kernel import switching
+        from aliquot.backends.kernel import sriov, switching
         from aliquot.backends.kernel.passthrough import on_record
 
         with self._acting(gpu.pci):
             now = self._now(gpu).gpu
-            if len(now.virtual.functions if now.virtual else ()) != count:
+            if sriov.count(self.files, gpu.pci) != count:
                 self._refuse_if_used(now)
                 with on_record(self.files, self.owners, now, self._boot()), suspend():
                     switching.switch(self.files, self.tools, self._clock, gpu.pci, count)
