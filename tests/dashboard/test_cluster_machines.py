@@ -26,7 +26,7 @@ def page(cluster: Cluster) -> Iterator[Bed]:
 
 def test_the_walk(page: Bed, make_site: MakeSite, cluster: Cluster) -> None:
     site = make_site({NODE: "a2:mdev:bus08"}, pods=False)
-    page.until(lambda: page.source.virtual.sriov, "the GPU")
+    page.until(lambda: [row for row in page.source.virtual.sriov if row.product], "the GPU with its product")
     (row,) = page.source.virtual.sriov
     assert (row.node, row.gpu, row.enabled, row.why_not) == (NODE, PF, False, "")
     assert "A2" in row.product
