@@ -20,8 +20,8 @@ FIRST = ("vm", "slurm", "kube", "libvirtd", "containers", "harvester", "promethe
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""
-MORE = 1
-"""Workers beside one for each core, since tests wait. Many more make what waits for a daemon late."""
+MORE = 2
+"""Workers beside one for each core, since tests wait: a worker keeps a third of a core busy. More make daemons late."""
 TESTS = Path(__file__).resolve().parents[1]
 
 
