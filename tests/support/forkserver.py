@@ -15,10 +15,12 @@ import contextlib
 import ctypes
 import functools
 import gc
+import importlib
 import inspect
 import io
 import json
 import os
+import pkgutil
 import re
 import resource
 import runpy
@@ -576,9 +578,6 @@ def _import(package: str, interpreter: str) -> None:
     """Import all of a package, and with it what it imports. Modules of extras that are not installed are left out, and
     so is libvirt's binding: one verb needs it, and each fork would copy the tables of its memory.
     """
-    import importlib
-    import pkgutil
-
     from aliquot.backends.sim import tools
 
     for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
@@ -595,8 +594,6 @@ def _import(package: str, interpreter: str) -> None:
 
 def _import_client() -> None:
     """Import what the HTTP client imports with its first connection: 55 ms of each agent."""
-    import importlib
-
     for name in ("httpcore2", "anyio._backends._asyncio"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
