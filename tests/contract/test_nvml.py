@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
+from types import FunctionType
 
 import msgspec
 import pytest
@@ -280,6 +281,20 @@ def test_the_binding_is_private() -> None:
     assert one is not two
     assert sys.modules["pynvml"] is pynvml
     assert pynvml not in (one, two)
+
+
+def test_copies_of_the_binding_share_classes_and_no_function() -> None:
+    """Each import of pynvml made its 220 classes again, and ctypes keeps them: 1 MB for each session."""
+    one, two = vars(nvml_session._import_binding()), vars(nvml_session._import_binding())
+    assert one["NVMLError"] is two["NVMLError"]
+    assert one["_nvmlGetFunctionPointer_cache"] is not two["_nvmlGetFunctionPointer_cache"]
+    for names in (one, two):
+        functions = [f for f in names.values() if isinstance(f, FunctionType) and f.__module__ == "pynvml"]
+        for function in functions:
+            wrapped = [c.cell_contents for c in function.__closure__ or () if isinstance(c.cell_contents, FunctionType)]
+            functions += wrapped
+            assert function.__globals__ is names, function
+        assert len(functions) > len({f.__name__ for f in functions}) > 400, "with those that a decorator wraps"
 
 
 def test_nodes_that_are_opened_at_the_same_time_have_a_binding_each() -> None:

@@ -600,23 +600,13 @@ def _import_client() -> None:
 
 
 def _import_binding() -> None:
-    """Import NVML's binding for the first session of each forked process: its import costs as much as all else that a
-    short command does. A forked process has a copy of its own, and a second session imports another, as everywhere.
+    """Import NVML's binding: its import costs as much as all else that a short command does. Each session of a forked
+    process has a copy of it, as everywhere.
     """
     from aliquot.backends import nvml_session
 
-    fresh = nvml_session._import_binding
-    ready: list[Any] = []
     with contextlib.suppress(ImportError):
-        ready.append(fresh())
-
-    def binding() -> Any:
-        try:
-            return ready.pop()
-        except IndexError:
-            return fresh()
-
-    nvml_session._import_binding = binding
+        nvml_session._import_binding()
 
 
 def _find_started(package: str) -> None:
