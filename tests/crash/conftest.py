@@ -11,7 +11,6 @@ from aliquot.backends.sim.library import compiler
 from aliquot.errors import AliquotError
 from crash.bench import Bench
 from crash.tripwire import build
-from support import forkserver
 
 
 @pytest.fixture(scope="session")
@@ -26,9 +25,7 @@ def gcc() -> str:
 @pytest.fixture(scope="session")
 def trip(gcc: str, tmp_path_factory: pytest.TempPathFactory) -> str:
     """The tripwire library."""
-    library = build(tmp_path_factory.mktemp("trip"), gcc)
-    forkserver.prepare(library)
-    return library
+    return build(tmp_path_factory.mktemp("trip"), gcc)
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from support import forkserver
+
 from .applying import Host, restart
 from .bed import Bed, Ran, until
 
@@ -31,14 +33,14 @@ def program() -> str:
 
 _MODULES = """#!/bin/sh
 [ $# = 0 ] || exec {python} "$@"
-exec {python} -c 'import sys, ansible.module_utils.basic; exec(compile(sys.stdin.buffer.read(), "<stdin>", "exec"))'
+PYTHONPATH="$PYTHONPATH:{tests}" exec {launcher} -m slurm.module
 """
-"""A module comes as a script on stdin. It has Ansible's own files in an archive, which each would compile."""
 
 
 def _interpreter(bed: Bed) -> str:
     program = bed.bin / "python-of-modules"
-    program.write_text(_MODULES.format(python=sys.executable))
+    text = _MODULES.format(python=sys.executable, tests=forkserver.TESTS, launcher=forkserver.python())
+    program.write_text(text)
     program.chmod(0o755)
     return str(program)
 

@@ -48,7 +48,7 @@ _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 """Variables with these prefixes are read when an interpreter starts: a fork cannot change them."""
 _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
 """Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
-_FORKED = re.compile(r"aliquot(\.\w+)*|slurm\.killed")
+_FORKED = re.compile(r"aliquot(\.\w+)*|slurm\.(killed|module)")
 _OF_A_STATUS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", re.MULTILINE)
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
 """Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
@@ -290,7 +290,7 @@ class _Server:
         else:
             tools.close()
             _import("aliquot", self._interpreter)
-            _import_client()
+            _import_late()
             _import_binding()
             self.watch(channel.fileno(), lambda: self._answer_test(channel))
             self._take(listener)
@@ -592,9 +592,11 @@ def _import(package: str, interpreter: str) -> None:
     assert threading.active_count() == 1, threading.enumerate()
 
 
-def _import_client() -> None:
-    """Import what the HTTP client imports with its first connection: 55 ms of each agent."""
-    for name in ("httpcore2", "anyio._backends._asyncio"):
+def _import_late() -> None:
+    """Import what the HTTP client imports with its first connection (55 ms of each agent), and Ansible's modules with
+    their start (80 ms).
+    """
+    for name in ("httpcore2", "anyio._backends._asyncio", "slurm.module"):
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
 

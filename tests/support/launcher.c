@@ -123,7 +123,7 @@ static int none_ignored(void)
 
 int main(int count, char **words)
 {
-    if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !strncmp(words[2], "aliquot", 7) && !isatty(0) && !isatty(1)) {
+    if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !isatty(0) && !isatty(1)) {
         server = reach(words[2]);
         int32_t status = server >= 0 ? ask(words + 2) : -1;
         if (status >= 0 && WIFSIGNALED(status)) {
