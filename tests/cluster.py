@@ -14,6 +14,7 @@ import os
 import shutil
 import ssl
 import subprocess
+import tempfile
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
@@ -76,9 +77,10 @@ class Cluster(ABC):
         path = self.folder / f"kubeconfig-{where}-{serviceaccount or 'admin'}"
         token = self.service_account_token(where, serviceaccount) if serviceaccount else self.token
         text = kubeconfig(self.url, token, ca=str(self.ca), namespace=where, user=serviceaccount or "admin")
-        path.write_text(text)
-        path.chmod(0o600)
-        return path
+        # In one step: another agent of the same account may be reading it.
+        with tempfile.NamedTemporaryFile("w", dir=self.folder, delete=False) as file:
+            file.write(text)
+        return Path(file.name).replace(path)
 
     def service_account_token(self, namespace: str, name: str) -> str:
         """A fresh token of an account; namespace and account are made when missing."""
