@@ -6,6 +6,7 @@ import atexit
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections.abc import Generator
 from pathlib import Path
@@ -66,7 +67,11 @@ if unknown:
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Start the fork server from the thread that lasts, in each process that runs tests."""
+    """Start the fork server from the thread that lasts, in each process that runs tests. A run in the background of a
+    script ignores Ctrl-C, and what it starts would too.
+    """
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
     if not distributed and not session.config.option.collectonly:
         forkserver.prepare()

@@ -260,7 +260,7 @@ def until(true: Callable[[], bool], what: str | Callable[[], str], seconds: floa
     while not true():
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()
         time.sleep(pause)
-        pause = min(pause * 1.4, 0.3)  # each question to Slurm costs 20 ms of a core
+        pause = min(pause * 1.5, 0.4)  # each question to Slurm costs 20 ms of a core
 
 
 def _free(port: int) -> bool:
