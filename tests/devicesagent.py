@@ -54,6 +54,10 @@ class DevicesAgent(Agent):
         assert answer.status in (200, 404), f"{plural} of {address}: {answer.status} {answer.body}"
         return dict(answer.body) if answer.status == 200 else {}
 
+    def status_of(self, plural: str, address: str) -> JSON:
+        """The status of a function's object; empty until it is written, which is after the object is."""
+        return dict(self.one(plural, address).get("status", {}))
+
     def set(self, plural: str, address: str, spec: JSON, annotations: Mapping[str, str | None] | None = None) -> None:
         """What a user does with ``kubectl patch``."""
         body: JSON = {"spec": spec} if spec else {}

@@ -235,6 +235,12 @@ MUTANTS = {
         "if wish is None or not",
         OBJECTS,
     ),
+    "binding": Mutant(
+        "session: what a decorator wraps in a copy of NVML's binding reads the library of the first session",
+        "backends/nvml_session.py",
+        "_with_globals(v, names) if isinstance(v, FunctionType) else v)",
+        "v)",
+    ),
 }
 
 

@@ -46,7 +46,7 @@ def test_mig_goes_through_the_pod(standin_cluster: StandinCluster, devices_on_st
     rows = agent.one("migconfigurations", A2)["spec"]["profileSpec"]
     rows = [{**row, "requested": 2 if row["name"] == "MIG 1g.5gb" else 0} for row in rows]
     agent.set("migconfigurations", A2, {"enabled": True, "profileSpec": rows})
-    agent.until(lambda: agent.one("migconfigurations", A2)["status"].get("status") == "synced", "synced")
+    agent.until(lambda: agent.status_of("migconfigurations", A2).get("status") == "synced", "synced")
     assert [i["profile"] for i in agent.sim.show()["gpus"][0]["instances"]] == ["1g.5gb", "1g.5gb"]
 
 

@@ -50,7 +50,7 @@ def profiles(agent: DevicesAgent) -> list[str]:
 
 def backed(agent: DevicesAgent, function: str) -> str:
     """The first MIG-backed type that a function could carry."""
-    agent.until(lambda: agent.one("vgpudevices", function)["status"].get("availableTypes"), "types")
+    agent.until(lambda: agent.status_of("vgpudevices", function).get("availableTypes"), "types")
     return str(sorted(agent.one("vgpudevices", function)["status"]["availableTypes"])[0])
 
 
@@ -172,9 +172,9 @@ class TestSkippingMig:
         agent.start()
         agent.until(lambda: agent.one("sriovgpudevices", A100), "the GPU's object")
         agent.set("sriovgpudevices", A100, {"enabled": True}, {SKIP_MIG_ANNOTATION: "true"})
-        agent.until(lambda: agent.one("sriovgpudevices", A100)["status"].get("vfAddresses"), "the functions")
+        agent.until(lambda: agent.status_of("sriovgpudevices", A100).get("vfAddresses"), "the functions")
         function = agent.one("sriovgpudevices", A100)["status"]["vfAddresses"][0]
-        agent.until(lambda: agent.one("vgpudevices", function)["status"].get("availableTypes"), "types")
+        agent.until(lambda: agent.status_of("vgpudevices", function).get("availableTypes"), "types")
         agent.carrying(function, "GRID A100X-4C")
         assert agent.all("migconfigurations") == {}
         assert agent.sim.show()["gpus"][0]["mig"]["current"] == "disabled"

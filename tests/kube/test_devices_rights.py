@@ -90,6 +90,6 @@ def test_a_layout_is_cut(
     rows = agent.one("migconfigurations", A2)["spec"]["profileSpec"]
     wished = [row | {"requested": 2 if row["name"] == "MIG 1g.5gb" else 0} for row in rows]
     agent.set("migconfigurations", A2, {"enabled": True, "profileSpec": wished})
-    agent.until(lambda: agent.one("migconfigurations", A2)["status"].get("status") == "synced", "the layout")
+    agent.until(lambda: agent.status_of("migconfigurations", A2).get("status") == "synced", "the layout")
     clean(agent)
     world.close()

@@ -221,4 +221,4 @@ def test_a_whole_gpu_goes_to_a_machine_and_comes_back(site: Site) -> None:
     world.stop("one")
     world.until(lambda: world.instance("one") is None, "the machine to stop")
     agent.until(lambda: not agent.one("pcideviceclaims", A2), "the claim to go")
-    agent.until(lambda: agent.one("pcidevices", A2)["status"].get("kernelDriverInUse") == "nvidia", "its driver again")
+    agent.until(lambda: agent.status_of("pcidevices", A2).get("kernelDriverInUse") == "nvidia", "its driver again")
