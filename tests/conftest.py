@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import atexit
-import gc
 import os
 import shutil
 import signal
@@ -75,12 +74,6 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
     if not distributed and not session.config.option.collectonly:
         forkserver.prepare()
-
-
-def pytest_collection_finish() -> None:
-    """Spare the garbage collector what lasts as long as the run: 11,000 tests. It took 7 % of a worker's time."""
-    gc.freeze()
-    gc.set_threshold(20_000, 50, 100)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -216,9 +216,8 @@ class Machine:
             for pid in rest:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            for daemon in self.daemons.values():
-                daemon.poll()
-            return not rest
+            # One that is about to be gone is seen no more, but has not ended yet.
+            return all(daemon.poll() is not None for daemon in self.daemons.values()) and not rest
 
         try:
             until(empty, "something in the machine does not end")
