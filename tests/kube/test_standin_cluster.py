@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from cluster import Cluster, kubectl_minor
+from cluster import Cluster, StandinCluster, kubectl_minor
 
 NODE = {
     "apiVersion": "v1",
@@ -23,6 +24,19 @@ def test_kubectl_reads_and_labels_a_node(cluster: Cluster) -> None:
     labels = json.loads(cluster.kubectl("get", "node", "n1", "-o", "json"))["metadata"]["labels"]
     assert labels["nvidia.com/mig.config"] == "all-1g.10gb"
     assert cluster.kubectl("get", "nodes").splitlines()[1].split()[:2] == ["n1", "Unknown"]
+
+
+def test_a_kubeconfig_is_whole_while_it_is_written_again(standin_cluster: StandinCluster) -> None:
+    """Of two agents that started at once, one read the empty file of the other."""
+    path = standin_cluster.kubeconfig()
+    whole = path.read_text()
+    seen: set[str] = set()
+    with ThreadPoolExecutor(1) as pool:
+        written = pool.submit(lambda: [standin_cluster.kubeconfig() for _ in range(300)])
+        while not written.done():
+            seen.add(path.read_text())
+    assert seen <= {whole}
+    assert path.stat().st_mode & 0o777 == 0o600
 
 
 def test_stale_merge_patch_is_refused(cluster: Cluster) -> None:

@@ -216,7 +216,7 @@ class Machine:
             for pid in rest:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-            # One that is about to be gone is seen no more, but has not ended yet.
+            # The kernel ends a killed daemon in steps: it is in no machine any more before its parent can wait for it.
             return all(daemon.poll() is not None for daemon in self.daemons.values()) and not rest
 
         try:
@@ -259,7 +259,7 @@ def until(true: Callable[[], bool], what: str | Callable[[], str], seconds: floa
     while not true():
         assert time.monotonic() < deadline, what if isinstance(what, str) else what()
         time.sleep(pause)
-        pause = min(pause * 1.5, 0.4)  # each question to Slurm costs 20 ms of a core
+        pause = min(pause * 1.5, 0.4)  # each question to Slurm costs 5 ms of a core
 
 
 def _free(port: int) -> bool:

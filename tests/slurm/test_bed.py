@@ -81,6 +81,17 @@ def test_the_machine_itself_starts_no_program(release: Release) -> None:
         shutil.rmtree(folder)
 
 
+def test_a_machine_is_closed_when_its_daemons_have_ended(release: Release) -> None:
+    """One that the kernel is still ending is in no machine any more, and was left without a wait."""
+    with tempfile.TemporaryDirectory() as folder:
+        machine = Machine(release, Path(folder))
+        machine.daemons["late"] = late = subprocess.Popen(["sleep", "1"])
+        machine.close()
+        ended = late.returncode is not None
+        late.wait()
+    assert ended
+
+
 def test_nothing_is_left_and_it_is_quick_while_jobs_run(bed: Bed) -> None:
     """Processes, mounts and control groups: the next bed, and this computer, must not see them."""
     if missing():
