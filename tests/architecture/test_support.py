@@ -328,3 +328,11 @@ class TestTheLauncher:
             assert forked() - before
             watch.kill()
         until(lambda: not forked() - before, "the program goes on")
+
+
+def test_a_run_in_the_background_can_be_interrupted() -> None:
+    """A script ignores Ctrl-C for what it starts in the background: 34 tests that interrupt something failed."""
+    one = "unit/backends/kernel/test_kernel_tools.py::test_an_interrupt_from_the_keyboard_waits_for_its_end"
+    words = shlex.join([sys.executable, "-m", "pytest", "-n", "0", f"tests/{one}"])
+    done = subprocess.run(["sh", "-c", f"trap '' INT; exec {words}"], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout
