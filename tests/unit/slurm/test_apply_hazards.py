@@ -44,6 +44,16 @@ def test_who_drains_the_node_while_it_changes_keeps_it_drained(host: Host, step:
     assert host.now.reason == "new fans"
 
 
+def test_the_whole_queue_is_read_only_where_jobs_would_be_lost(host: Host) -> None:
+    """At the beginning, while jobs are waited for, before each step that no job lives through, and for the summary.
+    When slurmd starts, Slurm has no record of the node.
+    """
+    host.cluster.calls.clear()
+    assert host.apply("0", HALVES).status == "done"
+    guarded = ("stop", "gpus", "files", "forget")
+    assert host.cluster.calls.count("queue") == 1 + 1 + len(guarded) + 1
+
+
 @pytest.mark.parametrize("step", ["start", "verify", "resume"])
 def test_who_drains_the_new_record_keeps_it_drained(host: Host, step: str) -> None:
     host.at(step, lambda: drained(host) if step != "start" else None)

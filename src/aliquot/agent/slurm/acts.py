@@ -29,7 +29,7 @@ def act(step: str, record: Record, world: World) -> Record:
 
 
 def _drain(record: Record, world: World) -> Record:
-    node = waiting.look(record.name, world).node
+    node = waiting.record_of(record.name, world)
     if node is not None and not node.draining:
         world.say(f"draining {record.name}")
         world.slurm.drain(record.name, waiting.reason(record))
@@ -108,7 +108,7 @@ def _forget(record: Record, world: World) -> Record:
 
 def _still_there(record: Record, world: World) -> bool:
     """Whether Slurm has the former record still: slurmd registers with it, and nothing of it is lost."""
-    node, before = waiting.look(record.name, world).node, record.before
+    node, before = waiting.record_of(record.name, world), record.before
     if node is None or before.features is None or set(node.features) != set(before.features):
         return False
     return bool(node.gres) and sorted(map(str, node.gres)) == sorted(map(str, before.gres))
@@ -159,7 +159,7 @@ def _refuse_moved(record: Record, world: World) -> None:
 
 
 def _resume(record: Record, world: World) -> Record:
-    node = waiting.look(record.name, world).node
+    node = waiting.record_of(record.name, world)
     if node is None:
         return record
     if record.drained and held(node):
@@ -178,7 +178,7 @@ def _resume(record: Record, world: World) -> Record:
 
 def _past(record: Record, world: World) -> None:
     """24.11 keeps the reason of a node that takes jobs again: it is to say what was, not what is no more."""
-    node = waiting.look(record.name, world).node
+    node = waiting.record_of(record.name, world)
     if node is not None and not node.draining and ours(node.reason):
         what = record.change.revision or "another layout"
         done = "was not changed" if record.back else f"was changed to {what}"
@@ -190,7 +190,7 @@ def _explain(record: Record, world: World) -> Record:
     """The end of the way back. Where nothing was touched the node is as usable as before."""
     if not record.touched:
         return _resume(record, world)
-    node = waiting.look(record.name, world).node
+    node = waiting.record_of(record.name, world)
     if node is not None and not held(node):
         world.slurm.drain(record.name, f"aliquot: {record.why}; undone, the former layout is back"[:250])
     return record

@@ -90,7 +90,8 @@ def _run(record: Record, world: World) -> Outcome:
 def _one(record: Record, world: World) -> Record:
     """The next step, and the record behind it."""
     begin_s = world.now()
-    step = steps.next_step(record, waiting.look(record.name, world))
+    guarded = steps.phase_of(record) in steps.QUIET
+    step = steps.next_step(record, waiting.look(record.name, world) if guarded else steps.Seen(None))
     if step == steps.DRAIN and not record.touched:
         world.keep(record)
     if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):

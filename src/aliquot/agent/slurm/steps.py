@@ -33,7 +33,7 @@ DRAIN, WAIT, STOP, GPUS, FILES, FORGET, TELL, START, VERIFY, RESUME, EXPLAIN = (
 RELOADS = Version(23, 11)
 """From here on ``scontrol reconfigure`` starts every daemon anew; before, new GRES need a restart of both daemons."""
 
-_QUIET = (STOP, GPUS, FILES, FORGET, TELL, START)
+QUIET = (STOP, GPUS, FILES, FORGET, TELL, START)
 """Steps that no job may live through."""
 
 
@@ -80,13 +80,18 @@ def _static(record: Record) -> tuple[str, ...]:
     return (STOP, GPUS, FILES, TELL, START) if record.restart else (GPUS, FILES, TELL)
 
 
+def phase_of(record: Record) -> str:
+    """The step where the record stands; the first one where its route has no such step any more."""
+    steps = route(record)
+    return record.phase if record.phase in steps else steps[0]
+
+
 def next_step(record: Record, seen: Seen) -> str:
     """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
     on a node that takes jobs, or has some.
     """
-    steps = route(record)
-    phase = record.phase if record.phase in steps else steps[0]
-    if phase in _QUIET and seen.node is not None:
+    phase = phase_of(record)
+    if phase in QUIET and seen.node is not None:
         if not seen.node.draining:
             return DRAIN
         if seen.busy:
