@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -16,10 +17,13 @@ from .bed import Bed
 from .release import RELEASES, Release
 from .ways import WAYS, Cluster
 
+_TELLS_RELEASES_APART = re.compile(r"\b(Version|OldSlurmError|RELOADS)\b")
 ABOUT = tuple(
-    f"src/aliquot/{each}" for each in ("integrations/slurm/", "agent/slurm/", "controller/slurm/", "cli/slurm")
+    path.relative_to(selection.ROOT).as_posix()
+    for path in sorted((selection.ROOT / "src").rglob("*.py"))
+    if "slurm" in path.as_posix() and _TELLS_RELEASES_APART.search(path.read_text(encoding="utf-8"))
 )
-"""Where a change calls for all tests with both releases."""
+"""The code that tells releases of Slurm apart: a change of it calls for all tests with both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -31,7 +35,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         release = params.get("cluster", params.get("release"))
         if isinstance(release, Release) and not any(m.args[0] == "release" for m in item.iter_markers("parametrize")):
             name = item.nodeid.partition("::")[0] if "cluster" in params else item.nodeid.replace(release.name, "")
-            if release != RELEASES[selection.draw(name, len(RELEASES))]:
+            if not item.get_closest_marker("long") and release != RELEASES[selection.draw(name, len(RELEASES))]:
                 item.add_marker(pytest.mark.long(name=f"{name} {release.name}", about=ABOUT))
 
 

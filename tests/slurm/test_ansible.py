@@ -17,6 +17,9 @@ from .release import OLD
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
 
 
+ROLE = pytest.mark.long(about=["deploy/ansible/", "tests/slurm/test_ansible.py", "tests/slurm/playing.py"])
+"""What the role does beside its whole flow."""
+
 ONCE = pytest.mark.parametrize("release", [OLD], indirect=True)
 
 
@@ -68,6 +71,7 @@ def test_the_whole_flow_is_done_once_and_then_nothing_is_left_to_do(bed: Bed) ->
     assert text.index("TaskProlog=") < text.index("NodeName=n1")
 
 
+@ROLE
 def test_jobs_are_waited_for_and_a_node_that_fails_stops_the_rest(bed: Bed) -> None:
     hosts = n1, n2 = two(bed)
     play = Play(bed, *hosts, aliquot_config="big")
@@ -94,6 +98,7 @@ def test_jobs_are_waited_for_and_a_node_that_fails_stops_the_rest(bed: Bed) -> N
     assert n1.gres() == n2.gres() == "gpu:a100_1g.5gb:14"
 
 
+@ROLE
 @ONCE
 def test_what_is_wrong_on_every_machine_is_told_before_any_node_is_drained(bed: Bed) -> None:
     hosts = two(bed)
@@ -113,6 +118,7 @@ def test_what_is_wrong_on_every_machine_is_told_before_any_node_is_drained(bed: 
     assert state(bed, *hosts)["slurm"] == before
 
 
+@ROLE
 @ONCE
 def test_lists_in_slurm_conf_are_added_to(bed: Bed) -> None:
     hosts = two(bed)
@@ -128,6 +134,7 @@ def test_lists_in_slurm_conf_are_added_to(bed: Bed) -> None:
     assert {row["changed"] for row in play.ok("--tags", "files").values()} == {0}
 
 
+@ROLE
 @ONCE
 def test_a_node_of_some_gpus_gets_the_kind_of_gres_that_fences_it(bed: Bed) -> None:
     hosts = two(bed)
@@ -171,6 +178,7 @@ def _wheel(folder: Path) -> Path:
     return path
 
 
+@ROLE
 @ONCE
 def test_it_is_installed_in_the_version_that_is_pinned(bed: Bed) -> None:
     hosts = two(bed)
