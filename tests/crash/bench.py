@@ -6,6 +6,7 @@ geometry. Neither ids nor UUIDs prove anything, since both repeat after a rebuil
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import socket
@@ -13,12 +14,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import msgspec
 
-import aliquot
+import aliquot.cli
 from aliquot.backends.sim import control
 from aliquot.backends.sim.control import Node
 from support import forkserver
@@ -114,8 +117,8 @@ class Bench:
 
 
 class Machine:
-    """A simulated machine; everything that is asked of it is asked in a process of its own, which speaks to the driver
-    through its library, or by commands (``smi``).
+    """A simulated machine. What changes it is a process of its own, which speaks to the driver through its library, or
+    by commands (``smi``).
     """
 
     backend = "shim"
@@ -142,9 +145,7 @@ class Machine:
 
     def begin(self, *words: str, trip: Trip | None = None, limit: int | None = None) -> subprocess.Popen[str]:
         """Start ``aliquot``. ``limit`` is the number of bytes that its files may have at most."""
-        kept = {k: v for k, v in os.environ.items() if not k.startswith(("ALIQUOT_", "MIG_PARTED_", "LD_"))}
-        world = {"ALIQUOT_STATE_DIR": self.bench.state, "ALIQUOT_SIM": self.name, "ALIQUOT_BACKEND": self.backend}
-        env = {**kept, **world, "PYTHONPATH": SOURCE, "NO_COLOR": "1"}
+        env = self._environment(self.backend)
         if trip:
             settings = {"TRIP_AT": str(trip.nth), "TRIP_WHEN": trip.when, "TRIP_SIGNAL": str(int(trip.number))}
             env |= {"LD_PRELOAD": self.bench.trip, "TRIP_LOG": self.trips, **settings}
@@ -155,6 +156,11 @@ class Machine:
         found = forkserver.Popen(command, env=env, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
         self.bench.running.append(found)
         return found
+
+    def _environment(self, backend: str) -> dict[str, str]:
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(("ALIQUOT_", "MIG_PARTED_", "LD_"))}
+        world = {"ALIQUOT_STATE_DIR": self.bench.state, "ALIQUOT_SIM": self.name, "ALIQUOT_BACKEND": backend}
+        return {**kept, **world, "PYTHONPATH": SOURCE, "NO_COLOR": "1"}
 
     def run(self, *words: str, trip: Trip | None = None, limit: int | None = None) -> Result:
         """Run ``aliquot`` to its end."""
@@ -216,9 +222,11 @@ class Machine:
         assert self.processes() == self.holders
 
     def assert_finished(self) -> None:
-        """The wish is there, as a process finds that reads it afresh."""
-        found = self.run("verify", "-f", self.file)
-        assert found.code == 0, found
+        """The wish is there, as the test's own process reads it afresh, through the driver's library."""
+        said = io.StringIO()
+        with patch.dict(os.environ, self._environment("shim"), clear=True), redirect_stdout(said):
+            code = aliquot.cli.main(["verify", "-f", self.file])
+        assert code == 0, said.getvalue()
         self.assert_untouched()
 
     def assert_finishes(self, *words: str) -> None:
