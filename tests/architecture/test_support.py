@@ -280,7 +280,7 @@ class TestTheLauncher:
     def test_that_stops_in_its_request_holds_up_no_other(self, env: dict[str, str]) -> None:
         with socket.socket(socket.AF_UNIX) as stopped, socket.socket(socket.AF_UNIX) as gone:
             for each in (stopped, gone):
-                each.connect(str(Path(forkserver.python()).with_name("fork")))
+                each.connect(str(Path(forkserver.python()).with_name("lean")))
                 socket.send_fds(each, [struct.pack("=i", 1000)], [0, 1, 2])
                 each.sendall(b"half of it")
             gone.close()

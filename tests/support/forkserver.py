@@ -57,6 +57,16 @@ _SERVER = "aliquot.backends.sim.server"
 _TOOLS = "aliquot.backends.sim.tools"
 _STARTED = ("aliquot", _SERVER, f"{_TOOLS}.nvidia_smi", f"{_TOOLS}.sriov_manage")
 """What tests start again and again."""
+_ROLES = ("tools", "lean", "full")
+"""The more memory a process has, the more its fork costs. So there are three servers: for the driver's programs, for
+what imports little, and for all else. Each is a fork of the one before, made when it is first asked for something.
+"""
+_LARGE = ("agent", "controller", "dashboard", "capacity", "metrics")
+"""Verbs that import much: most of what Aliquot has beside them is not theirs."""
+_PACKAGES = re.compile(
+    rf"aliquot\.(agent(?!\.slurm)|controller|dashboard|metrics|integrations\.kubernetes)\b|aliquot\.cli\.({'|'.join(_LARGE)})"
+)
+"""Their packages and modules."""
 _SIZE = struct.Struct("!i")
 _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 _PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
@@ -180,20 +190,30 @@ def _start_variables(env: Mapping[str, str]) -> set[str]:
     return at_start.difference(_NEUTRAL)
 
 
+def _role(module: str, words: Sequence[str]) -> str:
+    """The server that forks for a command; ``launcher.c`` has the same rule."""
+    if module.startswith(f"{_TOOLS}."):
+        return "tools"
+    large = (words[:1] and words[0] in _LARGE) or list(words[:2]) == ["slurm", "controller"]
+    return "lean" if module in ("aliquot", _SERVER) and not large else "full"
+
+
 class _Client:
-    """A server of this process. It imports Aliquot at its first request."""
+    """The servers of this process. They import Aliquot at their first request."""
 
     def __init__(self, library: str) -> None:
-        ours, theirs = socket.socketpair()
         self._lock = threading.Lock()
-        self._socket = ours
+        self._sockets: dict[str, socket.socket] = {}
         self._folder = tempfile.TemporaryDirectory(prefix="aliquot-fork-", ignore_cleanup_errors=True)
         self.python = sys.executable if library else self._launcher()
-        with theirs, self._listener("fork") as listener, self._listener("tools") as tools:
-            env = {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, TESTS))}
-            env |= {"LD_PRELOAD": library} if library else {}
-            fds = [theirs.fileno(), listener.fileno(), tools.fileno()]
-            words = [sys.executable, "-m", "support.forkserver", *map(str, fds), self.python]
+        env = {**os.environ, "PYTHONPATH": os.pathsep.join((SOURCE, TESTS))}
+        env |= {"LD_PRELOAD": library} if library else {}
+        with contextlib.ExitStack() as theirs:
+            fds = []
+            for role in _ROLES:
+                self._sockets[role], other = socket.socketpair()
+                fds += [theirs.enter_context(each).fileno() for each in (other, self._listener(role))]
+            words = [sys.executable, "-m", "support.forkserver", self.python, *map(str, fds)]
             self._process = subprocess.Popen(words, env=env, pass_fds=fds, stdin=subprocess.DEVNULL)
 
     def _listener(self, name: str) -> socket.socket:
@@ -205,7 +225,9 @@ class _Client:
     def _launcher(self) -> str:
         """The program of ``launcher.c``; the interpreter without a C compiler."""
         program, source = f"{self._folder.name}/python", Path(__file__).with_name("launcher.c")
-        words = ["cc", "-std=gnu11", "-O1", f'-DPYTHON="{sys.executable}"', "-o", program, str(source)]
+        large = ",".join(f'"{verb}"' for verb in _LARGE)
+        words = ["cc", "-std=gnu11", "-O1", f'-DPYTHON="{sys.executable}"', f"-DLARGE={large}"]
+        words += ["-o", program, str(source)]
         with contextlib.suppress(OSError):
             if subprocess.run(words, capture_output=True).returncode == 0:
                 return program
@@ -214,10 +236,11 @@ class _Client:
     def start(self, request: Mapping[str, Any], fds: Mapping[int, int]) -> int:
         body = json.dumps({**request, "fds": list(fds)}).encode()
         rights = [(socket.SOL_SOCKET, socket.SCM_RIGHTS, array.array("i", fds.values()))]
+        server = self._sockets[_role(request["module"], request["words"])]
         with self._lock:
-            self._socket.sendmsg([_SIZE.pack(len(body))], rights)
-            self._socket.sendall(body)
-            answer = self._socket.recv(_SIZE.size, socket.MSG_WAITALL)
+            server.sendmsg([_SIZE.pack(len(body))], rights)
+            server.sendall(body)
+            answer = server.recv(_SIZE.size, socket.MSG_WAITALL)
         if len(answer) < _SIZE.size:
             raise RuntimeError("the fork server has ended")
         return int(_SIZE.unpack(answer)[0])
@@ -260,11 +283,11 @@ class _Server:
 
     def __init__(self, interpreter: str) -> None:
         self.libc = ctypes.PyDLL(None, use_errno=True)
-        self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the test process decides
         self._interpreter = interpreter
         self._events = select.poll()
         self._answers: dict[int, Callable[[], None]] = {}
+        self._former: list[object] = []
 
     def watch(self, fd: int, answer: Callable[[], None]) -> None:
         """Call ``answer`` whenever there is something to read."""
@@ -275,32 +298,34 @@ class _Server:
         self._events.unregister(fd)
         del self._answers[fd]
 
-    def serve(self, channel: socket.socket, listener: socket.socket, tools: socket.socket) -> NoReturn:
-        """Fork for each request. The driver's programs, which import little, are forked by a process of their own: the
-        more memory a process has, the more its fork costs.
+    def serve(self, roles: Mapping[str, Sequence[socket.socket]]) -> NoReturn:
+        """Fork for each request of the first role: those of the test come by its first socket, launchers call at its
+        second. What is asked of another role is left to a fork of this server.
         """
-        select.select([channel, listener, tools], [], [])
-        runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
-        _import(_TOOLS, self._interpreter)
-        if os.fork() == 0:
-            self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
-            channel.close()
-            listener.close()
-            self._take(tools)
-        else:
-            tools.close()
-            _import("aliquot", self._interpreter)
-            _import_late()
-            _import_binding()
-            self.watch(channel.fileno(), lambda: self._answer_test(channel))
-            self._take(listener)
+        self.libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
+        role, *others = roles
+        _import(role, self._interpreter)
         gc.collect()
         gc.freeze()
+        channel, listener = roles[role]
+        self.watch(channel.fileno(), lambda: self._answer_test(channel))
+        self.watch(listener.fileno(), lambda: _Launcher(self, listener.accept()[0]).wait())
+        rest = {other: roles[other] for other in others}
+        for each in _all(rest):
+            self.watch(each.fileno(), lambda: self._leave(rest))
         while True:
             self._answers[self._events.poll()[0][0]]()
 
-    def _take(self, listener: socket.socket) -> None:
-        self.watch(listener.fileno(), lambda: _Launcher(self, listener.accept()[0]).wait())
+    def _leave(self, rest: Mapping[str, Sequence[socket.socket]]) -> None:
+        for each in _all(rest):
+            self.forget(each.fileno())
+        if _clone(self.libc) == 0:
+            self._former.append(self._answers)  # collected, they would close descriptors of others
+            self._events, self._answers = select.poll(), {}
+            _close_all_but(0, 1, 2, *(each.fileno() for each in _all(rest)))
+            self.serve(rest)
+        for each in _all(rest):
+            each.close()
 
     def _answer_test(self, channel: socket.socket) -> None:
         head, fds = _received(channel)
@@ -314,6 +339,10 @@ class _Server:
         for fd in fds:
             os.close(fd)
         channel.sendall(_SIZE.pack(pid))
+
+
+def _all(roles: Mapping[str, Sequence[socket.socket]]) -> list[socket.socket]:
+    return [each for sockets in roles.values() for each in sockets]
 
 
 def _received(connection: socket.socket) -> tuple[bytes, list[int]]:
@@ -518,12 +547,7 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
     moved = {target: os.dup(fd) if fd > 64 else _up(fd) for target, fd in zip(request["fds"], fds, strict=True)}
     for target, fd in moved.items():
         os.dup2(fd, target)
-    wanted = sorted(moved)
-    low = 0
-    for each in [*wanted, 1 << 20]:
-        if low < each:  # closerange(0, 0) closes all
-            os.closerange(low, each)
-        low = each + 1
+    _close_all_but(*moved)
     for limit, values in request.get("limits", {}).items():
         resource.prlimit(0, limit, values)
     if request.get("session"):
@@ -551,6 +575,14 @@ def _settle(request: Mapping[str, Any], fds: list[int]) -> None:
         setattr(sys, f"__{name}__", stream)
 
 
+def _close_all_but(*kept: int) -> None:
+    low = 0
+    for each in [*sorted(kept), 1 << 20]:
+        if low < each:  # closerange(0, 0) closes all
+            os.closerange(low, each)
+        low = each + 1
+
+
 def _take_environment(env: Mapping[str, str]) -> None:
     """Most of it is the server's: only what differs is written."""
     before = dict(os.environ)
@@ -574,50 +606,53 @@ def _up(fd: int) -> int:
     return fcntl.fcntl(fd, fcntl.F_DUPFD, 65)
 
 
-def _import(package: str, interpreter: str) -> None:
-    """Import all of a package, and with it what it imports. Modules of extras that are not installed are left out, and
-    so is libvirt's binding: one verb needs it, and each fork would copy the tables of its memory.
-    """
+def _import(role: str, interpreter: str) -> None:
+    """Import what the forks of a server need, and have what they start in turn forked as well."""
     from aliquot.backends.sim import tools
 
-    for found in pkgutil.walk_packages(importlib.import_module(package).__path__, f"{package}."):
-        if not found.name.endswith(("__main__", "libvirt.binding")):
+    _import_all(_TOOLS if role == "tools" else "aliquot", large=role == "full")
+    if role == "lean":
+        from aliquot.backends import nvml_session
+
+        # NVML's binding: its import costs as much as all else that a short command does. Each session of a forked
+        # process has a copy of it, as everywhere.
+        with contextlib.suppress(ImportError):
+            nvml_session._import_binding()
+    if role == "full":
+        # What the HTTP client imports with its first connection (55 ms of each agent), and Ansible's modules (80 ms).
+        for name in ("httpcore2", "anyio._backends._asyncio", "slurm.module"):
             with contextlib.suppress(ImportError):
-                importlib.import_module(found.name)
-    # What a forked process starts in turn is forked as well.
+                importlib.import_module(name)
     tools.interpreter = sys.executable = interpreter
     control.launch = _launch_here
-    _find_started(package)
+    _find_started()
     argparse.ArgumentParser()  # compiles what every parser does
     assert threading.active_count() == 1, threading.enumerate()
 
 
-def _import_late() -> None:
-    """Import what the HTTP client imports with its first connection (55 ms of each agent), and Ansible's modules with
-    their start (80 ms).
+def _import_all(package: str, *, large: bool) -> None:
+    """Import a package with its modules. Those of extras that are not installed are left out, and so is libvirt's
+    binding: one verb needs it, and each fork would copy the tables of its memory.
     """
-    for name in ("httpcore2", "anyio._backends._asyncio", "slurm.module"):
+    for found in pkgutil.iter_modules(importlib.import_module(package).__path__, f"{package}."):
+        if found.name.endswith(("__main__", "libvirt.binding")) or (not large and _PACKAGES.match(found.name)):
+            continue
         with contextlib.suppress(ImportError):
-            importlib.import_module(name)
+            if found.ispkg:
+                _import_all(found.name, large=large)
+            else:
+                importlib.import_module(found.name)
 
 
-def _import_binding() -> None:
-    """Import NVML's binding: its import costs as much as all else that a short command does. Each session of a forked
-    process has a copy of it, as everywhere.
-    """
-    from aliquot.backends import nvml_session
-
-    with contextlib.suppress(ImportError):
-        nvml_session._import_binding()
-
-
-def _find_started(package: str) -> None:
+def _find_started() -> None:
     """Find now what tests start again and again."""
+    runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
     with _imported_already():
         for module in _STARTED:
-            if module.startswith(package):
+            if module in sys.modules:
                 runpy._get_module_details(module)  # type: ignore[attr-defined]
 
 
 if __name__ == "__main__":
-    _Server(sys.argv[4]).serve(*(socket.socket(fileno=int(each)) for each in sys.argv[1:4]))
+    _sockets = [socket.socket(fileno=int(each)) for each in sys.argv[2:]]
+    _Server(sys.argv[1]).serve({_role: _sockets[2 * n : 2 * n + 2] for n, _role in enumerate(_ROLES)})

@@ -1,4 +1,4 @@
-/* python -m aliquot ..., through the fork server whose socket "fork" lies in this program's folder: for shell scripts and
+/* python -m aliquot ..., through the fork server whose sockets lie in this program's folder: for shell scripts and
  * other programs that start a command. Where the server refuses, or there is a terminal, the real interpreter starts.
  *
  * Sent: two counts, the working directory, the words, the environment, each with its NUL; and descriptors 0, 1 and 2.
@@ -18,7 +18,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char TOOLS[] = "aliquot.backends.sim.tools.";
+static const char TOOLS[] = "aliquot.backends.sim.tools.", SIMULATOR[] = "aliquot.backends.sim.server";
+static const char *const large[] = {LARGE};
 
 extern char **environ;
 static int server = -1;
@@ -62,19 +63,28 @@ static char *request(char **words, size_t *size)
     return body;
 }
 
-/* The driver's programs are forked by a process of their own, see forkserver.py. */
-static const char *name(const char *module)
+/* The server that forks for a command, as forkserver.py has it. */
+static const char *role(char **words)
 {
-    return strncmp(module, TOOLS, sizeof(TOOLS) - 1) ? "fork" : "tools";
+    if (!strncmp(words[0], TOOLS, sizeof(TOOLS) - 1))
+        return "tools";
+    if (!strcmp(words[0], SIMULATOR))
+        return "lean";
+    if (strcmp(words[0], "aliquot"))
+        return "full";
+    for (size_t n = 0; words[1] && n < sizeof(large) / sizeof(*large); n++)
+        if (!strcmp(words[1], large[n]))
+            return "full";
+    return words[1] && !strcmp(words[1], "slurm") && words[2] && !strcmp(words[2], "controller") ? "full" : "lean";
 }
 
-static int reach(const char *module)
+static int reach(char **words)
 {
     char own[PATH_MAX] = {0};
     struct sockaddr_un address = {.sun_family = AF_UNIX};
     if (readlink("/proc/self/exe", own, sizeof(own) - 1) < 0)
         return -1;
-    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", dirname(own), name(module));
+    int length = snprintf(address.sun_path, sizeof(address.sun_path), "%s/%s", dirname(own), role(words));
     if (length >= (int)sizeof(address.sun_path))
         return -1;
     int found = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
@@ -124,7 +134,7 @@ static int none_ignored(void)
 int main(int count, char **words)
 {
     if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !isatty(0) && !isatty(1)) {
-        server = reach(words[2]);
+        server = reach(words + 2);
         int32_t status = server >= 0 ? ask(words + 2) : -1;
         if (status >= 0 && WIFSIGNALED(status)) {
             signal(WTERMSIG(status), SIG_DFL);
