@@ -67,10 +67,10 @@ test-all: check   ## all tests: complete oracles and properties, every mutant, e
 	@ALIQUOT_ALL=1 $(RUN) $(PYTEST)
 
 test-pure: check   ## what needs no server, 3 minutes at most
-	@$(RUN) $(BIN)/python -m pytest -n logical tests/unit tests/property tests/oracle tests/architecture tests/contract
+	@$(RUN) $(BIN)/python -m pytest -n auto tests/unit tests/property tests/oracle tests/architecture tests/contract
 
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
-	@$(RUN) $(BIN)/python -m pytest -n logical -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
+	@$(RUN) $(BIN)/python -m pytest -n auto -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
 
 vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloaded (85 MB) and kept in the cache
 	@$(BIN)/python tests/vm/run.py prepare

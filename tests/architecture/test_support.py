@@ -218,6 +218,7 @@ def test(nth):
 """
 
 
+@pytest.mark.slow
 def test_a_file_stays_with_one_worker_and_the_first_takes_those_that_compute(tmp_path: Path) -> None:
     log = tmp_path / "log"
     names = ["crash/test_a", "slurm/test_b", "unit/test_c", "slurm/test_d"]
@@ -330,6 +331,7 @@ class TestTheLauncher:
         until(lambda: not forked() - before, "the program goes on")
 
 
+@pytest.mark.slow
 def test_a_run_in_the_background_can_be_interrupted() -> None:
     """A script ignores Ctrl-C for what it starts in the background: 34 tests that interrupt something failed."""
     one = "unit/backends/kernel/test_kernel_tools.py::test_an_interrupt_from_the_keyboard_waits_for_its_end"

@@ -56,6 +56,7 @@ def watched(play: Played) -> list[list[str]]:
     return seen
 
 
+@pytest.mark.slow
 def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> None:
     shown = Played("apply", "--gpu", "0-1", "--mig", "1g.5gb*7", columns=100, rows=40)
     try:
@@ -74,6 +75,7 @@ def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> 
     assert (set(lines), len(lines)) == (made, 14)
 
 
+@pytest.mark.slow
 def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
     for wish in ("3g.20gb,1g.5gb", "empty"):
         forkserver.run(command("--gpu", "1", "--mig", wish), env=environment(), check=True, capture_output=True)
@@ -89,6 +91,7 @@ def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
     )
 
 
+@pytest.mark.slow
 def test_a_failure_and_the_way_back_are_shown(state: str, slow: str) -> None:
     node = control.Node(state, slow)
     node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1, nth=4)
@@ -114,6 +117,7 @@ def test_a_terminal_without_orders_gets_the_lines_of_always(environ: dict[str, s
     assert "created 1g.5gb" in shown.raw
 
 
+@pytest.mark.slow
 def test_no_terminal_no_bar(slow: str) -> None:
     done = forkserver.run(
         command("--gpu", "0", "--mig", "1g.5gb*4"), env=environment(TERM="xterm"), capture_output=True, text=True
@@ -123,6 +127,7 @@ def test_no_terminal_no_bar(slow: str) -> None:
     assert [line.partition(" at ")[0] for line in done.stderr.splitlines()] == ["GPU 0000:01:00.0: created 1g.5gb"] * 4
 
 
+@pytest.mark.slow
 def test_stdout_is_the_result_alone(slow: str, tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
         shown = Played("apply", "--gpu", "0", "--mig", "1g.5gb*4", "-o", "json", stdout=out.fileno())

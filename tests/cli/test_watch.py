@@ -400,6 +400,7 @@ def test_what_is_wrong_from_the_start_is_told_at_once(a100: Sim, program: Run) -
 # -- nobody's apply is refused because somebody watches
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("backend", ["direct", "shim"])
 def test_a_reset_succeeds_while_somebody_watches(
     backend: str, dgx: Sim, run: Run, log: Callable[..., Log], monkeypatch: pytest.MonkeyPatch

@@ -13,7 +13,7 @@ from aliquot.planner.planning import plan
 from aliquot.planner.step import step
 from oracle import raw, world
 from support.selection import dice as dice_of
-from support.selection import samples
+from support.selection import parts, samples
 
 A100 = "a100-40gb"
 SAMPLES = samples(350)
@@ -74,7 +74,7 @@ def test_the_world_is_as_large_as_published() -> None:
     assert len(raw.by_geometry(A100, base_only=True)) == 38
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(4))
 def test_every_state_and_every_geometry_of_a100_40gb(part: int) -> None:
     """298 placed states x 38 geometries = 11,324 plans."""
     geometries = raw.by_geometry(A100, base_only=True)
@@ -93,6 +93,7 @@ def test_held_instances_on_a100_40gb() -> None:
             check(A100, now, held, dice.choice(geometries), base=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", raw.families())
 def test_samples_of_every_family(family: str) -> None:
     dice = dice_of(family)
@@ -104,6 +105,7 @@ def test_samples_of_every_family(family: str) -> None:
         check(family, now, held, dice.choice(geometries), base=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", raw.families())
 def test_infeasible_exactly_when_the_oracle_says_so(family: str) -> None:
     """Random multisets of profiles: the planner refuses exactly those that have no legal placed state."""

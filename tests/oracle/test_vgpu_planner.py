@@ -16,6 +16,7 @@ from aliquot.planner.planning import plan
 from aliquot.planner.step import step
 from aliquot.planner.verify import verify
 from oracle import raw, vgpu_raw, vgpu_world
+from support.selection import parts
 
 INSTANCES = {
     "rtx-pro-6000-blackwell-server-edition": (("1g.24gb+gfx", 0), ("1g.24gb+gfx", 3), ("1g.24gb+gfx", 6)),
@@ -98,7 +99,7 @@ def one_size(card: str) -> tuple[vgpu_raw.State, ...]:
     return tuple(dict.fromkeys(out))
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(4))
 def test_every_small_equal_size_state_of_an_a2_against_every_other(part: int) -> None:
     """A2: 115 states of up to four vGPUs of any series, each wanted from each, with some of the vGPUs held."""
     dice = random.Random(part)
@@ -121,7 +122,7 @@ def test_two_sizes_and_more_than_the_most() -> None:
     assert min(outcomes[o] for o in ("possible", "impossible")) > 10
 
 
-@pytest.mark.parametrize("part", range(4))
+@pytest.mark.parametrize("part", parts(4))
 def test_every_mixed_size_state_of_an_a2_against_every_wish(part: int) -> None:
     """A2 with 4Q, 8Q and 16Q: every set of places that can come about, against every multiset that has up to 20 GiB."""
     names = ["A2-4Q", "A2-8Q", "A2-16Q"]
@@ -229,6 +230,7 @@ FAMILIES = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("card", FAMILIES)
 def test_gpu_instances_and_their_vgpus_are_weighed_together(card: str) -> None:
     """Random GPU instances with vGPUs in them, against random MIG-backed wishes: the least of both is destroyed."""

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterator
 from itertools import product
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -163,6 +164,7 @@ def test_one_a100_against_every_state(data: st.DataObject) -> None:
     check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
 
 
+@pytest.mark.slow
 def test_a_queue_of_everything_on_eight_gpus() -> None:
     table = catalog.family(A100)
     kinds = {name: table.by_name[name].id for name in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")}

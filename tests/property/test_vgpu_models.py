@@ -18,6 +18,7 @@ from aliquot.planner.verify import verify
 from aliquot.planner.vgpu.types import types
 from property import vgpu_strategies as strategies
 from simworld import Node
+from support.selection import parts
 
 TEMPLATES = (
     "l40s:vfio",
@@ -58,7 +59,7 @@ def _unforeseen(gpu: Gpu, wish: GpuWish) -> bool:
     return compute or (not gpu.virtual.enabled and bool(wish.bound))
 
 
-@pytest.mark.parametrize("seed", range(10))
+@pytest.mark.parametrize("seed", parts(10))
 @pytest.mark.parametrize("template", TEMPLATES)
 def test_the_simulated_host_does_what_was_predicted(template: str, seed: int, tmp_path: Path) -> None:
     dice = random.Random(f"{template} {seed}")

@@ -67,7 +67,10 @@ class Filling:
         return list(rows.values())
 
 
-@pytest.mark.parametrize("product", ["a2", "l4", "l40s", "a100-sxm4-80gb", "rtx-pro-6000-blackwell-server-edition"])
+BIG = pytest.param("rtx-pro-6000-blackwell-server-edition", marks=pytest.mark.slow)
+
+
+@pytest.mark.parametrize("product", ["a2", "l4", "l40s", "a100-sxm4-80gb", BIG])
 def test_some_of_one_size_and_then_another(product: str) -> None:
     board = Filling(product, BOARDS[product], mixed=True)
     sizes = board.one_of_each_size()

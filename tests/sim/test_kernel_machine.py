@@ -177,6 +177,7 @@ class Writes(RuleBasedStateMachine):
             assert all(self.node.files.exists(o) for o in opened)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("steps", [30])
 def test_the_tree_agrees_with_itself(steps: int) -> None:
     run_state_machine_as_test(

@@ -97,6 +97,7 @@ def test_two_directories_are_two_worlds(tmp_path: Path) -> None:
         control.stop(two)
 
 
+@pytest.mark.slow
 def test_stopping_and_starting_at_once_loses_no_node(state_dir: str) -> None:
     """The server is about to end when the next start comes: that start must not be lost with it."""
     for attempt in range(8):

@@ -57,8 +57,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | N
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """How many ``-n auto`` means; ``-n logical`` is for layers that only compute."""
-    return _cores() if config.option.numprocesses == "logical" else _cores() + MORE
+    """How many ``-n auto`` means."""
+    return _cores() + MORE
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:

@@ -15,7 +15,7 @@ import random
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import hypothesis
 import pytest
@@ -77,6 +77,11 @@ def _exists(beginning: str) -> bool:
 def samples(most: int) -> int:
     """How many random cases of a large world to try: ``most`` in a full run, else a third."""
     return most if everything() else max(1, most // 3)
+
+
+def parts(count: int) -> list[Any]:
+    """The parts of a complete world, or seeds, as values for ``parametrize``: all but the first are ``slow``."""
+    return [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, count))]
 
 
 def laws(most: int) -> Callable[[_Test], _Test]:

@@ -111,7 +111,7 @@ def _loop() -> Iterator[int]:
         loop.close()
 
 
-@pytest.mark.parametrize("serving", [_threads, _loop], ids=["threads", "loop"])
+@pytest.mark.parametrize("serving", [pytest.param(_threads, marks=pytest.mark.slow), _loop], ids=["threads", "loop"])
 def test_connections_that_say_nothing_take_neither_all_open_files_nor_the_answer(
     serving: Callable[[], AbstractContextManager[int]],
 ) -> None:

@@ -189,6 +189,7 @@ class FullDisk:
         self._file.write(record)  # type: ignore[arg-type]
 
 
+@pytest.mark.slow
 def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
     for writes in range(25):
         world = host.world

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from aliquot.integrations.kubernetes.harvester.draft import difference
 from aliquot.model.inventory import Vgpu
+from support.selection import parts
 from unit.kubernetes.harvester.cluster_of_one import JSON, One, merged, ready
 
 PCI, NAME = "0000:08:00.0", "n-000008000"
@@ -25,7 +26,6 @@ TYPES = {
     "a100-sxm4-40gb:vfio": ("GRID A100X-1-5C", "GRID A100X-3-20C", "GRID A100X-20C", "GRID A100X-10C"),
 }
 HAND = {"a2:mdev": 746, "l40s:vfio": 1163, "a100-sxm4-40gb:vfio": 463}
-SEEDS = range(6)
 
 
 def alive(one: One) -> list[Vgpu]:
@@ -152,7 +152,7 @@ class Play:
             assert (body["status"].get("vGPUStatus") == "vGPUConfigured") == bool(carried)
 
 
-@pytest.mark.parametrize("seed", SEEDS)
+@pytest.mark.parametrize("seed", parts(6))
 @pytest.mark.parametrize("template", list(TYPES))
 def test_it_comes_to_rest_and_loses_nothing_that_is_not_its_own(template: str, seed: int, tmp_path: Path) -> None:
     play = Play(template, tmp_path, random.Random(seed))
