@@ -28,7 +28,7 @@ ABOUT = tuple(
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """A test runs with the release that the commit draws; with the other one it is long. The tests of a file that share
-    one cluster share the draw.
+    one cluster share the draw. A test that is long already is not drawn a second time.
     """
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}

@@ -62,7 +62,7 @@ _ROLES = ("tools", "lean", "full")
 what imports little, and for all else. Each is a fork of the one before, made when it is first asked for something.
 """
 _LARGE = ("agent", "controller", "dashboard", "capacity", "metrics")
-"""Verbs that import much: most of what Aliquot has beside them is not theirs."""
+"""Verbs that import HTTP clients, Kubernetes' API or web pages, which other verbs do without."""
 _PACKAGES = re.compile(
     rf"aliquot\.(agent(?!\.slurm)|controller|dashboard|metrics|integrations\.kubernetes)\b|aliquot\.cli\.({'|'.join(_LARGE)})"
 )
@@ -288,6 +288,8 @@ class _Server:
         self._events = select.poll()
         self._answers: dict[int, Callable[[], None]] = {}
         self._former: list[object] = []
+        # runpy looks for the same few modules before each start.
+        runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
 
     def watch(self, fd: int, answer: Callable[[], None]) -> None:
         """Call ``answer`` whenever there is something to read."""
@@ -317,6 +319,7 @@ class _Server:
             self._answers[self._events.poll()[0][0]]()
 
     def _leave(self, rest: Mapping[str, Sequence[socket.socket]]) -> None:
+        """Leave the other roles to a fork of this server."""
         for each in _all(rest):
             self.forget(each.fileno())
         if _clone(self.libc) == 0:
@@ -646,7 +649,6 @@ def _import_all(package: str, *, large: bool) -> None:
 
 def _find_started() -> None:
     """Find now what tests start again and again."""
-    runpy._get_module_details = functools.cache(runpy._get_module_details)  # type: ignore[attr-defined]
     with _imported_already():
         for module in _STARTED:
             if module in sys.modules:

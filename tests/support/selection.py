@@ -80,7 +80,7 @@ def samples(most: int) -> int:
 
 
 def parts(count: int) -> list[Any]:
-    """The parts of a complete world, or seeds, as values for ``parametrize``: all but the first are ``slow``."""
+    """Return the numbers of a world's parts, or seeds, for ``parametrize``: all but the first are ``slow``."""
     return [0, *(pytest.param(part, marks=pytest.mark.slow) for part in range(1, count))]
 
 
