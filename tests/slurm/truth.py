@@ -120,6 +120,10 @@ class Look(msgspec.Struct, frozen=True):
         return self.scontrol == self.sinfo == self.true and not self.given - self.true
 
 
+PAUSE_S = 0.1
+"""Between two looks, each of which is five programs of Slurm: what a user could see lasts longer."""
+
+
 class Watch:
     """Looks at a host until its end. A look at which nothing moved, and the node took jobs, is one of ``looks``."""
 
@@ -155,7 +159,7 @@ class Watch:
         self._threads.shutdown()
 
     def _watch(self) -> None:
-        while not self._stop.is_set():
+        while not self._stop.wait(PAUSE_S):
             self._look()
 
     def _look(self) -> None:

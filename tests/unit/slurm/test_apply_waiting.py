@@ -33,10 +33,12 @@ class Told:
     def __init__(self, *looks: SlurmNode | None) -> None:
         self.looks = list(looks)
         self.seconds = 0.0
+        self.asked = 0
         self.said: list[str] = []
         self.orders: list[str] = []
 
     def node(self, name: str) -> SlurmNode:
+        self.asked += 1
         found = self.looks.pop(0) if len(self.looks) > 1 else self.looks[0]
         if found is None:
             raise NoNodeError(f"no node {name}")
@@ -86,6 +88,17 @@ def test_an_invalid_registration_is_not_waited_for() -> None:
 def test_a_slurmd_that_never_comes_is_said() -> None:
     with pytest.raises(BlockedError, match="did not register"):
         waiting.registered(RECORD, Told(None).world)
+
+
+def test_slurmctld_is_asked_often_at_first_and_then_twice_a_second() -> None:
+    """Each question costs it a reply, and it answers all nodes of the cluster."""
+    told = Told(None)
+    with pytest.raises(BlockedError):
+        waiting.registered(RECORD, told.world)
+    assert told.asked < 2 * waiting.REGISTER_S + 10
+    soon = Told(None, None, None, node(1001))
+    waiting.registered(RECORD, soon.world)
+    assert soon.seconds < 0.5
 
 
 def test_words_of_others_stay_the_reason() -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
@@ -18,6 +18,7 @@ from aliquot.integrations.slurm.errors import AwayError, BusyError, NoNodeError,
 from aliquot.integrations.slurm.values import Job, SlurmNode
 
 POLL_S = 0.1
+LONGEST_POLL_S = 0.5
 SLOW_S = 1.0
 TELL_EVERY_S = 10.0
 REGISTER_S = 60.0
@@ -30,6 +31,17 @@ LONG_S = 5.0
 """Between two looks at the whole queue, where jobs are waited for longer than a minute."""
 
 HELD = "HELD"
+
+
+def _turns(world: World, seconds: float) -> Iterator[None]:
+    """Yield once, and again until ``seconds`` have passed. The pauses between grow: each turn asks slurmctld, which
+    answers all nodes of the cluster.
+    """
+    begin, pause = world.now(), POLL_S
+    while world.now() - begin <= seconds:
+        yield
+        world.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_POLL_S)
 
 
 def look(name: str, world: World) -> Seen:
@@ -149,10 +161,9 @@ def registered(record: Record, world: World) -> SlurmNode:
     not so in time, with what Slurm has instead.
     """
     name = record.name
-    begin = world.now()
     explained = False
     node: SlurmNode | None = None
-    while world.now() - begin <= REGISTER_S:
+    for _ in _turns(world, REGISTER_S):
         node = record_of(name, world)
         if node is not None and record.kind == DYNAMIC and not explained:
             explained = _explained(node, record, world)
@@ -161,7 +172,6 @@ def registered(record: Record, world: World) -> SlurmNode:
                 break
             if agrees(node, record.meant.gres):
                 return node
-        world.sleep(POLL_S)
     raise _unregistered(node, record)
 
 
@@ -226,28 +236,25 @@ def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
 
 def resumed(record: Record, world: World) -> None:
     """The node takes jobs. Slurm refuses that for moments after a registration: tried again, bounded."""
-    begin = world.now()
     ordered = False
-    while True:
+    refused: RefusedError | None = None
+    for _ in _turns(world, RESUME_S):
         node = world.slurm.node(record.name)
         if held(node) or (not node.draining and "DOWN" not in node.states):
             if ordered and not node.draining:
                 _noticed(node, world)
             return
+        refused = None
         try:
             world.slurm.resume(record.name)
             ordered = True
-        except RefusedError:
-            if world.now() - begin > RESUME_S:
-                raise
-        else:
-            if world.now() - begin > RESUME_S:
-                raise BlockedError(
-                    f"Slurm resumes {record.name}, and it is {'+'.join(sorted(node.states))} again each time",
-                    details=tuple(filter(None, (node.reason,))),
-                    next_step=f"scontrol show node {record.name}",
-                )
-        world.sleep(POLL_S)
+        except RefusedError as error:
+            refused = error
+    raise refused or BlockedError(
+        f"Slurm resumes {record.name}, and it is {'+'.join(sorted(node.states))} again each time",
+        details=tuple(filter(None, (node.reason,))),
+        next_step=f"scontrol show node {record.name}",
+    )
 
 
 def _noticed(node: SlurmNode, world: World) -> None:
@@ -255,10 +262,8 @@ def _noticed(node: SlurmNode, world: World) -> None:
     be over by then, and jobs that wait for this node would go on waiting for the next, up to half a minute later. A
     word about a node that answers has Slurm look again.
     """
-    begin = world.now()
-    while "NOT_RESPONDING" in node.states and world.now() - begin <= SETTLE_S:
-        world.sleep(POLL_S)
-        node = world.slurm.node(node.name)
+    if "NOT_RESPONDING" in node.states:
+        node = settling(node.name, world) or node
     world.slurm.note(node.name, node.extra)
 
 
@@ -266,12 +271,12 @@ def settling(name: str, world: World) -> SlurmNode | None:
     """The node, None where Slurm has no such record. One that registered a moment ago counts as not responding until
     slurmctld has asked it: that is waited for.
     """
-    begin = world.now()
-    while True:
+    node: SlurmNode | None = None
+    for _ in _turns(world, SETTLE_S):
         node = record_of(name, world)
-        if node is None or "NOT_RESPONDING" not in node.states or world.now() - begin > SETTLE_S:
-            return node
-        world.sleep(POLL_S)
+        if node is None or "NOT_RESPONDING" not in node.states:
+            break
+    return node
 
 
 def answering(world: World, seconds: float = 30.0) -> None:
