@@ -18,7 +18,8 @@ from .conftest import Run, Sim
 SOURCE = Path(__file__).resolve().parents[2] / "src/aliquot"
 _NAMES = {"next_step", "following", "command"}
 _HAS_ONE = re.compile(rf"\b(?:{'|'.join(_NAMES)})\b *=|\bnote\(")
-"""What a file with a next step has in it: to parse all files takes each worker a second."""
+"""What a file with a next step has in it."""
+FILES = [path for path in sorted(SOURCE.rglob("*.py")) if _HAS_ONE.search(path.read_text())]
 
 
 def texts(node: ast.AST) -> Iterator[str]:
@@ -37,33 +38,34 @@ def texts(node: ast.AST) -> Iterator[str]:
                     yield head + tail
 
 
-def steps() -> Iterator[tuple[str, str]]:
-    """Where, and what: every next step of every error, blocker and note in the source."""
-    for path in sorted(SOURCE.rglob("*.py")):
-        source = path.read_text()
-        for node in ast.walk(ast.parse(source)) if _HAS_ONE.search(source) else ():
-            values: list[ast.expr] = []
-            if isinstance(node, ast.Call):
-                values = [k.value for k in node.keywords if k.arg == "next_step"]
-                values += node.args if getattr(node.func, "attr", "") == "note" else []
-            elif isinstance(node, ast.Assign):
-                named = {t.id if isinstance(t, ast.Name) else getattr(t, "attr", "") for t in node.targets}
-                values = [node.value] if named & _NAMES else []
-            for value in values:
-                for text in texts(value):
-                    yield f"{path.relative_to(SOURCE)}:{value.lineno}", text.rpartition("next     ")[2]
-
-
-STEPS = list(steps())
+def steps(path: Path) -> Iterator[tuple[int, str]]:
+    """The line and the text of every next step of every error, blocker and note in a file."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        values: list[ast.expr] = []
+        if isinstance(node, ast.Call):
+            values = [k.value for k in node.keywords if k.arg == "next_step"]
+            values += node.args if getattr(node.func, "attr", "") == "note" else []
+        elif isinstance(node, ast.Assign):
+            named = {t.id if isinstance(t, ast.Name) else getattr(t, "attr", "") for t in node.targets}
+            values = [node.value] if named & _NAMES else []
+        for value in values:
+            for text in texts(value):
+                yield value.lineno, text.rpartition("next     ")[2]
 
 
 def test_there_is_something_to_check() -> None:
-    assert len([text for _, text in STEPS if "aliquot " in text]) > 40
+    assert len([text for path in FILES for _, text in steps(path) if "aliquot " in text]) > 40
 
 
-@pytest.mark.parametrize(("where", "text"), STEPS, ids=[where for where, _ in STEPS])
-def test_every_next_step_in_the_source(where: str, text: str) -> None:
-    hints.check(text)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: path.relative_to(SOURCE).as_posix())
+def test_every_next_step_in_the_source(path: Path) -> None:
+    faults: list[str] = []
+    for line, text in steps(path):
+        try:
+            hints.check(text)
+        except AssertionError as fault:
+            faults.append(f"{path.relative_to(SOURCE)}:{line}: {fault}")
+    assert not faults, "\n".join(faults)
 
 
 def test_a_command_that_is_none_would_be_found() -> None:

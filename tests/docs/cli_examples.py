@@ -36,7 +36,7 @@ class Group(msgspec.Struct, frozen=True):
 
 @cache
 def groups() -> tuple[Group, ...]:
-    rows = yaml.safe_load(WORLDS.read_text())
+    rows = yaml.load(WORLDS.read_text(), yaml.CSafeLoader)
     return tuple(Group(row["world"], tuple(_example(one) for one in row["typed"])) for row in rows)
 
 

@@ -16,7 +16,9 @@ stands for any lines, ``...`` inside one for anything. In an ``sh`` block every 
 
 from __future__ import annotations
 
+import functools
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -85,6 +87,7 @@ def every() -> list[Path]:
     return sorted({*folders, HOUSE / "README.md", HOUSE / "CONTRIBUTING.md"})
 
 
+@functools.cache
 def read(path: Path) -> Page:
     """A page. Raises AssertionError, with its place, where something in it cannot be understood."""
     lines = path.read_text().splitlines()
@@ -200,14 +203,18 @@ def _logical(lines: list[str]) -> Iterator[tuple[int, str]]:
     assert not held, f"this is no whole command: {held}"
 
 
-_SIMPLE = re.compile(r"(?:aliquot|kubectl|make|sudo|cat)(?: [\w./:=@,+%-]+)*")
-"""A command that is whole without a question to bash."""
+_BASH_KNOWS = re.compile(r"<<|[({`]|\b(?:for|while|until|if|case|select)\b|[|&]\s*$")
+"""What may begin something that ends lines later. Without it, a command is whole when its quotes are closed."""
 
 
 def _whole(text: str) -> bool:
     if text.endswith("\\"):
         return False
-    if _SIMPLE.fullmatch(text):
+    if not _BASH_KNOWS.search(text):
+        try:
+            shlex.split(text, comments=True)
+        except ValueError:
+            return False
         return True
     done = subprocess.run(["bash", "-n", "-c", text], capture_output=True, text=True)
     return done.returncode == 0 and not done.stderr

@@ -15,7 +15,7 @@ from sim.memory import Memory
 
 ROOT = Path(__file__).resolve().parents[2]
 CAPTURED = ROOT / "tests/recorded/captured"
-SEEN: dict[str, Any] = yaml.safe_load((ROOT / "catalog/placement-observations.yaml").read_text())
+SEEN: dict[str, Any] = yaml.load((ROOT / "catalog/placement-observations.yaml").read_text(), yaml.CSafeLoader)
 
 PRODUCTS = {
     "a100-40gb": "a100-sxm4-40gb",

@@ -39,7 +39,7 @@ class Files(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the layers in the order in which the workers take them."""
-    items.sort(key=lambda item: _rank(item.path.relative_to(TESTS).parts[0]))
+    items.sort(key=lambda item: _rank(item.path.parts[len(TESTS.parts)]))
 
 
 def _rank(layer: str) -> int:

@@ -22,7 +22,7 @@ from aliquot.planner.planning import plan
 from unit.config.vgpu_nodes import board, hosting, node
 
 RECORDED = Path(__file__).parents[2] / "recorded" / "vgpu-device-manager"
-FACTS: Any = pyyaml.safe_load((RECORDED / "pairs.yaml").read_text())
+FACTS: Any = pyyaml.load((RECORDED / "pairs.yaml").read_text(), pyyaml.CSafeLoader)
 
 Pair = tuple[str, int]
 
