@@ -137,7 +137,7 @@ def files_by_hand(box: Story) -> None:
 def containers(box: Story) -> None:
     folder = Path(tempfile.mkdtemp(prefix="aliquot-podman-", dir="/tmp"))
     try:
-        reason = unusable(folder)
+        reason = unusable()
         if reason:
             print(f"\n# no container here: {reason}")
             return
