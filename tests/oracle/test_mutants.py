@@ -24,7 +24,10 @@ PROOF = dict(re.findall(r"^\| (.+) \| `(.+)` \|$", PAGE, re.MULTILINE))
 @pytest.mark.parametrize(
     "name",
     [
-        pytest.param(name, marks=pytest.mark.long(about=[f"src/aliquot/{mutant.file}"]))
+        pytest.param(
+            name,
+            marks=pytest.mark.long(about=[f"src/aliquot/{mutant.file}", PROOF[mutant.what].partition("::")[0]]),
+        )
         for name, mutant in mutants.MUTANTS.items()
     ],
 )

@@ -17,13 +17,13 @@ from .bed import Bed
 from .release import RELEASES, Release
 from .ways import WAYS, Cluster
 
-_TELLS_RELEASES_APART = re.compile(r"\b(Version|OldSlurmError|RELOADS)\b")
+_TELLS_RELEASES_APART = re.compile(r"\b(Version|OldSlurmError|RELOADS|2\d\.\d\d)\b")
 ABOUT = tuple(
     path.relative_to(selection.ROOT).as_posix()
     for path in sorted((selection.ROOT / "src").rglob("*.py"))
     if "slurm" in path.as_posix() and _TELLS_RELEASES_APART.search(path.read_text(encoding="utf-8"))
 )
-"""The code that tells releases of Slurm apart: a change of it calls for all tests with both."""
+"""The code that tells releases of Slurm apart, or names one: a change of it calls for all tests with both."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -36,7 +36,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(release, Release) and not any(m.args[0] == "release" for m in item.iter_markers("parametrize")):
             name = item.nodeid.partition("::")[0] if "cluster" in params else item.nodeid.replace(release.name, "")
             if not item.get_closest_marker("long") and release != RELEASES[selection.draw(name, len(RELEASES))]:
-                item.add_marker(pytest.mark.long(name=f"{name} {release.name}", about=ABOUT))
+                item.add_marker(
+                    pytest.mark.long(name=f"{name} {release.name}", about=(*ABOUT, item.nodeid.partition("::")[0]))
+                )
 
 
 @pytest.fixture(params=RELEASES, ids=lambda r: r.name)

@@ -1,7 +1,7 @@
 """Choose which long tests a run includes: all of them with ``ALIQUOT_ALL=1``, else a tenth that the commit decides.
 
-A long test is one with the marker ``long``. Each commit draws another tenth, so that a day of commits sees them all,
-and the same commit always draws the same one. ``long(about=["src/aliquot/..."])`` names what the test is about, by
+A long test is one with the marker ``long``. Commits take turns: ten in a row draw every long test once, and the same
+commit always draws the same ones. ``long(about=["src/aliquot/..."])`` names what the test is about, by
 paths or their beginnings: it is included as well when one of these files changed in the last day of history. Tests of
 the same ``long(name="...")`` are drawn together.
 """
@@ -12,6 +12,8 @@ import functools
 import hashlib
 import os
 import random
+import re
+import shutil
 import subprocess
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -30,8 +32,9 @@ _Test = TypeVar("_Test", bound=Callable[..., None])
 
 @functools.cache
 def seed() -> str:
-    """What decides the draw: ``ALIQUOT_SEED``, else the commit; "none" outside a checkout."""
-    return os.environ.get("ALIQUOT_SEED") or _git("rev-parse", "--short=12", "HEAD").strip() or "none"
+    """What decides the draw: ``ALIQUOT_SEED``, else the commit behind its number; "none" outside a checkout."""
+    commit = (_git("rev-list", "--count", "HEAD").strip(), _git("rev-parse", "--short=12", "HEAD").strip())
+    return os.environ.get("ALIQUOT_SEED") or "-".join(filter(None, commit)) or "none"
 
 
 @functools.cache
@@ -47,8 +50,14 @@ def changed() -> frozenset[str]:
 
 
 def draw(name: str, sides: int) -> int:
-    """Return a number below ``sides`` for ``name``, another one for each commit."""
-    return int.from_bytes(hashlib.sha256(f"{seed()} {name}".encode()).digest()[:8], "big") % sides
+    """Return a number below ``sides`` for ``name``: the next one for the next commit."""
+    number = re.match(r"\d+(?=-)", seed())
+    turn = int(number[0]) if number else _hash(seed())
+    return (_hash(name) + turn) % sides
+
+
+def _hash(text: str) -> int:
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big")
 
 
 def drawn(name: str) -> bool:
@@ -90,7 +99,7 @@ def laws(most: int) -> Callable[[_Test], _Test]:
     def decorated(test: _Test) -> _Test:
         number = draw(test.__qualname__, 1 << 32)
         every = settings(
-            max_examples=samples(most), deadline=None, suppress_health_check=list(HealthCheck), database=None
+            max_examples=samples(most), deadline=None, suppress_health_check=[HealthCheck.too_slow], database=None
         )
         return hypothesis.seed(number)(every(test))
 
@@ -103,9 +112,10 @@ def dice(name: str) -> random.Random:
 
 
 class Selection:
-    """Deselects the long tests that are not drawn, and reports the draw."""
+    """Deselects the long tests that are not drawn, and counts them."""
 
-    def __init__(self) -> None:
+    def __init__(self, config: pytest.Config) -> None:
+        self._config = config
         self._run = self._all = 0
 
     @pytest.hookimpl(trylast=True)
@@ -124,23 +134,31 @@ class Selection:
             config.hook.pytest_deselected(items=left)
             items[:] = kept
 
-    def pytest_report_collectionfinish(self) -> str:
-        return f"long tests: {self._run} of {self._all}, drawn by {seed()}" if self._all and not everything() else ""
+    def pytest_sessionfinish(self) -> None:
+        if hasattr(self._config, "workeroutput"):
+            self._config.workeroutput["long"] = (self._run, self._all)
+
+    def pytest_testnodedown(self, node: Any) -> None:
+        """Take the counts of a worker: they are the same in all."""
+        self._run, self._all = getattr(node, "workeroutput", {}).get("long", (self._run, self._all))
+
+    def pytest_terminal_summary(self, terminalreporter: pytest.TerminalReporter) -> None:
+        how = "all of them" if everything() else f"drawn by ALIQUOT_SEED={seed()}; make test-all runs all"
+        if self._all:
+            terminalreporter.write_line(f"long tests: {self._run} of {self._all}, {how}")
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.pluginmanager.register(Selection(), "selected-tests")
-
-
-def pytest_report_header() -> str:
-    if everything():
-        return "long tests: all"
-    return f"long tests: a tenth, drawn by ALIQUOT_SEED={seed()} (make test-all runs all)"
+    config.pluginmanager.register(Selection(config), "selected-tests")
 
 
 def _git(*words: str) -> str:
-    try:
-        done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
-    except OSError:
+    """What git prints; nothing outside a checkout. Raises UsageError where git refuses to read the checkout."""
+    if not (ROOT / ".git").exists() or not shutil.which("git"):
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise pytest.UsageError(
+            f"which long tests to run depends on git {words[0]}, which failed: {done.stderr.strip()}"
+        )
+    return done.stdout
