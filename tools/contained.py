@@ -102,7 +102,8 @@ def _compare(budget: Budget, wall: float) -> bool:
     used = resource.getrusage(resource.RUSAGE_CHILDREN)  # of all that have ended: orphans are collected here
     cpu = used.ru_utime + used.ru_stime
     over = cpu > budget.most
-    verdict = f"FAILED: more than {budget.most:.0f} CPU s" if over else "within" if cpu <= budget.cpu else "ABOVE"
+    within = cpu <= budget.cpu and wall <= budget.wall
+    verdict = f"FAILED: more than {budget.most:.0f} CPU s" if over else "within" if within else "ABOVE"
     print(f"budget: {cpu:.0f} of {budget.cpu:.0f} CPU s, {wall:.0f} of {budget.wall:.0f} s: {verdict}", flush=True)
     return over
 

@@ -121,7 +121,7 @@ class Look(msgspec.Struct, frozen=True):
 
 
 PAUSE_S = 0.1
-"""Between two looks, each of which is five programs of Slurm: what a user could see lasts longer."""
+"""Between two looks. A look runs four programs of Slurm, and one for each job: what a user could see lasts longer."""
 
 
 class Watch:

@@ -34,9 +34,7 @@ HELD = "HELD"
 
 
 def _turns(world: World, seconds: float) -> Iterator[None]:
-    """Yield once, and again until ``seconds`` have passed. The pauses between grow: each turn asks slurmctld, which
-    answers all nodes of the cluster.
-    """
+    """Yield once, and again until ``seconds`` have passed. The pauses grow: each turn is a request to slurmctld."""
     begin, pause = world.now(), POLL_S
     while world.now() - begin <= seconds:
         yield
