@@ -1,4 +1,7 @@
-"""A skip in a layer that must run is a failure: ``ALIQUOT_REQUIRE`` names the layers (folders of ``tests``)."""
+"""What holds for all tests: the fork server, retries, and layers that must run.
+
+A skip in a layer that must run is a failure: ``ALIQUOT_REQUIRE`` names the layers (folders of ``tests``).
+"""
 
 from __future__ import annotations
 

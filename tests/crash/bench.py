@@ -222,7 +222,7 @@ class Machine:
         assert self.processes() == self.holders
 
     def assert_finished(self) -> None:
-        """The wish is there, as the test's own process reads the GPUs, through the driver's library."""
+        """The GPUs are as the file asks: the test's own process verifies it, through the driver's library."""
         said = io.StringIO()
         with patch.dict(os.environ, self._environment("shim"), clear=True), redirect_stdout(said):
             code = aliquot.cli.main(["verify", "-f", self.file])

@@ -91,11 +91,11 @@ def test_a_slurmd_that_never_comes_is_said() -> None:
 
 
 def test_slurmctld_is_asked_often_at_first_and_then_twice_a_second() -> None:
-    """Each question costs it a reply, and it answers all nodes of the cluster."""
-    told = Told(None)
+    """The same slurmctld replies to every node of the cluster."""
+    never = Told(None)
     with pytest.raises(BlockedError):
-        waiting.registered(RECORD, told.world)
-    assert told.asked < 2 * waiting.REGISTER_S + 10
+        waiting.registered(RECORD, never.world)
+    assert never.asked < 2 * waiting.REGISTER_S + 10
     soon = Told(None, None, None, node(1001))
     waiting.registered(RECORD, soon.world)
     assert soon.seconds < 0.5
