@@ -32,7 +32,7 @@ def walked(start: Record, seen: Seen) -> list[str]:
     """The steps that are done one after another while Slurm says the same."""
     done, now = [], replace(start, phase=steps.route(start)[0])
     while now.phase:
-        done.append(steps.next_step(now, seen))
+        done.append(steps.next_step(now, lambda: seen))
         assert done[-1] == now.phase
         now = replace(now, phase=steps.after(now))
     return done
@@ -62,17 +62,17 @@ def test_nothing_that_jobs_cannot_live_through_is_done_under_them() -> None:
         made = record(kind, "22.05.8", back=back, touched=True)
         for phase in set(steps.route(made)) & QUIET:
             at = replace(made, phase=phase)
-            assert steps.next_step(at, IDLE) == steps.DRAIN
-            assert steps.next_step(at, Seen(DRAINED.node, (JOB,))) == steps.WAIT
-            assert steps.next_step(at, Seen(node("IDLE", "DRAIN", "COMPLETING"))) == steps.WAIT
-            assert steps.next_step(at, DRAINED) == phase
-            assert steps.next_step(at, Seen(None)) == phase
+            assert steps.next_step(at, lambda: IDLE) == steps.DRAIN
+            assert steps.next_step(at, lambda: Seen(DRAINED.node, (JOB,))) == steps.WAIT
+            assert steps.next_step(at, lambda: Seen(node("IDLE", "DRAIN", "COMPLETING"))) == steps.WAIT
+            assert steps.next_step(at, lambda: DRAINED) == phase
+            assert steps.next_step(at, lambda: Seen(None)) == phase
             assert steps.after(at) != phase
 
 
 def test_a_node_that_runs_jobs_on_the_new_layout_is_left_to_them() -> None:
     for phase in (steps.VERIFY, steps.RESUME):
-        assert steps.next_step(record(phase=phase, touched=True), Seen(node("MIXED"), (JOB,))) == phase
+        assert steps.next_step(record(phase=phase, touched=True), lambda: Seen(node("MIXED"), (JOB,))) == phase
 
 
 def test_who_keeps_a_node_from_its_jobs() -> None:

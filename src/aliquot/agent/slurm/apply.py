@@ -90,8 +90,7 @@ def _run(record: Record, world: World) -> Outcome:
 def _one(record: Record, world: World) -> Record:
     """The next step, and the record behind it."""
     begin_s = world.now()
-    guarded = steps.phase_of(record) in steps.QUIET
-    step = steps.next_step(record, waiting.look(record.name, world) if guarded else steps.Seen(None))
+    step = steps.next_step(record, lambda: waiting.look(record.name, world))
     if step == steps.DRAIN and not record.touched:
         world.keep(record)
     if step == record.phase and step not in (steps.DRAIN, steps.WAIT, steps.RESUME, steps.EXPLAIN):

@@ -1,4 +1,4 @@
-"""Which step comes next: a pure function of the record and of what Slurm says now.
+"""Which step comes next: a function of the record and of what Slurm says now.
 
     drain    no new job starts            wait     for the jobs that run
     stop     slurmd                       gpus     the plan, by the engine
@@ -10,6 +10,8 @@ On the way back the same steps put back what was; ``explain`` in the end leaves 
 """
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import msgspec
 
@@ -86,17 +88,17 @@ def phase_of(record: Record) -> str:
     return record.phase if record.phase in steps else steps[0]
 
 
-def next_step(record: Record, seen: Seen) -> str:
+def next_step(record: Record, look: Callable[[], Seen]) -> str:
     """The step to do now; "" when all is done. Whatever the record says: nothing that jobs cannot live through is done
-    on a node that takes jobs, or has some.
+    on a node that takes jobs, or has some. ``look`` asks Slurm, for those steps only.
     """
     phase = phase_of(record)
-    if phase in QUIET and seen.node is not None:
-        if not seen.node.draining:
-            return DRAIN
-        if seen.busy:
-            return WAIT
-    return phase
+    if phase not in QUIET:
+        return phase
+    seen = look()
+    if seen.node is None or (seen.node.draining and not seen.busy):
+        return phase
+    return WAIT if seen.node.draining else DRAIN
 
 
 def after(record: Record) -> str:
