@@ -55,12 +55,17 @@ class Look:
         self._data = b""
         # Python swallows what a signal's handler raises while it forks: the order to end would be lost.
         former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
-        self.pid = os.fork()
-        if not self.pid:
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                os.close(self.pipe)
+                _child(view, args, theirs, former)
+        except BaseException:
             os.close(self.pipe)
-            _child(view, args, theirs, former)
-        os.close(theirs)
-        signal.pthread_sigmask(signal.SIG_SETMASK, former)
+            raise
+        finally:
+            os.close(theirs)
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
     def answer(self) -> Answer | None:
         """The answer once it is whole, None before. Called when ``pipe`` can be read."""
