@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import shlex
+import shutil
 import signal
 import socket
 import struct
@@ -290,6 +291,26 @@ class TestTheLauncher:
             gone.close()
             words = [forkserver.python(), "-m", "aliquot", "show", "--node", "n"]
             assert subprocess.run(words, env=env, capture_output=True, timeout=20).returncode == 0
+
+    @pytest.mark.parametrize(
+        ("answer", "code"), [(b"", 70), (struct.pack("=i", -1), 0), (struct.pack("=i", 3 << 8), 3)]
+    )
+    def test_lost(self, tmp_path: Path, answer: bytes, code: int) -> None:
+        """A refused program starts in an interpreter. One whose server has ended may have run: it is not run again."""
+        program = shutil.copy(forkserver.python(), tmp_path)
+        with socket.socket(socket.AF_UNIX) as listener:
+            listener.bind(str(tmp_path / "lean"))
+            listener.listen()
+            words = [program, "-m", "aliquot", "--version"]
+            with subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE) as launched:
+                connection, _ = listener.accept()
+                head, fds, _, _ = socket.recv_fds(connection, 4, 3)
+                connection.recv(struct.unpack("=i", head)[0], socket.MSG_WAITALL)
+                connection.sendall(answer)
+                for each in (connection.detach(), *fds):
+                    os.close(each)
+                out, _ = launched.communicate(timeout=20)
+        assert (launched.returncode, bool(out)) == (code, code == 0)
 
     def test_is_in_the_mounts_of_who_started_it(self, tmp_path: Path) -> None:
         if os.geteuid() != 0:

@@ -68,7 +68,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
         layers = [path for path in sorted(TESTS.iterdir()) if path.is_dir()]
         words = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
         shares = [layers[core :: _cores()] for core in range(_cores())]
-        running = [subprocess.Popen([*words, *share], stdout=subprocess.DEVNULL) for share in shares]
+        running = [subprocess.Popen([*words, *share], stdout=subprocess.DEVNULL) for share in shares if share]
         for each in running:
             each.wait()
 

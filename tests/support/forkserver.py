@@ -370,9 +370,9 @@ class _Launcher:
 
     def wait(self) -> None:
         """Begin to listen to it."""
-        self._server.watch(self._connection.fileno(), self._hear)
+        self._server.watch(self._connection.fileno(), self._receive)
 
-    def _hear(self) -> None:
+    def _receive(self) -> None:
         """Take a piece of the request, and fork when it is complete. No request of another waits meanwhile."""
         try:
             if not self._missing:
@@ -403,7 +403,7 @@ class _Launcher:
             finally:
                 os._exit(0)
         self._watched = os.pidfd_open(self._program)
-        self._server.watch(self._watched, self._tell)
+        self._server.watch(self._watched, self._report)
         self._server.watch(self._connection.fileno(), self._pass_on)
 
     def _run(self) -> None:
@@ -426,7 +426,7 @@ class _Launcher:
         for number in numbers or [signal.SIGKILL]:
             os.kill(self._program, number)
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         """The program has ended."""
         _, status = os.waitpid(self._program, 0)
         self._server.forget(self._watched)
@@ -439,8 +439,8 @@ class _Launcher:
 
 def _launched(connection: socket.socket, body: bytes, fds: list[int]) -> dict[str, Any] | None:
     """What a launcher asks for; None where a fork would differ from a start: it is elsewhere, or another user."""
-    words, _variables = struct.unpack_from("=ii", body)
-    folder, *rest = body[8:].split(b"\0")[:-1]
+    (words,) = struct.unpack_from("=i", body)
+    folder, *rest = body[4:].split(b"\0")[:-1]
     texts = [os.fsdecode(each) for each in rest]
     env = dict(each.split("=", 1) for each in texts[words:] if "=" in each)
     pid, _, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))

@@ -1,8 +1,8 @@
 /* python -m aliquot ..., through the fork server whose sockets lie in this program's folder: for shell scripts and
  * other programs that start a command. Where the server refuses, or there is a terminal, the real interpreter starts.
  *
- * Sent: two counts, the working directory, the words, the environment, each with its NUL; and descriptors 0, 1 and 2.
- * Then signals that arrive here, a byte each. Received: the wait status, or -1 for a refusal.
+ * Sent: the count of words, the working directory, the words, the environment, each with its NUL; and descriptors 0, 1
+ * and 2. Then signals that arrive here, a byte each. Received: the wait status, or -1 for a refusal.
  */
 #define _GNU_SOURCE
 #include <errno.h>
@@ -21,6 +21,7 @@
 static const char TOOLS[] = "aliquot.backends.sim.tools.", SIMULATOR[] = "aliquot.backends.sim.server";
 static const char *const large[] = {LARGE};
 
+enum { REFUSED = -1, LOST = -2 };
 extern char **environ;
 static int server = -1;
 static const int passed_on[] = {SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2};
@@ -42,18 +43,18 @@ static char *put(char *to, const char *text)
 static char *request(char **words, size_t *size)
 {
     char folder[PATH_MAX];
-    int32_t counts[2] = {0, 0};
-    size_t length = sizeof(counts) + PATH_MAX;
+    int32_t count = 0;
+    size_t length = sizeof(count) + PATH_MAX;
     if (!getcwd(folder, sizeof(folder)))
         return NULL;
-    for (char **each = words; *each; each++, counts[0]++)
+    for (char **each = words; *each; each++, count++)
         length += strlen(*each) + 1;
-    for (char **each = environ; *each; each++, counts[1]++)
+    for (char **each = environ; *each; each++)
         length += strlen(*each) + 1;
-    char *body = malloc(length), *end = body + sizeof(counts);
+    char *body = malloc(length), *end = body + sizeof(count);
     if (!body)
         return NULL;
-    memcpy(body, counts, sizeof(counts));
+    memcpy(body, &count, sizeof(count));
     end = put(end, folder);
     for (char **each = words; *each; each++)
         end = put(end, *each);
@@ -91,11 +92,12 @@ static int reach(char **words)
     return found >= 0 && !connect(found, (struct sockaddr *)&address, sizeof(address)) ? found : -1;
 }
 
+/* The status of the program that the server forked, REFUSED, or LOST where the server has ended: the program may run. */
 static int32_t ask(char **words)
 {
     size_t size = 0;
     char *body = request(words, &size);
-    int32_t length = (int32_t)size, status = -1;
+    int32_t length = (int32_t)size, status = LOST;
     int fds[3] = {0, 1, 2};
     union {
         char space[CMSG_SPACE(sizeof(fds))];
@@ -109,17 +111,17 @@ static int32_t ask(char **words)
     rights->cmsg_len = CMSG_LEN(sizeof(fds));
     memcpy(CMSG_DATA(rights), fds, sizeof(fds));
     if (!body || sendmsg(server, &message, MSG_NOSIGNAL) != sizeof(length))
-        return -1;
+        return REFUSED;
     for (size_t sent = 0; sent < size;) {
         ssize_t more = send(server, body + sent, size - sent, MSG_NOSIGNAL);
         if (more <= 0)
-            return -1;
+            return REFUSED; /* It forks for a whole request only. */
         sent += (size_t)more;
     }
     struct sigaction action = {.sa_handler = pass_on, .sa_flags = SA_RESTART};
     for (int n = 0; n < PASSED_ON; n++)
         sigaction(passed_on[n], &action, NULL);
-    return recv(server, &status, sizeof(status), MSG_WAITALL) == sizeof(status) ? status : -1;
+    return recv(server, &status, sizeof(status), MSG_WAITALL) == sizeof(status) ? status : LOST;
 }
 
 static int none_ignored(void)
@@ -135,13 +137,17 @@ int main(int count, char **words)
 {
     if (none_ignored() && count > 2 && !strcmp(words[1], "-m") && !isatty(0) && !isatty(1)) {
         server = reach(words + 2);
-        int32_t status = server >= 0 ? ask(words + 2) : -1;
+        int32_t status = server >= 0 ? ask(words + 2) : REFUSED;
         if (status >= 0 && WIFSIGNALED(status)) {
             signal(WTERMSIG(status), SIG_DFL);
             raise(WTERMSIG(status));
         }
         if (status >= 0)
             return WEXITSTATUS(status);
+        if (status == LOST) {
+            fputs("the fork server has ended\n", stderr);
+            return 70;
+        }
         for (int n = 0; n < PASSED_ON; n++)
             signal(passed_on[n], SIG_DFL);
     }
