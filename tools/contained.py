@@ -52,11 +52,17 @@ def main(words: Sequence[str]) -> int:
     first = os.fork()
     if first == 0:
         libc.prctl(_END_WITH_PARENT, signal.SIGKILL)
-        libc.mount(None, b"/", None, _RECURSIVELY | _PRIVATE, None)
-        libc.mount(b"proc", b"/proc", b"proc", 0, None)
         code = 1
         try:
+            libc.mount(None, b"/", None, _RECURSIVELY | _PRIVATE, None)
+            if libc.mount(b"proc", b"/proc", b"proc", 0, None):
+                why = os.strerror(ctypes.get_errno())
+                print(
+                    f"/proc of the new PID namespace cannot be mounted ({why}): it shows the one above", file=sys.stderr
+                )
             code = _contained(words)
+        except BaseException:  # noqa: BLE001 - printed as the interpreter prints it
+            sys.excepthook(*sys.exc_info())
         finally:
             sys.stdout.flush()
             os._exit(code)

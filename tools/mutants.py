@@ -279,7 +279,8 @@ def main() -> int:
     rows = [
         "# Proof that the tests can fail",
         "",
-        "Made by `python tools/mutants.py`. The suite runs each named test against its mutant and wants it to fail.",
+        "Made by `python tools/mutants.py`. `make test-all` runs each named test against its mutant and wants it to",
+        "fail; `make test` does so for a tenth of them, and for those of files that changed in the last day.",
     ]
     rows += ["", "| broken on purpose | first test that fails |", "|---|---|"]
     for name, mutant in MUTANTS.items():

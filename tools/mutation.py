@@ -168,7 +168,7 @@ def tried(root: Path, mutant: Mutant) -> str:
         source = path.read_bytes()
         path.write_bytes(source[: mutant.start] + mutant.text.encode() + source[mutant.end :])
         env = {**os.environ, "PYTHONPATH": str(copy), "PYTHONDONTWRITEBYTECODE": "1", "ALIQUOT_ALL": "1"}
-        words = [python, "-m", "pytest", "-n", "0", "-q", "-x", "--no-header", "--tb=no", "-rfE", "-p", "no:randomly"]
+        words = [python, "-m", "pytest", "-n", "0", "-q", "-x", "--no-header", "--tb=no", "-rfE"]
         command = [python, str(root / "tools/contained.py")] if (root / "tools/contained.py").exists() else []
         for test in AREAS[mutant.area].tests:
             try:

@@ -27,15 +27,16 @@ ABOUT = tuple(
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """A test runs with the release that the commit draws; with the other one it is long. The tests of a file that share
-    one cluster share the draw. A test that is long already is not drawn a second time.
+    """A test runs with the release that the commit draws of those here; with the other one it is long. The tests of a
+    file that share one cluster share the draw. A test that is long already is not drawn a second time.
     """
+    here = [release for release in RELEASES if not release.missing] or RELEASES
     for item in items:
         params = item.callspec.params if isinstance(item, pytest.Function) and hasattr(item, "callspec") else {}
         release = params.get("cluster", params.get("release"))
         if isinstance(release, Release) and not any(m.args[0] == "release" for m in item.iter_markers("parametrize")):
             name = item.nodeid.partition("::")[0] if "cluster" in params else item.nodeid.replace(release.name, "")
-            if not item.get_closest_marker("long") and release != RELEASES[selection.draw(name, len(RELEASES))]:
+            if not item.get_closest_marker("long") and release != here[selection.draw(name, len(here))]:
                 item.add_marker(
                     pytest.mark.long(name=f"{name} {release.name}", about=(*ABOUT, item.nodeid.partition("::")[0]))
                 )
