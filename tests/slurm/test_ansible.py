@@ -11,6 +11,7 @@ import pytest
 from . import cgroups
 from .applying import Host, idle, running
 from .bed import Bed
+from .machine import until
 from .playing import Play, missing, recap, two
 from .release import OLD
 
@@ -61,6 +62,7 @@ def test_the_whole_flow_is_done_once_and_then_nothing_is_left_to_do(bed: Bed) ->
     assert told.out.startswith("MIG-"), f"the TaskProlog is not in place: {told}"
     assert "not permitted" in bed.ok(*one, "sh", "-c", "cat /dev/nvidia1 2>&1; true"), "the fence is up"
 
+    until(lambda: "COMPLETING" not in bed.state("n2"), "srun's step does not end")
     after = state(bed, *hosts)
     again = play.ok()
     assert {name: row["changed"] for name, row in again.items()} == {"n1": 0, "n2": 0}
