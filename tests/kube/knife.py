@@ -28,7 +28,14 @@ class Knife:
         self._when = ""
         self.fell = threading.Event()
         self._seen: list[str] = []
+        self._done: list[str] = []
         self._fell_at = 0
+
+    @property
+    def done(self) -> list[str]:
+        """The writes since ``arm``, or since it fell, that are over and that it did not die of."""
+        with self._turn:
+            return list(self._done)
 
     @property
     def seen(self) -> list[str]:
@@ -39,13 +46,15 @@ class Knife:
     def at_rest(self) -> bool:
         """True if the agent has written its event, the last write of a change, or has written nothing since it fell."""
         with self._turn:
-            return self._seen[self._fell_at :][-1:] in ([], ["POST events"])
+            since = self._seen[self._fell_at :]
+            over = self._done.count("POST events") >= since.count("POST events")
+            return not since or (since[-1] == "POST events" and over)
 
     def arm(self, nth: int, when: Wherever) -> None:
         """Counts from nothing; ``nth`` 0 only counts."""
         with self._turn:
             self._left, self._when = nth, when
-            self._seen, self._fell_at = [], 0
+            self._seen, self._done, self._fell_at = [], [], 0
         self.fell.clear()
 
     def gate(self, asked: Asked) -> None:
@@ -70,13 +79,13 @@ class Knife:
         with self._turn:
             if when == "before":
                 self._seen.append(what)
-            if when != self._when or self._left == 0:
-                return
-            self._left -= 1
-            if self._left:
+            counts = when == self._when and self._left > 0
+            self._left -= counts
+            if self._left or not counts:
+                self._done += [what] if when == "after" else []
                 return
             self._agent.kill()
-            self._fell_at = len(self._seen)
+            self._done, self._fell_at = [], len(self._seen)
             self.fell.set()
         if when == "before":
             raise ConnectionAbortedError("the client is dead")

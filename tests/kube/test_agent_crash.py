@@ -159,8 +159,8 @@ def validators(agent: Agent) -> None:
 
 
 def told(knife: Knife, states: int) -> bool:
-    """True if the event of the last of so many states is written: nothing of the change comes after it."""
-    return knife.seen.count("POST events") >= states
+    """True if the event of the last of so many states is written, and survived. The change is over then."""
+    return knife.done.count("POST events") >= states
 
 
 def other(config: str) -> str:
