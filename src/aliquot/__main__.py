@@ -1,5 +1,5 @@
 """``python -m aliquot``: the same as the ``aliquot`` command."""
 
-from aliquot.cli import program
+from aliquot.cli.main import program
 
 program()

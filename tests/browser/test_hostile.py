@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from playwright.sync_api import Page, expect
 
-from aliquot.dashboard.pages import ROUTES
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.values import Obstacle, Preview
 from browser import audit, bed
 from browser.conftest import Opens

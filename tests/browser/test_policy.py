@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 from aliquot.backends.sim import control
 from aliquot.backends.sim.client import Node
 from aliquot.dashboard.here.open import open_here
-from aliquot.dashboard.pages import ROUTES
+from aliquot.dashboard.routes import ROUTES
 from browser.bed import Visitor
 from dashboard.running import TOKEN, Running, running
 from dashboard.toy import ROUTES as TOYS

@@ -8,7 +8,7 @@ import msgspec
 from playwright.sync_api import Page, expect
 
 from aliquot.dashboard.asks import Attach, Detach
-from aliquot.dashboard.pages import ROUTES
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.values import Device, MachineRow, Virtual
 from browser import audit
 from browser.conftest import Opens

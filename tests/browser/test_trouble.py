@@ -9,7 +9,7 @@ import msgspec
 import pytest
 from playwright.sync_api import expect
 
-from aliquot.dashboard.pages import ROUTES
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.values import Fleet
 from browser import audit, bed
 from browser.conftest import Opens

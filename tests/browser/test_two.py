@@ -9,7 +9,7 @@ from threading import Thread
 
 from playwright.sync_api import Page, expect
 
-from aliquot.dashboard.pages import ROUTES
+from aliquot.dashboard.routes import ROUTES
 from browser.conftest import Opens
 from browser.world import World
 from dashboard import stub

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from aliquot.backends.sim import control
-from aliquot.cli import main
+from aliquot.cli.main import main
 from support import forkserver
 
 from . import hints

@@ -11,7 +11,8 @@ import pytest
 import yaml
 
 from aliquot import errors
-from aliquot.cli import failure, following, main, node
+from aliquot.cli import failure, following, node
+from aliquot.cli.main import main
 from aliquot.cli.parse import Args
 
 from .conftest import SOURCE, Run

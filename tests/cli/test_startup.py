@@ -33,7 +33,9 @@ ACTS = {
 def imported(*words: str, code: int = 0, **environment: str) -> set[str]:
     """The names of the modules that a command has imported when it ends, those of bare Python aside."""
     names = "','.join(sorted(sys.modules))"
-    script = f"import sys; from aliquot.cli import main; c = main({list(words)!r}); sys.stderr.write('\\n@' + {names})"
+    script = (
+        f"import sys; from aliquot.cli.main import main; c = main({list(words)!r}); sys.stderr.write('\\n@' + {names})"
+    )
     script += "; raise SystemExit(c)"
     env = {**os.environ, "PYTHONPATH": SOURCE, **environment}
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=env)
@@ -44,7 +46,7 @@ def imported(*words: str, code: int = 0, **environment: str) -> set[str]:
 
 
 def test_version_imports_nothing() -> None:
-    assert imported("--version") == {"aliquot", "aliquot.cli"}
+    assert imported("--version") == {"aliquot", "aliquot.cli", "aliquot.cli.main"}
 
 
 def test_help_needs_no_model() -> None:

@@ -289,7 +289,10 @@ def test_trouble_in_a_log(state: str, log: Callable[..., Log]) -> None:
 
 def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -> None:
     """The simulator's server stands still, as a driver can: the look is ended, the watcher goes on."""
-    script = "from aliquot.cli import main, watching; watching.PATIENCE_S = 0.5; main(['show', '--watch=0.1'])"
+    script = (
+        "from aliquot.cli import watching; from aliquot.cli.main import main; "
+        "watching.PATIENCE_S = 0.5; main(['show', '--watch=0.1'])"
+    )
     path = tmp_path / "hung"
     env = {**os.environ, "PYTHONPATH": SOURCE}
     with path.open("w") as out:
@@ -318,7 +321,7 @@ def test_a_driver_that_hangs_is_told_and_waited_for(a100: Sim, tmp_path: Path) -
 def test_an_order_to_end_that_comes_while_a_look_begins_is_heard(a100: Sim, name: str, code: int) -> None:
     """Python drops what a handler raises in the callbacks of a fork."""
     script = (
-        "import os, signal, sys; from aliquot.cli import main; "
+        "import os, signal, sys; from aliquot.cli.main import main; "
         f"os.register_at_fork(before=lambda: os.kill(os.getpid(), signal.{name})); "
         "sys.exit(main(['show', '--watch=0.2']))"
     )

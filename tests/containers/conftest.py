@@ -12,7 +12,8 @@ import pytest
 
 from aliquot.backends.connect import connect
 from aliquot.backends.sim import control
-from aliquot.integrations.cdi import CdiOptions, refresh
+from aliquot.integrations.cdi.api import refresh
+from aliquot.integrations.cdi.options import CdiOptions
 from aliquot.model.inventory import Inventory
 from containers.dockerbed import INSIDE, Bed
 from containers.dockerd import Dockerd

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 
 import factory
-from aliquot.integrations.cdi import CdiOptions, refresh
+from aliquot.integrations.cdi.api import refresh
 from aliquot.integrations.cdi.look import look
-from aliquot.integrations.cdi.options import SIMULATED_MAJORS
+from aliquot.integrations.cdi.options import SIMULATED_MAJORS, CdiOptions
 from containers.conftest import Site
 from containers.podman import Podman
 from support import forkserver

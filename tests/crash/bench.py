@@ -21,9 +21,10 @@ from unittest.mock import patch
 
 import msgspec
 
-import aliquot.cli
+import aliquot
 from aliquot.backends.sim import control
 from aliquot.backends.sim.control import Node
+from aliquot.cli.main import main
 from support import forkserver
 
 SOURCE = os.path.dirname(os.path.abspath(aliquot.__path__[0]))
@@ -225,7 +226,7 @@ class Machine:
         """The GPUs are as the file asks: the test's own process verifies it, through the driver's library."""
         said = io.StringIO()
         with patch.dict(os.environ, self._environment("shim"), clear=True), redirect_stdout(said):
-            code = aliquot.cli.main(["verify", "-f", self.file])
+            code = main(["verify", "-f", self.file])
         assert code == 0, said.getvalue()
         self.assert_untouched()
 

@@ -11,9 +11,9 @@ from starlette.routing import Route as Path
 from aliquot.dashboard.assets import Assets
 from aliquot.dashboard.desk import Desk
 from aliquot.dashboard.page import Route, Shown, Visit
-from aliquot.dashboard.pages import ROUTES
 from aliquot.dashboard.port import Source
 from aliquot.dashboard.rendering import Renderer, Scene
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.values import Person
 from dashboard.pagecheck import Document
 

@@ -12,7 +12,8 @@ import pytest
 from aliquot.dashboard import words
 from aliquot.dashboard.asks import Cut, MakeRoom
 from aliquot.dashboard.desk import Desk
-from aliquot.dashboard.pages import ROUTES, typed
+from aliquot.dashboard.pages import typed
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.values import CLUSTER, Done, Fleet, NodeLook, Person, Preview, Virtual
 from dashboard import stub
 from dashboard.pagedraw import WHO, document, html, shown

@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 from aliquot.backends.sim import control
-from aliquot.cli import main
+from aliquot.cli.main import main
 from aliquot.model.geometry import geometry, geometry_text
 
 FOLDER = Path(__file__).resolve().parents[1] / "recorded/mig-parted"

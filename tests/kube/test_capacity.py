@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import msgspec
 import pytest
 
-from aliquot.cli import main
+from aliquot.cli.main import main
 from aliquot.integrations.kubernetes.kubevirt.demands import CLUSTER_LABEL
 from cluster import Cluster
 from kubevirt.objects import machine, machines

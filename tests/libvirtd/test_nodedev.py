@@ -13,7 +13,7 @@ import msgspec
 import pytest
 
 from aliquot.backends.connect import connect
-from aliquot.cli import main
+from aliquot.cli.main import main
 from aliquot.integrations.libvirt.holders import holders
 from aliquot.integrations.libvirt.open import opened
 from cli import hints

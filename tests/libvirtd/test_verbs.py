@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from aliquot.backends.sim import control
-from aliquot.cli import main
+from aliquot.cli.main import main
 from cli import hints
 from support import forkserver
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.integrations.slurm.check import Given, check
-from aliquot.integrations.slurm.conf import Conf, parse, replaced
+from aliquot.integrations.slurm.check.api import check
+from aliquot.integrations.slurm.check.values import Given
+from aliquot.integrations.slurm.conf.parse import parse
+from aliquot.integrations.slurm.conf.values import Conf, replaced
 
 _WORDS = st.sampled_from(
     [

@@ -13,7 +13,7 @@ import sys
 from aliquot.agent.slurm import acts
 from aliquot.agent.slurm.record import Record
 from aliquot.agent.slurm.world import World
-from aliquot.cli import main
+from aliquot.cli.main import main
 
 _act = acts.act
 

@@ -611,7 +611,7 @@ def _up(fd: int) -> int:
 
 def _import(role: str, interpreter: str) -> None:
     """Import what the forks of a server need, and have what they start in turn forked as well."""
-    from aliquot.backends.sim import tools
+    from aliquot.backends.sim.tools import api as tools
 
     _import_all(_TOOLS if role == "tools" else "aliquot", large=role == "full")
     if role == "lean":

@@ -9,8 +9,9 @@ import pytest
 
 from aliquot.backends.connect import Connection, connect
 from aliquot.backends.sim import control
-from aliquot.integrations.cdi import CdiOptions, spec
+from aliquot.integrations.cdi import spec
 from aliquot.integrations.cdi.look import look
+from aliquot.integrations.cdi.options import CdiOptions
 from aliquot.integrations.kubernetes.resources import offer
 
 MIXED: tuple[tuple[str, ...] | None, ...] = (("3g.20gb", "3g.20gb"), (), ("2g.10gb",), None)

@@ -13,8 +13,9 @@ import yaml
 
 import factory
 from aliquot.errors import AliquotError, BlockedError, StorageError
-from aliquot.integrations.cdi import CdiOptions, refresh, retract, write
-from aliquot.integrations.cdi.options import Machine, Majors
+from aliquot.integrations.cdi import write
+from aliquot.integrations.cdi.api import refresh, retract
+from aliquot.integrations.cdi.options import CdiOptions, Machine, Majors
 from aliquot.integrations.cdi.spec import document
 
 OPTIONS = CdiOptions(machine=Machine(majors=Majors(195, 511, 238)))

@@ -101,7 +101,7 @@ CASES = (
 def said(case: Case) -> str:
     """What the command prints on both streams. Raises AssertionError unless what comes first works."""
     from aliquot.backends.sim import control
-    from aliquot.cli import main
+    from aliquot.cli.main import main
 
     with tempfile.TemporaryDirectory(prefix="aq-") as folder, _settings(folder):
         control.start(folder, case.node, "lab")

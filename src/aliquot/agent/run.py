@@ -37,7 +37,7 @@ from aliquot.agent.using import Using, every_s
 from aliquot.backends import xids
 from aliquot.backends.connect import Connection, connect, simulated_host
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.integrations import cdi
+from aliquot.integrations.cdi import api as cdi
 from aliquot.integrations.kubernetes import document
 from aliquot.integrations.kubernetes.api.client import Api
 from aliquot.model.inventory import Inventory

@@ -69,7 +69,7 @@ def _options(args: Args) -> Options:
     from aliquot.agent.run import Options
     from aliquot.agent.settings import Place
     from aliquot.backends.paths import state_dir
-    from aliquot.integrations.cdi import CdiOptions
+    from aliquot.integrations.cdi.options import CdiOptions
 
     environment = dict(os.environ)
     if args.with_reboot:

@@ -10,7 +10,7 @@ from aliquot.cli.parse import Args
 from aliquot.errors import BlockedError, DriftError, UsageError
 
 if TYPE_CHECKING:
-    from aliquot.integrations.cdi import CdiOptions
+    from aliquot.integrations.cdi.options import CdiOptions
 
 
 def run(args: Args) -> int:
@@ -52,7 +52,7 @@ def _nothing(args: Args) -> int:
 
 def _options(args: Args) -> CdiOptions:
     """The choices of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
-    from aliquot.integrations.cdi import CdiOptions
+    from aliquot.integrations.cdi.options import CdiOptions
     from aliquot.integrations.cdi.rules import kind_faults
 
     root = args.driver_root or "/"
@@ -103,7 +103,7 @@ def _simulated(args: Args) -> str:
 
 
 def _list(args: Args) -> int:
-    from aliquot.integrations.cdi import CdiOptions
+    from aliquot.integrations.cdi.options import CdiOptions
     from aliquot.integrations.cdi.write import DIRECTORIES
 
     kind = CdiOptions(vendor=args.vendor or "", class_name=getattr(args, "class")).kind

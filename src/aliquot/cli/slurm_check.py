@@ -11,8 +11,8 @@ from aliquot.cli.parse import Args
 from aliquot.errors import BlockedError, ConfigError, UsageError
 
 if TYPE_CHECKING:
-    from aliquot.integrations.slurm.check import Given, Live
-    from aliquot.integrations.slurm.conf import Conf
+    from aliquot.integrations.slurm.check.values import Given, Live
+    from aliquot.integrations.slurm.conf.values import Conf
     from aliquot.integrations.slurm.values import Version
     from aliquot.model.inventory import Inventory
 
@@ -22,7 +22,8 @@ _NEXT = "aliquot slurm check --conf-dir DIR"
 
 def run(args: Args) -> int:
     from aliquot.cli import slurm_checkview
-    from aliquot.integrations.slurm.check import ERROR, check
+    from aliquot.integrations.slurm.check.api import check
+    from aliquot.integrations.slurm.check.values import ERROR
 
     given = _given(args)
     findings = check(given)
@@ -49,8 +50,8 @@ def _given(args: Args) -> Given:
     """Everything that the rules look at. Raises ConfigError, UsageError."""
     import msgspec
 
-    from aliquot.integrations.slurm.check import Given
-    from aliquot.integrations.slurm.conf import Source
+    from aliquot.integrations.slurm.check.values import Given
+    from aliquot.integrations.slurm.conf.values import Source
 
     scripts = tuple(Source(path, output.read_text(path, "script")) for path in args.script or ())
     if scripts and not args.conf_dir and not args.live:
@@ -87,7 +88,7 @@ def _folder(args: Args) -> str:
 
 
 def _files(folder: str) -> list[Conf | None]:
-    from aliquot.integrations.slurm.conf import read
+    from aliquot.integrations.slurm.conf.read import read
 
     names = ("slurm.conf", "gres.conf", "cgroup.conf", "helpers.conf")
     found = [read(os.path.join(folder, name)) for name in names]
@@ -162,7 +163,7 @@ def _absent(args: Args, given: Given, machines: Mapping[str, Inventory], here: s
 
 def _live(args: Args, given: Given) -> Live:
     """What slurmctld says. Raises SlurmError."""
-    from aliquot.integrations.slurm.check import Live
+    from aliquot.integrations.slurm.check.values import Live
     from aliquot.integrations.slurm.open import opened
 
     conf = os.path.join(given.folder, "slurm.conf")

@@ -7,7 +7,7 @@ from typing import Any
 
 from aliquot.cli import following
 from aliquot.integrations.slurm import hostlist
-from aliquot.integrations.slurm.check import ERROR, Finding
+from aliquot.integrations.slurm.check.values import ERROR, Finding
 
 
 def plain(finding: Finding) -> dict[str, Any]:

@@ -16,8 +16,8 @@ from aliquot.dashboard.app import application
 from aliquot.dashboard.figures import Figures
 from aliquot.dashboard.log import log
 from aliquot.dashboard.options import Options
-from aliquot.dashboard.pages import ROUTES
 from aliquot.dashboard.port import Door, Source
+from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.security.door import TokenDoor
 from aliquot.dashboard.serve import PageServer, first_of, tls_context
 from aliquot.dashboard.site import Settings, Site

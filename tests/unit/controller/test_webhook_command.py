@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.cli import main
+from aliquot.cli.main import main
 
 CONFIG = """
 apiVersion: v1

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.integrations.slurm.check import Finding, Given, check
-from aliquot.integrations.slurm.conf import parse
+from aliquot.integrations.slurm.check.api import check
+from aliquot.integrations.slurm.check.values import Finding, Given
+from aliquot.integrations.slurm.conf.parse import parse
 
 ETC = "/etc/slurm"
 SLURM = """\

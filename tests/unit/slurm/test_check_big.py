@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from aliquot.integrations.slurm.check import Given, check
+from aliquot.integrations.slurm.check.api import check
+from aliquot.integrations.slurm.check.values import Given
 from factory import inventory
 
 from .judging import cut, given

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.integrations.slurm.check import Live
 from aliquot.integrations.slurm.check.features import devices
+from aliquot.integrations.slurm.check.values import Live
 from aliquot.integrations.slurm.values import Gres, SlurmNode, Version
 
 from .judging import SLURM, findings, rules

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.integrations.slurm.check import Given, check
-from aliquot.integrations.slurm.conf import Source
+from aliquot.integrations.slurm.check.api import check
+from aliquot.integrations.slurm.check.values import Given
+from aliquot.integrations.slurm.conf.values import Source
 
 PAGE = """\
 To change the layout of compute-01:

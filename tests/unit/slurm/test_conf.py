@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.integrations.slurm.conf import Conf, node_line, parse, replaced
+from aliquot.integrations.slurm.conf.nodes import node_line
+from aliquot.integrations.slurm.conf.parse import parse
+from aliquot.integrations.slurm.conf.values import Conf, replaced
 
 SLURM = """\
 ClusterName=Bed   # its name

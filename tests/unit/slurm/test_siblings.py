@@ -6,7 +6,7 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.integrations.slurm.conf import parse
+from aliquot.integrations.slurm.conf.parse import parse
 from aliquot.integrations.slurm.siblings import Act, breaches, groups, hosts_of, next_act
 from aliquot.integrations.slurm.values import SlurmNode
 

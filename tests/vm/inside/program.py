@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from aliquot.cli import main
+from aliquot.cli.main import main
 from vm.inside.checks import check, until
 from vm.inside.machine import A2, FILES, PLAN, T4, device, driver, qemu, sh, stand_in
 

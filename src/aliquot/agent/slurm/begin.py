@@ -14,7 +14,8 @@ from aliquot.agent.slurm.planned import feasible, freed
 from aliquot.agent.slurm.record import OPEN, Before, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import BlockedError, UsageError
-from aliquot.integrations.slurm import block, conf, fence
+from aliquot.integrations.slurm import block, fence
+from aliquot.integrations.slurm.conf import api as conf
 from aliquot.integrations.slurm.errors import NoNodeError
 from aliquot.integrations.slurm.values import Job, SlurmNode
 from aliquot.model.inventory import Inventory

@@ -76,7 +76,7 @@ def _refresh_cdi(inventory: Inventory, world: World) -> None:
     """Containers must not be given what is gone: where a CDI file of ours is, it follows. Its failure is no reason to
     keep a node from its jobs.
     """
-    from aliquot.integrations import cdi
+    from aliquot.integrations.cdi import api as cdi
     from aliquot.integrations.cdi.write import ours
 
     if world.places.simulated or not ours(cdi.DIRECTORY):

@@ -23,8 +23,10 @@ from aliquot.agent.slurm.change import DYNAMIC, STATIC, Settings
 from aliquot.agent.slurm.daemon import OPTIONS_FILES
 from aliquot.agent.slurm.record import put
 from aliquot.errors import BlockedError, ConfigError, LockedError
-from aliquot.integrations.slurm import block, conf, fence, hostlist
-from aliquot.integrations.slurm.conf import NodeLine, Pair
+from aliquot.integrations.slurm import block, fence, hostlist
+from aliquot.integrations.slurm.conf import api as conf
+from aliquot.integrations.slurm.conf.nodes import NodeLine
+from aliquot.integrations.slurm.conf.values import Pair
 
 LOCK = ".aliquot.lock"
 """Beside the files: they may lie on a server, and hosts that share them must see each other."""

@@ -18,7 +18,8 @@ from aliquot.agent.slurm.change import DYNAMIC, Change, Settings
 from aliquot.agent.slurm.record import Before, Record
 from aliquot.agent.slurm.world import World
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.integrations.slurm import block, conf, grestext
+from aliquot.integrations.slurm import block, grestext
+from aliquot.integrations.slurm.conf import api as conf
 from aliquot.integrations.slurm.families import FamilyError, Layout, present
 from aliquot.model.catalog import Family
 from aliquot.model.desired import Desired, GpuWish, InstanceWish

@@ -22,7 +22,7 @@ from io import FileIO
 
 import msgspec
 
-from aliquot.backends.sim import template, tools
+from aliquot.backends.sim import template
 from aliquot.backends.sim.changes import Changes
 from aliquot.backends.sim.listening import Doorman, bind, log_end
 from aliquot.backends.sim.many import names_for
@@ -30,6 +30,7 @@ from aliquot.backends.sim.node import Gone, SimNode, World
 from aliquot.backends.sim.service import Link
 from aliquot.backends.sim.state import NodeState
 from aliquot.backends.sim.store import Store
+from aliquot.backends.sim.tools import api as tools
 from aliquot.errors import AliquotError, UsageError
 
 NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")

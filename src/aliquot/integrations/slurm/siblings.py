@@ -15,8 +15,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 import msgspec
 
-from aliquot.integrations.slurm.conf import Conf, node_lines
 from aliquot.integrations.slurm.conf.hosts import listed
+from aliquot.integrations.slurm.conf.nodes import node_lines
+from aliquot.integrations.slurm.conf.values import Conf
 from aliquot.integrations.slurm.values import SlurmNode
 
 OURS = "aliquot: "

@@ -1,0 +1,20 @@
+"""The pages, one module each, and where they are."""
+
+from __future__ import annotations
+
+from aliquot.dashboard.page import Route
+from aliquot.dashboard.pages import fleet, gpu, history, machines, mig, node, plan, sriov, vgpus
+
+ROUTES = (
+    Route("/", "fleet", fleet.show, "Fleet"),
+    Route("/nodes/{node}", "node", node.show),
+    Route("/nodes/{node}/gpus/{pci}", "gpu", gpu.show),
+    Route("/pictures/{node}", "pictures", fleet.pictures),
+    Route("/plans/{id}", "plan", plan.show),
+    Route("/mig", "mig", mig.show, "MIG"),
+    Route("/sriov", "sriov", sriov.show, "SR-IOV"),
+    Route("/vgpus", "vgpus", vgpus.show, "vGPUs"),
+    Route("/machines", "machines", machines.show, "Machines"),
+    Route("/history", "history", history.show, "History", tracked=False),
+)
+"""In the order of the navigation."""
