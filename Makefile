@@ -67,19 +67,19 @@ test-all: check   ## all tests: complete oracles and properties, every mutant, e
 	@ALIQUOT_ALL=1 $(RUN) $(PYTEST)
 
 test-pure: check   ## what needs no server, 3 minutes at most
-	@$(RUN) $(BIN)/python -m pytest -n auto tests/unit tests/property tests/oracle tests/architecture tests/contract
+	@$(RUN) $(BIN)/python -m pytest -n auto tests/unit tests/laws/property tests/laws/oracle tests/architecture tests/contract
 
 test-fast: $(VENV)/.dev   ## the working day's tests, 90 s at most
-	@$(RUN) $(BIN)/python -m pytest -n auto -m "not slow and not long" tests/unit tests/property tests/oracle tests/architecture tests/cli tests/sim
+	@$(RUN) $(BIN)/python -m pytest -n auto -m "not slow and not long" tests/unit tests/laws/property tests/laws/oracle tests/architecture tests/system/cli tests/system/sim
 
 vm-kernel: $(VENV)/.dev   ## the kernel of the guest that test-vm boots: downloaded (85 MB) and kept in the cache
-	@$(BIN)/python tests/vm/run.py prepare
+	@$(BIN)/python tests/system/vm/run.py prepare
 
 test-vm: vm-kernel   ## our code on a real kernel with real libvirt, in an emulated machine
-	@ALIQUOT_REQUIRE=vm $(BIN)/python -m pytest -n 0 -rs tests/vm
+	@ALIQUOT_REQUIRE=vm $(BIN)/python -m pytest -n 0 -rs tests/system/vm
 
 slurm-trixie: $(VENV)/.dev   ## Debian 13, its Slurm and docker, for the tests: downloaded (150 MB) and kept in the cache
-	@$(BIN)/python tests/slurm/prepare.py
+	@$(BIN)/python tests/system/slurm/prepare.py
 
 bench: $(VENV)/.dev   ## figures for benchmarks/RESULTS.md
 	@$(BIN)/python benchmarks/run.py
@@ -89,14 +89,14 @@ docs: $(VENV)/.dev       ## the pages as a site, in site/
 	@$(BIN)/python tools/build_site.py
 
 docs-check: $(VENV)/.dev   ## every command of the pages is typed (PAGE=docs/tutorial.md: of one)
-	@cd tests && ../$(BIN)/python -m docs $(if $(PAGE),$(abspath $(PAGE)))
+	@cd tests && ../$(BIN)/python -m system.docs $(if $(PAGE),$(abspath $(PAGE)))
 
 docs-update: $(VENV)/.dev   ## ... and what it prints is written into them
 	@$(BIN)/python tools/build_docs.py
-	@cd tests && ../$(BIN)/python -m docs --update $(if $(PAGE),$(abspath $(PAGE)))
+	@cd tests && ../$(BIN)/python -m system.docs --update $(if $(PAGE),$(abspath $(PAGE)))
 
 pictures: $(VENV)/.dev   ## the pages' pictures in docs/pictures, taken anew in Chromium
-	@cd tests && ../$(BIN)/python -m browser.pictures $(CURDIR)/docs/pictures
+	@cd tests && ../$(BIN)/python -m system.browser.pictures $(CURDIR)/docs/pictures
 
 catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 	@$(BIN)/python tools/build_catalog.py

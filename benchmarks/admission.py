@@ -17,8 +17,8 @@ from benchmarks.bench_machines import RESOURCE, TYPE, Door, addresses, machine, 
 from benchmarks.bench_process import cpu, memory
 from benchmarks.measure import Figure, Say, at_most, clock, digest, load
 
-from aliquot.integrations.kubernetes.harvester.names import object_name
-from aliquot.integrations.kubernetes.manifests import webhooks
+from aliquot.kubernetes.kinds.harvester_names import object_name
+from aliquot.kubernetes.manifests import webhooks
 
 GROUP = "E11 admission and capacity"
 MEASURED = "measured"

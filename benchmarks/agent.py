@@ -20,7 +20,7 @@ from benchmarks.bench_agent import RawSide, Subject, start_nodes
 from benchmarks.bench_process import cpu_ticks, memory, threads
 from benchmarks.measure import Figure, Say, at_most, digest, load, spread
 
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 
 MEMORY_GOAL_MIB = 40.0
 POLL_GOAL_MS = 1.0

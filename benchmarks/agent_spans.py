@@ -12,8 +12,8 @@ from benchmarks.bench_agent import RawSide, Subject
 from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Say, at_most, ratio, spread
 
-from aliquot.agent.showing import Pace
-from aliquot.integrations.kubernetes.api.watch import DEFAULT_TIMING
+from aliquot.kubernetes.client.watch import DEFAULT_TIMING
+from aliquot.kubernetes.node_agent.document_publisher import Pace
 
 GROUP = "E8 one agent"
 LATENCY_GOAL = 1.5

@@ -20,10 +20,10 @@ from tempfile import TemporaryDirectory
 
 from benchmarks.measure import Figure, Say, at_most, clock, digest, load
 
-from aliquot.integrations.kubernetes.kubelet.endpoint import socket_name
-from aliquot.integrations.kubernetes.kubelet.plugin import DevicePlugins
-from aliquot.integrations.kubernetes.kubelet.protos import deviceplugin_pb2 as pb
-from aliquot.integrations.kubernetes.resources import Device, Offer, Resource
+from aliquot.kubernetes.device_plugin.endpoint import socket_name
+from aliquot.kubernetes.device_plugin.manager import DevicePlugins
+from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
+from aliquot.kubernetes.gpu.device_resources import Device, Offer, Resource
 
 GROUP = "E9 Allocate"
 GOAL_MS = 5.0

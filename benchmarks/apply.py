@@ -11,7 +11,7 @@ import msgspec
 from benchmarks.bench_node import Layout, Node, started
 from benchmarks.measure import Figure, Say, alternate, at_most, clock, digest, ratio, spread
 
-from aliquot.model.plan import Plan
+from aliquot.core.model.plan import Plan
 
 GROUP = "E6 software over raw calls"
 TEMPLATE = "dgx-h100"

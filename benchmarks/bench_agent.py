@@ -15,14 +15,14 @@ from benchmarks.bench_cluster import NAMESPACE, NODE, Cluster
 from benchmarks.bench_node import Node, side_by_side
 from benchmarks.measure import clock
 
-from aliquot.backends.nvml_session import Session
-from aliquot.backends.sim import control
-from aliquot.backends.xids import XidPolicy
-from aliquot.config.generate import generate
-from aliquot.config.load import load
-from aliquot.config.select import select
-from aliquot.config.write import to_yaml
-from aliquot.planner.planning import plan
+from aliquot.core.config.formats.yaml_writer import to_yaml
+from aliquot.core.config.generate import generate
+from aliquot.core.config.load import load
+from aliquot.core.config.select.named_config import select
+from aliquot.core.model.xids import XidPolicy
+from aliquot.core.planner.plan import plan
+from aliquot.hardware.nvml.session import Session
+from aliquot.sim import lifecycle as control
 
 FIRST = "all-enabled"
 """MIG mode and no instance: what every node is wished first."""

@@ -21,7 +21,7 @@ from typing import Any
 
 import msgspec
 
-from aliquot.integrations.kubernetes import names
+from aliquot.kubernetes.gpu import names
 
 NAMESPACE = "gpu-operator"
 ACCOUNT = "aliquot-agent"
@@ -90,7 +90,7 @@ class _World:
     """Inside the process. Every public method can be called from outside."""
 
     def __init__(self, folder: Path, kubelet: bool, others: int) -> None:
-        from cluster import StandinCluster
+        from support.cluster import StandinCluster
 
         self._cluster = StandinCluster(folder)
         self._standin = self._cluster.standin
@@ -101,7 +101,7 @@ class _World:
         self._relay = _Relay(self._standin.port)
         self._setup(folder)
         if kubelet:
-            from kubelet.kubeletdouble import Kubelet
+            from system.kubelet.kubeletdouble import Kubelet
 
             self._kubelet = Kubelet(folder / "kubelet")
             self._kubelet.start()
@@ -124,7 +124,7 @@ class _World:
     # -- writing to the store, uncounted
 
     def _call(self, verb: str, name: str, body: object) -> None:
-        from standin.call import Call, Caller
+        from support.standin.call import Call, Caller
 
         assert self._kind is not None
         kind = _MERGE if verb == "patch" else "application/json"

@@ -17,8 +17,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.backends.sim import control
-from aliquot.integrations.kubernetes.harvester.names import CONFIGURED, object_name, vgpu_resource
+from aliquot.kubernetes.kinds.harvester_names import CONFIGURED, object_name, vgpu_resource
+from aliquot.sim import lifecycle as control
 
 JSON = dict[str, Any]
 PATIENCE_S = 180.0
@@ -31,11 +31,11 @@ class Site:
     """``pod``: the driver's programs are in its pod, else its library is on the machine."""
 
     def __init__(self, folder: Path, template: str, *, pod: bool) -> None:
-        from cluster import StandinCluster
-        from devicesagent import DevicesAgent, install
-        from driverpods import NAMESPACE, below, driver_pod
-        from kubelet.kubeletdouble import Kubelet
-        from kubevirt.definitions import definitions
+        from support.cluster import StandinCluster
+        from support.devicesagent import DevicesAgent, install
+        from support.driverpods import NAMESPACE, below, driver_pod
+        from support.kubevirt.definitions import definitions
+        from system.kubelet.kubeletdouble import Kubelet
 
         self._cluster = StandinCluster(folder)
         self.standin = self._cluster.standin
@@ -93,7 +93,7 @@ class Site:
 
     def wish(self, plural: str, address: str, spec: JSON) -> float:
         """What ``kubectl patch`` does; the moment when it was answered."""
-        from standin.call import Call, Caller
+        from support.standin.call import Call, Caller
 
         kind = self.standin.kinds.find(GROUP, "v1beta1", plural)
         assert kind is not None

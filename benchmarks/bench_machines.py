@@ -14,7 +14,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.integrations.kubernetes.harvester import crds, names
+from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 
 JSON = dict[str, Any]
 NODES, MACHINES, CARDS, FUNCTIONS, MOST = 100, 1000, 3, 16, 4
@@ -129,10 +130,10 @@ class Site:
     """``pid`` is the controller's."""
 
     def __init__(self, folder: Path) -> None:
-        from cluster import StandinCluster
-        from harvester.controllerprocess import ControllerProcess
-        from kube.rights_world import NS, ROOT, manifests
-        from kubevirt.players import World
+        from support.cluster import StandinCluster
+        from support.kubevirt.players import World
+        from system.harvester.controllerprocess import ControllerProcess
+        from system.kubernetes.rights_world import NS, ROOT, manifests
 
         self._cluster = StandinCluster(folder)
         self._cluster.apply(crds.definitions())

@@ -11,18 +11,18 @@ from functools import partial
 from tempfile import TemporaryDirectory
 from typing import Any
 
-from aliquot.backends.connect import Connection, connect
-from aliquot.backends.hooks import NoHooks
-from aliquot.backends.nvml_session import Session
-from aliquot.backends.sim import control
-from aliquot.engine.apply import apply
-from aliquot.engine.world import Outcome, World
-from aliquot.model.actions import Action, Create, Destroy
-from aliquot.model.desired import Desired, GpuWish, InstanceWish
-from aliquot.model.inventory import Inventory
-from aliquot.model.placement import Placement
-from aliquot.model.plan import Plan
-from aliquot.planner.planning import plan
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import Outcome, World
+from aliquot.core.model.actions import Action, Create, Destroy
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.placement import Placement
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from aliquot.hardware.nvml.session import Session
+from aliquot.node.connect import Connection, connect
+from aliquot.node.hooks import NoHooks
+from aliquot.sim import lifecycle as control
 
 Layout = Sequence[tuple[str, int]]
 """Profile names with the memory slice where each starts."""

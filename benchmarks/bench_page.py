@@ -17,7 +17,8 @@ from urllib.parse import quote, urlsplit
 
 import msgspec
 
-from aliquot.backends.sim import control
+from aliquot.foundation.paths import simulated_nodes
+from aliquot.sim import lifecycle as control
 
 TEMPLATE = "dgx-h100"
 GPUS = 8
@@ -192,7 +193,7 @@ def _cut(node: control.Node, n: int) -> None:
 
 def simulator(state_dir: str) -> int:
     """The pid of the process that all simulated nodes of a state directory live in."""
-    folder = os.open(control.root(state_dir), os.O_PATH | os.O_DIRECTORY)
+    folder = os.open(simulated_nodes(state_dir), os.O_PATH | os.O_DIRECTORY)
     try:
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as asked:
             asked.connect(f"/proc/self/fd/{folder}/control.sock")

@@ -18,10 +18,10 @@ from pathlib import Path
 import msgspec
 from benchmarks.bench_node import Layout, Node
 
-from slurm import applying
-from slurm.applying import Host
-from slurm.bed import Bed, until
-from slurm.release import NEW, Release
+from system.slurm import applying
+from system.slurm.applying import Host
+from system.slurm.bed import Bed, until
+from system.slurm.release import NEW, Release
 
 LAYOUTS: dict[str, Layout] = {
     "1g.5gb*7": [("1g.5gb", n) for n in range(7)],

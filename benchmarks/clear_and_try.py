@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import NamedTuple
 
-from oracle import raw
+from laws.oracle import raw
 
 
 class Replay(NamedTuple):

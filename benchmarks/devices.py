@@ -18,7 +18,7 @@ from benchmarks.bench_devices import CHECK_S, Site, site
 from benchmarks.bench_process import cpu, memory
 from benchmarks.measure import Figure, Say, at_most, digest, load, spread
 
-from aliquot.integrations.kubernetes.api.watch import DEFAULT_TIMING
+from aliquot.kubernetes.client.watch import DEFAULT_TIMING
 
 GROUP = "E10 the devices agent"
 SIM = "simulated"
@@ -167,10 +167,10 @@ def _idle_lines(say: Say, way: str, before: Meter, after: Meter, seconds: float)
 
 def _pure(say: Say, repeats: int) -> None:
     """What a look costs that finds everything true, and one that finds no object at all: the decisions alone."""
-    from aliquot.integrations.kubernetes.harvester.changes import changes
-    from aliquot.integrations.kubernetes.harvester.intents import intents
-    from aliquot.integrations.kubernetes.harvester.view import Objects
-    from unit.kubernetes.harvester.cluster_of_one import One
+    from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import intents
+    from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
+    from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
+    from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One
 
     with TemporaryDirectory(prefix="aliquot-bench-") as folder:
         one = One(EIGHT, Path(folder)).settle()

@@ -21,13 +21,13 @@ from benchmarks.bench_page import FULL, GPUS, TEMPLATE
 from benchmarks.bench_process import cpu, memory
 from benchmarks.measure import Figure, Say, alternate, at_least, at_most, clock, digest, load, spread
 
-from aliquot.backends.connect import connect
-from aliquot.backends.sim import control
-from aliquot.backends.watching import UsageWatch
-from aliquot.metrics import make
-from aliquot.metrics.gpus import Gpus
-from aliquot.metrics.look import Look, Seen
+from aliquot.metrics import instruments as make
+from aliquot.metrics.gpu_samples import Gpus
 from aliquot.metrics.page import Page
+from aliquot.metrics.snapshot import Look, Seen
+from aliquot.node.connect import connect
+from aliquot.node.usage_record import UsageWatch
+from aliquot.sim import lifecycle as control
 
 GROUP = "E14 figures for Prometheus"
 SCRAPE_GOAL_MS, LESS_GOAL = 10.0, 5.0

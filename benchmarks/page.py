@@ -16,7 +16,7 @@ from benchmarks.bench_page import GPUS, LAYOUTS, TEMPLATE, Client, Dashboard, Wo
 from benchmarks.bench_process import cpu_ticks, memory
 from benchmarks.measure import Figure, Say, at_most, clock, digest, load, spread
 
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 
 GROUP = "E13 the page"
 NODES = 1000

@@ -11,7 +11,7 @@ from benchmarks.bench_page import World
 from benchmarks.measure import Figure, Say, at_most, spread
 from benchmarks.page_change import Toggle
 
-from aliquot.dashboard import words
+from aliquot.dashboard import formatting as words
 
 PROGRAMS = ("chromium", "chromium-browser", "google-chrome")
 DOM_GOAL_MS = 1000.0

@@ -10,9 +10,9 @@ from benchmarks.bench_page import Watcher, World
 from benchmarks.bench_process import cpu, cpu_ticks
 from benchmarks.measure import Figure, Say, alternate, at_least, at_most, spread
 
-from aliquot.backends.sim import control
-from aliquot.dashboard.here.habit import Habit
-from aliquot.dashboard.here.spot import Spot
+from aliquot.dashboard.local.node_access import Spot
+from aliquot.dashboard.local.shared_cache import Habit
+from aliquot.sim import lifecycle as control
 
 PUSH_GOAL_MS = 500.0
 """What feels like at once."""

@@ -16,13 +16,13 @@ from time import thread_time
 import msgspec
 from benchmarks.measure import Figure, Say, at_most, digest, load, spread
 
-from aliquot.model import catalog
-from aliquot.model.catalog import Family
-from aliquot.model.desired import Desired, GpuWish, InstanceWish
-from aliquot.model.inventory import Gpu, Inventory
-from aliquot.planner import board
-from aliquot.planner.planning import plan
-from oracle import raw, world
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import Family
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.planner import placement_table as board
+from aliquot.core.planner.plan import plan
+from laws.oracle import raw, world
 
 GROUP = "Planning time"
 NODE_GOAL_MS = 5.0
@@ -33,9 +33,9 @@ _FRESH = """
 import sys, time
 begin = time.perf_counter()
 import msgspec
-from aliquot.model.desired import Desired
-from aliquot.model.inventory import Inventory
-from aliquot.planner.planning import plan
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.plan import plan
 imported = time.perf_counter()
 inventory, desired = msgspec.json.decode(sys.stdin.buffer.read(), type=tuple[Inventory, Desired])
 inventory.fingerprint

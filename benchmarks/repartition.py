@@ -12,11 +12,11 @@ from benchmarks import times
 from benchmarks.clear_and_try import replay
 from benchmarks.measure import Figure, Say, at_least, at_most, digest_files
 
-from aliquot.model import catalog
-from aliquot.model.actions import Create, Destroy
-from aliquot.model.plan import Plan
-from aliquot.planner.planning import plan
-from oracle import raw, world
+from aliquot.core.model import catalog
+from aliquot.core.model.actions import Create, Destroy
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from laws.oracle import raw, world
 
 GROUP = "E3 one-GPU repartition"
 Geometry = tuple[tuple[str, int], ...]

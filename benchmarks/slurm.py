@@ -16,7 +16,7 @@ from benchmarks.bench_slurm import DYNAMIC, KINDS, LAYOUTS, STATIC, Changed, Too
 from benchmarks.measure import Figure, Say, digest, load, ratio, spread
 
 import aliquot
-from slurm.release import NEW, RELEASES, Release
+from system.slurm.release import NEW, RELEASES, Release
 
 GROUP = "E12 Slurm"
 HOW = {DYNAMIC: "a dynamic node", STATIC: "a node of slurm.conf"}

@@ -17,10 +17,10 @@ from benchmarks.bench_process import cpu_ticks, memory
 from benchmarks.bench_slurm import DEFAULTS, bed
 from benchmarks.measure import Figure, Say, at_most, spread
 
-from slurm import demanded
-from slurm.applying import Host
-from slurm.bed import Bed, until
-from slurm.release import Release
+from system.slurm import demanded
+from system.slurm.applying import Host
+from system.slurm.bed import Bed, until
+from system.slurm.release import Release
 
 INTERVALS = {5.0: "a look each 5 s and glances between, as by default", 1.0: "a look each second"}
 KINDS = ("a100_1g.5gb:7", "a100_3g.20gb:2")

@@ -17,11 +17,12 @@ import msgspec
 from benchmarks.bench_node import Node, started
 from benchmarks.measure import Figure, Say, alternate, at_most, clock, digest_files, ratio, spread
 
-from aliquot.integrations.slurm import gres, numbering
-from aliquot.integrations.slurm.devices import Offering, offering
-from aliquot.integrations.slurm.nodeline import gres_value
-from aliquot.integrations.slurm.values import Version
-from aliquot.model.inventory import Inventory
+from aliquot.core.model.inventory import Inventory
+from aliquot.slurm.client.models import Version
+from aliquot.slurm.files import gpu_numbering as numbering
+from aliquot.slurm.files import gres_conf as gres
+from aliquot.slurm.files.job_devices import Offering, offering
+from aliquot.slurm.files.node_line import gres_value
 
 TEMPLATE, LAYOUT = "dgx-a100", "1g.5gb*7"
 AT_ONCE, NODES = 20, 1000

@@ -14,7 +14,7 @@ from benchmarks.bench_node import started
 from benchmarks.measure import Figure, Say, at_most, digest, ratio, spread
 
 import aliquot
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 
 GROUP = "E7 command start"
 PLAN_GOAL_MS = 250.0

@@ -17,13 +17,14 @@ from typing import Any
 
 import pytest
 
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 from support import forkserver
+from support.layers import folders, layer
 
 pytest_plugins = ["support.distribution", "support.measuring", "support.selection"]
 HERE = Path(__file__).resolve().parent
 REQUIRED = {name for name in os.environ.get("ALIQUOT_REQUIRE", "").split(",") if name}
-RETRIED = frozenset({"browser", "containers", "docs", "libvirtd", "prometheus", "slurm", "vm"})
+RETRIED = frozenset({"browser", "containers", "docs", "libvirt", "prometheus", "slurm", "vm"})
 """Layers that talk to programs that are not ours. What fails there is tried once more, and shown with its first failure
 either way: those programs are late on a busy machine. A failure anywhere else is a failure.
 """
@@ -64,7 +65,7 @@ _one_build_of_the_shim()
 
 control.launch = forkserver.launch
 
-unknown = {name for name in REQUIRED if not (HERE / name).is_dir()}
+unknown = REQUIRED - {path.name for path in folders()}
 if unknown:
     raise pytest.UsageError(f"ALIQUOT_REQUIRE names layers that do not exist: {', '.join(sorted(unknown))}")
 
@@ -94,12 +95,8 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark what may be tried once more."""
     for item in items:
-        if _layer(item) in RETRIED:
+        if layer(item.path) in RETRIED:
             item.add_marker(pytest.mark.flaky(reruns=1, reruns_delay=2))
-
-
-def _layer(item: pytest.Item) -> str:
-    return item.path.parts[len(HERE.parts)]
 
 
 @pytest.hookimpl(wrapper=True)
@@ -108,19 +105,20 @@ def pytest_runtest_makereport(
 ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
     """Turn a skip of a required layer into a failure that gives the reason."""
     report = yield
-    layer = _layer(item)
+    name = layer(item.path)
     reason: Any = report.longrepr
-    if report.skipped and layer in REQUIRED and not hasattr(report, "wasxfail") and not _elsewhere(reason):
+    if report.skipped and name in REQUIRED and not hasattr(report, "wasxfail") and not _elsewhere(reason):
         report.outcome = "failed"
-        report.longrepr = f"{layer} must run here (ALIQUOT_REQUIRE), but it was skipped: {reason[2]}"
+        report.longrepr = f"{name} must run here (ALIQUOT_REQUIRE), but it was skipped: {reason[2]}"
     return report
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say which API servers the Kubernetes tests ran on."""
     reports = [report for rows in terminalreporter.stats.values() for report in rows]
-    if any(f"tests/{layer}/" in getattr(report, "nodeid", "") for report in reports for layer in ("kube", "harvester")):
-        from cluster import summary
+    players = ("system/kubernetes/", "system/harvester/")
+    if any(name in getattr(report, "nodeid", "") for report in reports for name in players):
+        from support.cluster import summary
 
         terminalreporter.write_line(summary())
 

@@ -2,7 +2,7 @@
 
 Usage: python tools/artefacts.py FOLDER
 
-``tests/golden/day`` holds the rehearsed day, and ``tests/cli/test_day.py`` compares it; write it anew with
+``tests/golden/day`` holds the rehearsed day, and ``tests/system/cli/test_day.py`` compares it; write it anew with
 ``ALIQUOT_UPDATE=1``. What depends on the host or on Python's release (``host.txt``, ``help.txt``, ``imports-*``) is
 compared by hand, before and after, on one machine. CRDs, manifests, the chart, the list of metrics and the outputs in
 ``docs`` are files of the repository that other tests compare.
@@ -114,7 +114,7 @@ slurm helper -o json
 ~ slurm siblings -o json
 ~ slurm demand -o json
 ~ slurm apply -o json
-slurm dcgm list -o json
+~ slurm dcgm list -o json
 ~ slurm task-prolog -o json
 ~ libvirt xml 0 -o json
 ~ libvirt check vm -o json

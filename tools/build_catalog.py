@@ -1,4 +1,4 @@
-"""Make the packaged JSON (``src/aliquot/model/data``) from the reviewed YAML (``catalog``).
+"""Make the packaged JSON (``src/aliquot/core/model/data``) from the reviewed YAML (``catalog``).
 
 Usage: python tools/build_catalog.py [--check]     exit 1 if --check finds a difference
 """
@@ -13,7 +13,7 @@ import msgspec
 import yaml
 
 ROOT = Path(__file__).resolve().parent.parent
-DATA = ROOT / "src/aliquot/model/data"
+DATA = ROOT / "src/aliquot/core/model/data"
 ID_OF_UNKNOWN = 1000
 """Profiles whose id nobody has published get 1000 + their NVML index: no real id is that large."""
 

@@ -13,14 +13,16 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 from tools import chart
 from tools.yaml_text import Text
 
-from aliquot.integrations.kubernetes.harvester import crds
-from aliquot.integrations.kubernetes.manifests import bundle
-from aliquot.integrations.kubernetes.manifests.notes import notes
-from aliquot.integrations.kubernetes.manifests.values import Object, Values, beside_operator
+from aliquot.kubernetes.manifests import bundle
+from aliquot.kubernetes.manifests.comments import notes
+from aliquot.kubernetes.manifests.values import Object, Values, beside_operator
+from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 
 DEPLOY = Path(__file__).resolve().parent.parent / "deploy"
-HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/manifests: change it there.\n"
-CRD_HEAD = "# Made by tools/build_manifests.py from src/aliquot/integrations/kubernetes/harvester: change it there.\n"
+HEAD = "# Made by tools/build_manifests.py from src/aliquot/kubernetes/manifests: change it there.\n"
+CRD_HEAD = (
+    "# Made by tools/build_manifests.py from src/aliquot/kubernetes/virtual_machines/harvester: change it there.\n"
+)
 
 
 def manifests() -> dict[str, str]:

@@ -17,7 +17,7 @@ from tools.metrics_dashboard import dashboard
 
 from aliquot.metrics.labels import MEANINGS
 from aliquot.metrics.metric import PROCESSES
-from aliquot.metrics.names import TABLE
+from aliquot.metrics.registry import TABLE
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs/metrics.md"

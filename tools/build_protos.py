@@ -14,7 +14,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 SOURCE = ROOT / "src"
-PROTOS = SOURCE / "aliquot/integrations/kubernetes/kubelet/protos"
+PROTOS = SOURCE / "aliquot/kubernetes/device_plugin/protos"
 VERSION = "1.72.2"
 
 

@@ -13,13 +13,9 @@ from tools.chart_values import CUSTOM, LOCATED, NOTES, VALUES_YAML, schema
 from tools.yaml_text import Text
 
 from aliquot import __version__
-from aliquot.integrations.kubernetes.manifests import bundle, toolkit
-from aliquot.integrations.kubernetes.manifests.notes import notes
-from aliquot.integrations.kubernetes.manifests.values import (
-    WEBHOOK,
-    Object,
-    metadata,
-)
+from aliquot.kubernetes.manifests import bundle, toolkit
+from aliquot.kubernetes.manifests.comments import notes
+from aliquot.kubernetes.manifests.values import WEBHOOK, Object, metadata
 
 HEAD = "{{- /* Made by tools/build_manifests.py: change tools/chart.py or the package's manifests. */ -}}\n"
 

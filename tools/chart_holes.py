@@ -7,18 +7,9 @@ from typing import Any
 
 from tools.yaml_text import Path, Text, insert_before
 
-from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.manifests import dashboard, toolkit, webhooks
-from aliquot.integrations.kubernetes.manifests.values import (
-    AGENT,
-    BESIDE,
-    CONTROLLER,
-    DASHBOARD,
-    DEVICES,
-    WEBHOOK,
-    Object,
-    Values,
-)
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.manifests import dashboard, toolkit, webhooks
+from aliquot.kubernetes.manifests.values import AGENT, BESIDE, CONTROLLER, DASHBOARD, DEVICES, WEBHOOK, Object, Values
 
 
 def _named(name: str, around: str = "{{ %s }}") -> str:

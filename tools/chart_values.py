@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.integrations.kubernetes import names
+from aliquot.kubernetes.gpu import names
 
 VALUES_YAML = """\
 # Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.

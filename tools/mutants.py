@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import NamedTuple
 
 ROOT = Path(__file__).resolve().parent.parent
-TESTS = ("tests/oracle/test_planner.py", "tests/property/test_laws.py")
-VGPU_TESTS = ("tests/oracle/test_vgpu_planner.py", "tests/property/test_vgpu_laws.py")
-HARVESTER, KUBEVIRT = "integrations/kubernetes/harvester", "integrations/kubernetes/kubevirt"
-_UNITS = "tests/unit/kubernetes"
+TESTS = ("tests/laws/oracle/test_planner.py", "tests/laws/property/test_laws.py")
+VGPU_TESTS = ("tests/laws/oracle/test_vgpu_planner.py", "tests/laws/property/test_vgpu_laws.py")
+HARVESTER, KUBEVIRT = "kubernetes/virtual_machines/harvester", "kubernetes/virtual_machines/kubevirt"
+_UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
-ADMISSION = (f"{_UNITS}/admission",)
-CAPACITY = (f"{_UNITS}/kubevirt", "tests/unit/controller/test_capacity_pages.py", *ADMISSION)
+ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
+CAPACITY = (
+    f"{_UNITS}/kubevirt",
+    "tests/unit/kubernetes/virtual_machines/controller/test_capacity_pages.py",
+    *ADMISSION,
+)
 
 
 class Mutant(NamedTuple):
@@ -39,173 +43,175 @@ class Mutant(NamedTuple):
 MUTANTS = {
     "overlap": Mutant(
         "rule: two instances may share memory slice 3",
-        "planner/board.py",
+        "core/planner/placement_table.py",
         ".placement(start).mask for",
         ".placement(start).mask & ~8 for",
     ),
     "engines": Mutant(
         "rule: media engine limits (totals, +me, +me.all, maxima; each implies others) are not checked",
-        "planner/rules.py",
+        "core/planner/rules.py",
         "    max_instances,\n    compute_slices,\n    engine_totals,\n    at_most,\n    excludes,\n",
         "    compute_slices,\n",
     ),
     "compute-kinds": Mutant(
         "rule: a second instance without graphics on Thor",
-        "planner/rules.py",
+        "core/planner/rules.py",
         "== wanted) > rule.count",
         "== wanted) > rule.count + 1",
     ),
     "tie-break": Mutant(
         "tie-break: lowest start instead of the driver's own choice",
-        "planner/pack.py",
+        "core/planner/placement_search.py",
         "for start in board.choices(profile_id, mask, swapped):",
         "for start in board.starts[profile_id]:",
     ),
     "held-first": Mutant(
         "cost: held instances weigh no more than idle ones",
-        "planner/target.py",
+        "core/planner/target_state.py",
         "return held, len(doomed),",
         "return 0, len(doomed),",
     ),
     "fewest": Mutant(
         "cost: the number of destroyed instances is not counted",
-        "planner/target.py",
+        "core/planner/target_state.py",
         "return held, len(doomed),",
         "return held, 0,",
     ),
-    "room": Mutant("cost: room left is not counted", "planner/pack.py", "-board.room(board.mask(leaf)))", "0)"),
+    "room": Mutant(
+        "cost: room left is not counted", "core/planner/placement_search.py", "-board.room(board.mask(leaf)))", "0)"
+    ),
     "vgpu-most": Mutant(
         "rule: the most of a vGPU type counts its own series only",
-        "planner/vgpu/rules.py",
+        "core/planner/vgpu/rules.py",
         "count = n if each.mig_backed else total",
         "count = n",
         VGPU_TESTS,
     ),
     "vgpu-order": Mutant(
         "order: new vGPUs in mixed-size mode are made from right to left",
-        "planner/vgpu/mixed.py",
+        "core/planner/vgpu/mixed_size.py",
         "out.append((item, place))",
         "out.insert(0, (item, place))",
         VGPU_TESTS,
     ),
     "vgpu-room": Mutant(
         "rule: a vGPU in mixed-size mode covers one GiB less than it has",
-        "planner/vgpu/rooms.py",
+        "core/planner/vgpu/placement_policies.py",
         "rounded = -(-each.fb_mib // 1024)",
         "rounded = max(1, -(-each.fb_mib // 1024) - 1)",
         VGPU_TESTS,
     ),
     "vgpu-one-size": Mutant(
         "rule: one GPU instance takes vGPUs of two sizes",
-        "planner/vgpu/rooms.py",
+        "core/planner/vgpu/placement_policies.py",
         "having == profile and (not count or size == each.fb_mib)",
         "having == profile",
         VGPU_TESTS,
     ),
     "vgpu-fewest": Mutant(
         "cost: vGPUs that go with their GPU instance are not counted",
-        "planner/vgpu/search.py",
+        "core/planner/vgpu/mig_backed_search.py",
         "return cost[0] + held, cost[1] + gone,",
         "return cost[0] + held, cost[1],",
         VGPU_TESTS,
     ),
     "vgpu-held": Mutant(
         "cost: a held vGPU in mixed-size mode weighs no more than an idle one",
-        "planner/vgpu/mixed.py",
+        "core/planner/vgpu/mixed_size.py",
         "return sum(h.vgpu.held for h in lost), len(lost)",
         "return 0, len(lost)",
         VGPU_TESTS,
     ),
     "vm-drift": Mutant(
         "drift: a MIG layout that somebody changed by hand is synced",
-        f"{HARVESTER}/migs.py",
+        f"{HARVESTER}/mig_configurations.py",
         "(OUT_OF_SYNC if said else SYNCED) if carried_out",
         "SYNCED if carried_out",
         LAYOUTS,
     ),
     "vm-touched": Mutant(
         "drift: it is put right unasked",
-        f"{HARVESTER}/cut.py",
+        f"{HARVESTER}/mig_layout.py",
         "    return status.applied_boot != card.boot",
         "    return status.applied_boot != card.boot or not met(found, gpu)",
         LAYOUTS,
     ),
     "vm-foreign": Mutant(
         "drift: a vGPU that somebody else made is destroyed unasked",
-        f"{HARVESTER}/carried.py",
+        f"{HARVESTER}/vgpu_assignment.py",
         "may_go = ours(card, found, vgpu) or ",
         "may_go = True or ",
         VGPUS,
     ),
     "vm-adoption": Mutant(
         "adoption: a new VGPUDevice of a function that carries a vGPU wishes none, as pcidevices' does",
-        f"{HARVESTER}/vgpus.py",
+        f"{HARVESTER}/vgpu_devices.py",
         "adopted = vgpu is not None and nameable(card, vgpu)",
         "adopted = False",
         VGPUS,
     ),
     "vm-reboot": Mutant(
         "reboot: a MIG layout that it took is not replayed",
-        f"{HARVESTER}/cut.py",
+        f"{HARVESTER}/mig_layout.py",
         "    return status.applied_boot != card.boot",
         "    return False",
         LAYOUTS,
     ),
     "vm-order": Mutant(
         "reboot: GPU instances before virtual functions, which end them",
-        "planner/vgpu/shares.py",
+        "core/planner/vgpu/gpu_plan.py",
         "after = [*spoken.functions_on(), *spoken.mixed_size(change.mixed and aimed.mixed), *new]",
         "after = [*new, *spoken.functions_on(), *spoken.mixed_size(change.mixed and aimed.mixed)]",
         LAYOUTS,
     ),
     "vm-uuid": Mutant(
         "reboot: a vGPU comes back under another UUID",
-        f"{HARVESTER}/carried.py",
+        f"{HARVESTER}/vgpu_assignment.py",
         'return former if all(v.uuid != former for v in card.live.values()) else ""',
         'return ""',
         VGPUS,
     ),
     "vm-isolation": Mutant(
         "isolation: all GPUs of a node are planned together, so that one bad wish stops them all",
-        "agent/devices/work.py",
+        "kubernetes/virtual_machines/agent/reconcile.py",
         "make(inventory, Desired((intent.wish,)))",
         "make(inventory, Desired(tuple(i.wish for i in intents(view, objects) if i.wish is not None)))",
-        ("tests/kube/test_devices_disturbed.py",),
+        ("tests/system/kubernetes/test_devices_disturbed.py",),
     ),
     "vm-own-node": Mutant(
         "isolation: objects of other nodes' GPUs are taken for ours that are gone",
-        f"{HARVESTER}/vgpus.py",
+        f"{HARVESTER}/vgpu_devices.py",
         "if found.spec.node_name == view.node and name not in present and not kept:",
         "if name not in present and not kept:",
         OBJECTS,
     ),
     "vm-given": Mutant(
         "in use: what kubelet gave to a pod between look and act is destroyed",
-        "agent/devices/work.py",
+        "kubernetes/virtual_machines/agent/reconcile.py",
         "return bool(self._blind) or taken(ending, uses) is not None",
         "return False",
-        ("tests/unit/agent/devices/test_work.py",),
+        ("tests/unit/kubernetes/virtual_machines/agent/test_work.py",),
     ),
     "vm-blind": Mutant(
         "in use: the allocation annotation alone says who has a device, as in pcidevices",
-        f"{HARVESTER}/admission/use.py",
+        f"{HARVESTER}/admission/device_users.py",
         'return _perhaps(world, name, resource, askers) if resource else ""',
         'return ""',
         ADMISSION,
     ),
     "vm-seven": Mutant(
         "webhook: any seven instances are a layout, as in pcidevices",
-        f"{HARVESTER}/admission/layout.py",
+        f"{HARVESTER}/admission/mig_layout.py",
         "if next(pack.arrangements(b, counts), None) is None:",
         "if sum(counts.values()) > 7:",
         ADMISSION,
     ),
     "vm-ramfb": Mutant(
         "webhook: every vGPU of a machine gets ramFB",
-        f"{KUBEVIRT}/admission/fill.py",
+        f"{KUBEVIRT}/admission/mutate.py",
         '{"enabled": bool(after.ramfb)}',
         '{"enabled": True}',
-        (f"{_UNITS}/admission/test_machines.py",),
+        (f"{_UNITS}/kubevirt/admission/test_machines.py",),
     ),
     "vm-twice": Mutant(
         "over-commit: a machine that was admitted a moment ago does not count",
@@ -223,21 +229,21 @@ MUTANTS = {
     ),
     "vm-permitted": Mutant(
         "KubeVirt: a resource is permitted twice",
-        f"{KUBEVIRT}/permitted.py",
+        f"{KUBEVIRT}/permitted_devices.py",
         "if entry in seen or not _stays(entry, want):",
         "if not _stays(entry, want):",
         CAPACITY,
     ),
     "vm-withdrawn": Mutant(
         "device plugin: a vGPU that is being disabled is still given to machines",
-        f"{HARVESTER}/offer.py",
+        f"{HARVESTER}/device_offer.py",
         "if wish is None or not _stands(wish) or not",
         "if wish is None or not",
         OBJECTS,
     ),
     "binding": Mutant(
         "session: what a decorator wraps in a copy of NVML's binding reads the library of the first session",
-        "backends/nvml_session.py",
+        "hardware/nvml/session.py",
         "_with_globals(v, names) if isinstance(v, FunctionType) else v)",
         "v)",
     ),

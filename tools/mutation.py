@@ -36,41 +36,67 @@ class Area(NamedTuple):
 
 AREAS = {
     "engine": Area(
-        ("engine/*.py",),
+        ("core/engine/*.py",),
         (
-            *("tests/unit/engine", "tests/crash/test_failing_calls.py", "tests/crash/test_world_moves.py"),
-            "tests/cli/test_apply.py",
+            *(
+                "tests/unit/core/engine",
+                "tests/laws/crash/test_failing_calls.py",
+                "tests/laws/crash/test_world_moves.py",
+            ),
+            "tests/system/cli/test_apply.py",
         ),
     ),
     "journal": Area(
-        ("backends/journal*.py", "backends/record.py", "backends/lock.py", "backends/wishes.py"),
+        (
+            "hardware/state/*journal*.py",
+            "hardware/catalog_recorder.py",
+            "foundation/lock.py",
+            "hardware/state/boot_record_file.py",
+        ),
         (
             *("tests/contract/test_journal.py", "tests/contract/test_lock.py", "tests/contract/test_record.py"),
-            *("tests/unit/engine", "tests/crash/test_journal.py", "tests/cli/test_history.py"),
+            *("tests/unit/core/engine", "tests/laws/crash/test_journal.py", "tests/system/cli/test_history.py"),
         ),
     ),
-    "agent": Area(("agent/*.py",), ("tests/unit/agent", "tests/kube/test_agent_kept.py", "tests/kube/test_traps.py")),
+    "agent": Area(
+        ("kubernetes/label_agent/agent/*.py", "kubernetes/node_agent/*.py"),
+        (
+            "tests/unit/kubernetes/label_agent",
+            "tests/system/kubernetes/test_agent_kept.py",
+            "tests/system/kubernetes/test_traps.py",
+        ),
+    ),
     "page": Area(
-        ("dashboard/security/*.py", "dashboard/forms.py", "dashboard/desk.py"),
-        ("tests/dashboard/test_security.py", "tests/dashboard/test_desk.py", "tests/dashboard/test_pages_forms.py"),
+        ("dashboard/security/*.py", "dashboard/forms.py", "dashboard/pending_changes.py"),
+        (
+            "tests/system/dashboard/test_security.py",
+            "tests/system/dashboard/test_desk.py",
+            "tests/system/dashboard/test_pages_forms.py",
+        ),
     ),
     "webhook": Area(
-        ("controller/webhook/*.py",),
+        ("kubernetes/virtual_machines/webhook/*.py",),
         (
-            *("tests/unit/controller/test_webhook_server.py", "tests/unit/controller/test_webhook_command.py"),
-            *("tests/unit/controller/test_certificates.py", "tests/kube/test_webhooks.py"),
+            *(
+                "tests/unit/kubernetes/virtual_machines/webhook/test_webhook_server.py",
+                "tests/unit/kubernetes/virtual_machines/webhook/test_webhook_command.py",
+            ),
+            *(
+                "tests/unit/kubernetes/virtual_machines/webhook/test_certificates.py",
+                "tests/system/kubernetes/test_webhooks.py",
+            ),
         ),
     ),
     "slurm": Area(
-        ("agent/slurm/*.py", "controller/slurm/*.py"),
+        ("slurm/node/*.py", "slurm/controller/*.py"),
         (
-            *("tests/unit/slurm", "tests/unit/controller", "tests/property/test_slurm_demand.py"),
-            "tests/slurm/test_apply.py",
+            *("tests/unit/slurm", "tests/laws/property/test_slurm_demand.py"),
+            "tests/system/slurm/test_apply.py",
         ),
     ),
     "admission": Area(
-        ("integrations/kubernetes/*/admission/*.py",),
-        ("tests/unit/kubernetes/admission", "tests/kube/test_webhooks.py"),
+        ("kubernetes/virtual_machines/*/admission/*.py",),
+        ("tests/unit/kubernetes/virtual_machines/harvester/admission", "tests/system/kubernetes/test_webhooks.py"),
     ),
 }
 

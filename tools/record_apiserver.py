@@ -20,9 +20,9 @@ sys.path[:0] = [str(ROOT / "tests"), str(ROOT)]
 from tools import record_facts  # noqa: E402
 from tools.apiserver import access, changes, extending, objects, pods, reading  # noqa: E402
 
-from cluster import RealCluster  # noqa: E402
-from cluster_real import RealServer, assets  # noqa: E402
-from cluster_replay import Replay  # noqa: E402
+from support.cluster import RealCluster  # noqa: E402
+from support.cluster_real import RealServer, assets  # noqa: E402
+from support.cluster_replay import Replay  # noqa: E402
 
 JSON = dict[str, Any]
 FOLDER = ROOT / "tests" / "recorded" / "kube-apiserver"

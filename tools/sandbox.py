@@ -23,9 +23,9 @@ sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 from tools.sandbox_machines import Machines  # noqa: E402
 from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
-from agents import NAMESPACE, Agent  # noqa: E402
-from cluster import StandinCluster, kubectl_minor  # noqa: E402
-from nodedouble import NodeDouble  # noqa: E402
+from support.agents import NAMESPACE, Agent  # noqa: E402
+from support.cluster import StandinCluster, kubectl_minor  # noqa: E402
+from support.nodedouble import NodeDouble  # noqa: E402
 
 NODE = "gpu-1"
 POD = """apiVersion: v1

@@ -19,10 +19,10 @@ from typing import Any
 
 import yaml
 
-from cluster import StandinCluster
-from harvester.world import Site
-from kubevirt.machines import Launcher
-from standin.execs import Command, Container, Ran
+from support.cluster import StandinCluster
+from support.kubevirt.machines import Launcher
+from support.standin.execs import Command, Container, Ran
+from system.harvester.world import Site
 
 NODES = {"node1": "a2:mdev:bus08", "node2": "a100-sxm4-40gb:mdev:bus04"}
 """The addresses are those of the pages: node1-000008000 and node2-000004000."""

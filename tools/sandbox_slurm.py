@@ -20,10 +20,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
-from containers.podman import Podman, python, unusable  # noqa: E402
-from slurm.bed import Bed  # noqa: E402
-from slurm.demanded import Cluster, counted  # noqa: E402
-from slurm.release import OLD, RELEASES  # noqa: E402
+from system.containers.podman import Podman, python, unusable  # noqa: E402
+from system.slurm.bed import Bed  # noqa: E402
+from system.slurm.demanded import Cluster, counted  # noqa: E402
+from system.slurm.release import OLD, RELEASES  # noqa: E402
 
 SHOW = "sinfo -N -h -o '%N  %.10T  %G'"
 SEED = {
@@ -161,7 +161,7 @@ def _container(box: Story, engine: Podman) -> None:
     box.run(f"aliquot cdi generate --output {engine.cdi}/aliquot.yaml", env=env)
     words = f"aliquot docker run-args 1g.5gb --runtime podman --name web --spec-dir {engine.cdi}"
     options = box.run(words, env=env).split()
-    program = str(ROOT / "tests/containers/inside.py")
+    program = str(ROOT / "tests/system/containers/inside.py")
     done = engine.execute_run(
         *("/bin/sh", "-c", f"exec {python()} /opt/nvml/inside.py"),
         options=["--rm", *options, "--env", "PYTHONPATH=/opt/nvml"],

@@ -7,7 +7,7 @@ from typing import Any
 
 from tools.sandbox_machines import Machines
 
-from kubevirt.objects import machine
+from support.kubevirt.objects import machine
 
 GPU, FIRST, SECOND, THIRD, FOURTH, FIFTH = (f"node1-0000080{end}" for end in ("00", "04", "05", "06", "07", "10"))
 CUT = "node2-000004000"

@@ -1,11 +1,13 @@
-"""The house: floors, errors, words, packaged data."""
+"""Packages, errors, words, packaged data."""
 
 from __future__ import annotations
 
+import ast
 import inspect
 import re
 import subprocess
 import sys
+from collections import Counter
 from pathlib import Path
 
 import aliquot
@@ -54,6 +56,29 @@ def test_nothing_names_a_machine() -> None:
         and suspicious.search(p.read_text(errors="ignore"))
     ]
     assert not found
+
+
+def test_a_package_holds_nothing_but_its_modules() -> None:
+    """Whoever looks for something finds it in a module of that name, and a package can be renamed."""
+    inits = [p for p in SOURCES if p.name == "__init__.py" and p.parent.name != "aliquot"]
+    full = [str(p.relative_to(ROOT)) for p in inits if any(not _is_text(n) for n in ast.parse(p.read_text()).body)]
+    assert not full
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
+
+
+def test_folders_stay_readable() -> None:
+    """Above 30 modules a package must be divided."""
+    counts = Counter(p.parent for p in SOURCES if p.name != "__init__.py")
+    assert not {str(p.relative_to(ROOT)): n for p, n in counts.items() if n > 30}
+
+
+def test_units_stand_beside_the_packages_that_they_test() -> None:
+    units = ROOT / "tests/unit"
+    folders = {path.parent.relative_to(units) for path in units.rglob("*.py")}
+    assert not {str(folder) for folder in folders if not (ROOT / "src/aliquot" / folder).is_dir()}
 
 
 def test_files_stay_readable() -> None:

@@ -17,7 +17,8 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.sim import control
+from aliquot.foundation.paths import simulated_nodes
+from aliquot.sim import lifecycle as control
 from support import forkserver, selection
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -58,7 +59,7 @@ def forked() -> set[str]:
 RUNNER = """
 import os, subprocess, sys, time
 from pathlib import Path
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 from support import forkserver
 from standin import Standin
 folder = sys.argv[1]
@@ -179,7 +180,7 @@ class TestAForkedCommand:
         try:
             forkserver.run([*ALIQUOT, "sim", "start", "a100-sxm4-40gb"], env=env, check=True, capture_output=True)
             files = [os.readlink(each) for pid in forked() - before for each in Path(f"/proc/{pid}/fd").iterdir()]
-            assert any(each.startswith(control.root(str(tmp_path))) for each in files), files
+            assert any(each.startswith(simulated_nodes(str(tmp_path))) for each in files), files
         finally:
             control.stop(str(tmp_path))
 

@@ -9,9 +9,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.backends.node import Driver
-from aliquot.backends.sim import control
 from aliquot.errors import AliquotError
+from aliquot.hardware.node_backend import Driver
+from aliquot.sim import lifecycle as control
 
 KINDS = ("direct", "shim")
 EVERY = (*KINDS, "smi")
@@ -43,12 +43,12 @@ class Machine:
         self._open.append(backend)
 
     def _direct(self) -> Driver:
-        from aliquot.backends.sim.backend import SimBackend
+        from aliquot.node.simulated.backend import SimBackend
 
         return SimBackend(control.Node(self.state_dir, self.name))
 
     def _shim(self) -> Driver:
-        from aliquot.backends.nvml import NvmlBackend
+        from aliquot.hardware.nvml.backend import NvmlBackend
 
         try:
             library = control.library(self.state_dir, self.name)
@@ -57,10 +57,10 @@ class Machine:
         return NvmlBackend(library, self.name, proc_root=None)
 
     def _smi(self) -> Driver:
-        from aliquot.backends.kernel.pci import driver_gpus
-        from aliquot.backends.programs import LocalPrograms
-        from aliquot.backends.sim.files import SimFiles
-        from aliquot.backends.smi.backend import SmiBackend
+        from aliquot.hardware.kernel.pci import driver_gpus
+        from aliquot.hardware.nvidia_smi.backend import SmiBackend
+        from aliquot.hardware.programs import LocalPrograms
+        from aliquot.sim.files import SimFiles
 
         programs = LocalPrograms(f"{control.folder(self.state_dir, self.name)}/driver")
         return SmiBackend(programs, self.name, lambda: driver_gpus(SimFiles(self.node)))

@@ -1,4 +1,4 @@
-"""The Backend contract, over every backend that can run here (``tests/hardware`` reads a real GPU)."""
+"""The Backend contract, over every backend that can run here (``tests/system/hardware`` reads a real GPU)."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from functools import partial
 
 import pytest
 
-from aliquot.backends.local import ThreadWorkers
-from aliquot.backends.sim.control import Node
-from aliquot.engine.ports import Gpus
+from aliquot.core.engine.ports import Gpus
+from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, GpuLostError, HardwareError, InUseError, NoDriverError, PermissionDeniedError
-from aliquot.model.inventory import Gpu
+from aliquot.node.local import ThreadWorkers
+from aliquot.sim.lifecycle import Node
 from contract.conftest import EVERY, Machine
 
 Start = Callable[[str], Machine]

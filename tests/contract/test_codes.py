@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from aliquot.backends import codes, nvml_session
+from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import (
     AliquotError,
     GpuLostError,
@@ -15,6 +15,7 @@ from aliquot.errors import (
     NoDriverError,
     PermissionDeniedError,
 )
+from aliquot.hardware.nvml import session as nvml_session
 
 BINDING: Any = nvml_session._import_binding()
 KNOWN = {value: name for name, value in vars(BINDING).items() if name.startswith("NVML_ERROR_")}

@@ -8,15 +8,16 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends import paths
-from aliquot.backends.connect import connect
-from aliquot.backends.connection import Connection, nvidia_smi_root
-from aliquot.backends.local import LocalHost
-from aliquot.backends.nvml import NvmlBackend, available
-from aliquot.backends.sim import control, library
-from aliquot.backends.sim.backend import SimBackend
-from aliquot.engine.ports import Backend, Clock, Host, Journal, Lock, Record, Workers
+from aliquot.core.engine.ports import Backend, Clock, Host, Journal, Lock, Record, Workers
 from aliquot.errors import AliquotError, BlockedError, InUseError, LockedError, NoDriverError, UsageError
+from aliquot.foundation import paths
+from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.node.connect import connect
+from aliquot.node.connection import Connection, nvidia_smi_root
+from aliquot.node.local import LocalHost
+from aliquot.node.simulated.backend import SimBackend
+from aliquot.sim import lifecycle as control
+from aliquot.sim import shim_build as library
 from contract.conftest import Machine
 
 Start = Callable[[str], Machine]

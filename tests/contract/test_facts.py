@@ -8,12 +8,12 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.backends import codes
-from aliquot.backends.nvml import NvmlBackend
-from aliquot.backends.sim import control
+from aliquot.core.model import catalog
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
 from aliquot.errors import HardwareError
-from aliquot.model import catalog
-from aliquot.model.facts import Facts, GpuFacts, MigDevice
+from aliquot.hardware.nvml.backend import NvmlBackend
+from aliquot.sim import lifecycle as control
 from contract.conftest import KINDS, Machine, plain
 
 Start = Callable[[str], Machine]

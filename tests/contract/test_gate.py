@@ -8,7 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from aliquot.backends.gate import Gate
+from aliquot.hardware.nvml.session_gate import Gate
 
 
 class Session:

@@ -6,10 +6,10 @@ from collections.abc import Callable
 
 import pytest
 
-from aliquot.backends.health import Health
-from aliquot.backends.nvml import NvmlBackend
-from aliquot.backends.sim.backend import SimBackend
-from aliquot.backends.xids import XidPolicy
+from aliquot.core.model.xids import XidPolicy
+from aliquot.hardware.nvml.backend import NvmlBackend
+from aliquot.hardware.nvml.health import Health
+from aliquot.node.simulated.backend import SimBackend
 from contract.conftest import KINDS, Machine
 
 Start = Callable[[str], Machine]

@@ -18,11 +18,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aliquot.backends import journal
-from aliquot.backends.journal_read import Mark, added, last_run, read
-from aliquot.backends.local import FileJournal
-from aliquot.engine.ports import Journal, Record
+from aliquot.core.engine.ports import Journal, Record
 from aliquot.errors import StorageError
+from aliquot.hardware.state import journal
+from aliquot.hardware.state.journal_reader import Mark, added, last_run, read
+from aliquot.node.local import FileJournal
 
 
 @pytest.fixture
@@ -152,8 +152,8 @@ def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest
 def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:
     program = (
         "import os, sys\n"
-        "from aliquot.backends.local import FileJournal\n"
-        "from aliquot.engine.ports import Record\n"
+        "from aliquot.node.local import FileJournal\n"
+        "from aliquot.core.engine.ports import Record\n"
         "log = FileJournal(sys.argv[1], 'b')\n"
         "log.append(Record('intent', 'r', step='before the kill'), durable=True)\n"
         "os.kill(os.getpid(), 9)\n"

@@ -13,15 +13,15 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.kernel import store
-from aliquot.backends.local import FileLock
-from aliquot.backends.lock import since
-from aliquot.engine.ports import Lock
+from aliquot.core.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
+from aliquot.foundation import atomic_file as store
+from aliquot.foundation.lock import since
+from aliquot.node.local import FileLock
 
 HOLDER = """
 import sys
-from aliquot.backends.local import FileLock
+from aliquot.node.local import FileLock
 with FileLock(sys.argv[1]).hold():
     print("held", flush=True)
     sys.stdin.read()

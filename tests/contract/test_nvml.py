@@ -16,11 +16,13 @@ from types import FunctionType
 import msgspec
 import pytest
 
-from aliquot.backends import codes, nvml_session
-from aliquot.backends.nvml import NvmlBackend, available
-from aliquot.backends.sim import control
+from aliquot.core.model import catalog
+from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, NoDriverError
-from aliquot.model import catalog
+from aliquot.foundation.paths import simulated_nodes
+from aliquot.hardware.nvml import session as nvml_session
+from aliquot.hardware.nvml.backend import NvmlBackend, available
+from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
 
 Start = Callable[[str], Machine]
@@ -221,7 +223,7 @@ def test_a_half_done_create_is_seen(machine: Start) -> None:
 
 def server_pid(node: Machine) -> int:
     """The process that hosts the node: the one that listens at its socket."""
-    with closing(control.connect(control.root(node.state_dir), "control.sock")) as lines:
+    with closing(control.connect(simulated_nodes(node.state_dir), "control.sock")) as lines:
         return int(msgspec.json.decode(lines.ask('{"do": "ping"}'), type=dict[str, int])["pid"])
 
 
@@ -261,8 +263,8 @@ def test_calls_for_an_eight_gpu_node(machine: Start) -> None:
 def test_what_opening_nvml_imports() -> None:
     """ctypes.util costs as much as Python's start; without it the binding still has a working find_library."""
     program = (
-        "import sys, aliquot.backends.nvml as n\n"
-        "from aliquot.backends import nvml_session\n"
+        "import sys, aliquot.hardware.nvml.backend as n\n"
+        "from aliquot.hardware.nvml import session as nvml_session\n"
         "nv = nvml_session._import_binding()\n"
         "heavy = {'shutil', 'subprocess', 'tempfile', 'ctypes.util', 'pynvml'} & set(sys.modules)\n"
         "print(sorted(heavy)); print(nv.find_library('c'))\n"
@@ -302,7 +304,7 @@ def test_nodes_that_are_opened_at_the_same_time_have_a_binding_each() -> None:
     code = (
         "import sys\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from aliquot.backends import nvml_session\n"
+        "from aliquot.hardware.nvml import session as nvml_session\n"
         "sys.setswitchinterval(1e-6)\n"
         "with ThreadPoolExecutor(8) as pool:\n"
         "    made = [*pool.map(lambda _: nvml_session._import_binding(), range(40))]\n"

@@ -11,9 +11,9 @@ import msgspec
 import pytest
 import yaml
 
-from aliquot.backends import record
+from aliquot.core.model import catalog
 from aliquot.errors import BlockedError
-from aliquot.model import catalog
+from aliquot.hardware import catalog_recorder as record
 from contract.conftest import Machine
 
 Start = Callable[[str], Machine]
@@ -98,7 +98,7 @@ def test_a_missing_and_an_extra_profile(machine: Start, monkeypatch: pytest.Monk
 @pytest.mark.parametrize("family", ["a100-40gb", "h100-80gb-sxm", "a30-24gb", "rtx-pro-6000-96gb", "b200-180gb"])
 def test_a_recorded_table_is_the_catalogs(machine: Start, family: str) -> None:
     """What is recorded from a GPU passes through the catalog's builder and gives the table it was simulated from."""
-    from aliquot.backends.sim.template import slug
+    from aliquot.sim.template import slug
 
     known = catalog.family(family)
     node = machine(slug(known.products[0].name))

@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 import pytest
 
+from aliquot.core.model import catalog
+from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
-from aliquot.model import catalog
-from aliquot.model.inventory import Inventory
 from contract.conftest import Machine, plain
 
 Start = Callable[[str], Machine]
@@ -73,7 +73,7 @@ def test_fresh_and_filled(machine: Start, template: str) -> None:
 
 @pytest.mark.parametrize("name", catalog.family_names())
 def test_every_family_with_mig_mode_on(machine: Start, name: str) -> None:
-    from aliquot.backends.sim.template import slug
+    from aliquot.sim.template import slug
 
     node = machine(slug(catalog.family(name).products[0].name))
     node.node.set_mode(0, True)

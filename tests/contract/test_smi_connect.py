@@ -7,20 +7,21 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends import connect as module
-from aliquot.backends import files, nvml
-from aliquot.backends.away import Away
-from aliquot.backends.connect import connect
-from aliquot.backends.kernel.tools import PROGRAM
-from aliquot.backends.programs import LocalPrograms
-from aliquot.backends.sim import control
-from aliquot.backends.smi.backend import SmiBackend
-from aliquot.backends.smi.host import SmiHost
-from aliquot.backends.xids import XidPolicy
-from aliquot.engine.programs import Programs, Ran
+from aliquot.core.engine.programs import Programs, Ran
+from aliquot.core.model.xids import XidPolicy
 from aliquot.errors import NoDriverError
+from aliquot.hardware import kernel_files as files
+from aliquot.hardware.kernel.sriov_manage import PROGRAM
+from aliquot.hardware.nvidia_smi.backend import SmiBackend
+from aliquot.hardware.nvidia_smi.host import SmiHost
+from aliquot.hardware.nvml import backend as nvml
+from aliquot.hardware.programs import LocalPrograms
+from aliquot.node import connect as module
+from aliquot.node.connect import connect
+from aliquot.node.driver_unavailable import Away
+from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
-from unit.backends.kernel.tree import A2, Tree
+from unit.hardware.kernel.tree import A2, Tree
 
 Start = Callable[[str], Machine]
 

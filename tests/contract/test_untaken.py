@@ -6,16 +6,16 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.kernel.kernel import Kernel
-from aliquot.backends.node import NodeBackend
-from aliquot.engine.apply import apply
-from aliquot.engine.world import Outcome, World
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import Outcome, World
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.planner.plan import plan
 from aliquot.errors import HardwareError
-from aliquot.model.desired import Desired, GpuWish
-from aliquot.model.inventory import Gpu
-from aliquot.planner.planning import plan
-from simworld import InMemory, Node
-from unit.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
+from aliquot.hardware.kernel.backend import Kernel
+from aliquot.hardware.node_backend import NodeBackend
+from support.simworld import InMemory, Node
+from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
 DRIVERS = "/sys/bus/pci/drivers"
 

@@ -8,10 +8,10 @@ from collections.abc import Callable
 import msgspec
 import pytest
 
-from aliquot.backends import codes
-from aliquot.backends.nvml import NvmlBackend
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.usage import Usage
 from aliquot.errors import HardwareError
-from aliquot.model.usage import Usage
+from aliquot.hardware.nvml.backend import NvmlBackend
 from contract.conftest import EVERY, KINDS, Machine
 
 Start = Callable[[str], Machine]

@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends import connect as module
-from aliquot.backends import files, nvml
-from aliquot.backends.away import Away
-from aliquot.backends.connect import connect
+from aliquot.core.model.inventory import Inventory
 from aliquot.errors import NoDriverError
-from aliquot.model.inventory import Inventory
+from aliquot.hardware import kernel_files as files
+from aliquot.hardware.nvml import backend as nvml
+from aliquot.node import connect as module
+from aliquot.node.connect import connect
+from aliquot.node.driver_unavailable import Away
 from contract.conftest import Machine
-from unit.backends.kernel.tree import A2, Tree
+from unit.hardware.kernel.tree import A2, Tree
 
 Start = Callable[[str], Machine]
 

@@ -10,12 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.backends.files import Files
-from aliquot.backends.kernel import switching
-from aliquot.backends.kernel.tools import NoTools
-from aliquot.backends.node import Driver, NodeBackend
+from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
-from aliquot.model.inventory import Gpu
+from aliquot.hardware.kernel import sriov_switch as switching
+from aliquot.hardware.kernel.sriov_manage import NoTools
+from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.node_backend import Driver, NodeBackend
 from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
 
 __all__ = ["bench"]

@@ -7,14 +7,14 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.engine.apply import apply
-from aliquot.engine.world import World
-from aliquot.model.desired import Desired, GpuWish, VgpuWish
-from aliquot.model.inventory import Gpu, Inventory
-from aliquot.planner.planning import plan
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import World
+from aliquot.core.model.desired import Desired, GpuWish, VgpuWish
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.planner.plan import plan
 from contract.test_virtual_faults import Cut
 from contract.virtual_bench import Twin, make, ready, types
-from unit.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
+from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
 
 DEVICES = "/sys/bus/pci/devices"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.core.model.inventory import Gpu, Holder
 from aliquot.errors import AliquotError, HardwareError, InUseError
-from aliquot.model.inventory import Gpu, Holder
 from contract.virtual_bench import KINDS, Bench, Start, bench, end, gpu, make, ready, types, uuid
 
 __all__ = ["bench"]

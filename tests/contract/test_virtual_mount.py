@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.core.model.inventory import Holder
 from aliquot.errors import InUseError
-from aliquot.model.inventory import Holder
 from contract.virtual_bench import Start, bench, end, gpu, make, ready
 
 __all__ = ["bench"]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
-from aliquot.model.inventory import Holder
 from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
 
 __all__ = ["bench"]

@@ -9,16 +9,16 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from aliquot.backends.connect import connect
-from aliquot.backends.followed import MOST_RUNS, Newest
-from aliquot.backends.journal import FileJournal
-from aliquot.backends.watching import FILE, WRITE_S, Journal, Record, UsageWatch
-from aliquot.config.adhoc import adhoc
-from aliquot.engine.apply import apply
-from aliquot.engine.ports import Record as Line
-from aliquot.model.usage import Usage
-from aliquot.planner.planning import plan
-from aliquot.planner.watching import GAP_S, Watch
+from aliquot.core.config.select.command_line import adhoc
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.ports import Record as Line
+from aliquot.core.model.usage import Usage
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.usage_tracking import GAP_S, Watch
+from aliquot.hardware.state.journal import FileJournal
+from aliquot.hardware.state.journal_follower import MOST_RUNS, Newest
+from aliquot.node.connect import connect
+from aliquot.node.usage_record import FILE, WRITE_S, Journal, Record, UsageWatch
 from contract.conftest import Machine
 
 Start = Callable[[str], Machine]

@@ -12,18 +12,18 @@ from typing import Any, Protocol
 import msgspec
 import pytest
 
-from aliquot.backends.files import Files
-from aliquot.backends.kernel.kernel import Kernel
-from aliquot.backends.kernel.tools import Tools
-from aliquot.backends.node import Driver, NodeBackend
-from aliquot.backends.sim.files import SimFiles
-from aliquot.backends.workers import SystemClock
-from aliquot.engine.ports import Clock
-from aliquot.model.inventory import Gpu, Vgpu
-from aliquot.model.vgpu import VgpuTable
+from aliquot.core.engine.ports import Clock
+from aliquot.core.model.inventory import Gpu, Vgpu
+from aliquot.core.model.vgpu_types import VgpuTable
+from aliquot.foundation.threads import SystemClock
+from aliquot.hardware.kernel.backend import Kernel
+from aliquot.hardware.kernel.sriov_manage import Tools
+from aliquot.hardware.kernel_files import Files
+from aliquot.hardware.node_backend import Driver, NodeBackend
+from aliquot.sim.files import SimFiles
 from contract.conftest import Machine
-from sim.mounted import missing, mounted_files
-from simworld import Node
+from support.simworld import Node
+from system.sim.mounted import missing, mounted_files
 
 KINDS = ("twin", "socket")
 UUID = "5f0d7a10-0000-4000-8000-00000000000"

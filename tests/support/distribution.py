@@ -16,7 +16,9 @@ import pytest
 from xdist.scheduler.loadscope import LoadScopeScheduling
 from xdist.workermanage import WorkerController
 
-FIRST = ("vm", "slurm", "kube", "libvirtd", "containers", "harvester", "prometheus", "systemd", "dashboard")
+from support.layers import folders, layer
+
+FIRST = ("vm", "slurm", "kubernetes", "libvirt", "containers", "harvester", "prometheus", "systemd", "dashboard")
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""
@@ -39,13 +41,13 @@ class Files(LoadScopeScheduling):  # type: ignore[misc]
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put the layers in the order in which the workers take them."""
-    items.sort(key=lambda item: _rank(item.path.parts[len(TESTS.parts)]))
+    items.sort(key=lambda item: _rank(layer(item.path)))
 
 
-def _rank(layer: str) -> int:
-    if layer in FIRST:
-        return FIRST.index(layer) - len(FIRST)
-    return LAST.index(layer) + 1 if layer in LAST else 0
+def _rank(name: str) -> int:
+    if name in FIRST:
+        return FIRST.index(name) - len(FIRST)
+    return LAST.index(name) + 1 if name in LAST else 0
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> Files | None:
@@ -65,7 +67,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
     """Compile the tests of a fresh checkout, each file once: all workers begin with the same files at the same time."""
     distributed = not hasattr(session.config, "workerinput") and session.config.getoption("numprocesses", None)
     if distributed and not sys.dont_write_bytecode and not [*(TESTS / "unit").rglob("__pycache__")]:
-        layers = [path for path in sorted(TESTS.iterdir()) if path.is_dir()]
+        layers = folders()
         words = [sys.executable, "-m", "pytest", "--collect-only", "-qq", "-p", "no:cacheprovider"]
         shares = [layers[core :: _cores()] for core in range(_cores())]
         running = [subprocess.Popen([*words, *share], stdout=subprocess.DEVNULL) for share in shares if share]

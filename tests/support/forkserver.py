@@ -39,7 +39,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import aliquot
-from aliquot.backends.sim import control
+from aliquot.sim import lifecycle as control
 
 SOURCE = str(Path(aliquot.__path__[0]).resolve().parent)
 """Where this process has Aliquot from: the checkout, or a copy of it with a mutant."""
@@ -48,13 +48,13 @@ _AT_START = ("PYTHON", "LD_", "LC_", "LANG", "MALLOC_", "GLIBC_")
 """Variables with these prefixes are read when an interpreter starts: a fork cannot change them."""
 _FOLLOWED = ("PYTHONPATH", "PYTHONUNBUFFERED", "LD_PRELOAD")
 """Except these: ``_settle`` follows the first two, and ``prepare`` starts a server for a library."""
-_FORKED = re.compile(r"aliquot(\.\w+)*|slurm\.(killed|module)")
+_FORKED = re.compile(r"aliquot(\.\w+)*|system\.slurm\.(killed|module)")
 _OF_A_STATUS = re.compile(r"^(?:Umask|Uid|Gid|Groups|CapEff|Seccomp):.*$", re.MULTILINE)
 _NEUTRAL = ("LC_ALL=C", "LC_ALL=C.UTF-8", "LANG=C", "LANG=C.UTF-8")
 """Settings that change nothing for an interpreter, which makes C a C.UTF-8."""
 _LIMITS = sorted(value for name, value in vars(resource).items() if name.startswith("RLIMIT_"))
-_SERVER = "aliquot.backends.sim.server"
-_TOOLS = "aliquot.backends.sim.tools"
+_SERVER = "aliquot.sim.server"
+_TOOLS = "aliquot.sim.tools"
 _STARTED = ("aliquot", _SERVER, f"{_TOOLS}.nvidia_smi", f"{_TOOLS}.sriov_manage")
 """What tests start again and again."""
 _ROLES = ("tools", "lean", "full")
@@ -64,7 +64,7 @@ what imports little, and for all else. Each is a fork of the one before, made wh
 _LARGE = ("agent", "controller", "dashboard", "capacity", "metrics")
 """Verbs that import HTTP clients, Kubernetes' API or web pages, which other verbs do without."""
 _PACKAGES = re.compile(
-    rf"aliquot\.(agent(?!\.slurm)|controller|dashboard|metrics|integrations\.kubernetes)\b|aliquot\.cli\.({'|'.join(_LARGE)})"
+    rf"aliquot\.(dashboard|kubernetes|metrics|slurm\.controller)\b|aliquot\.cli\.commands\.({'|'.join(_LARGE)})"
 )
 """Their packages and modules."""
 _SIZE = struct.Struct("!i")
@@ -142,7 +142,7 @@ _fresh_server = control.launch
 
 
 def launch(base: str, ready: int, log: str) -> int:
-    """Fork a simulator server, for ``aliquot.backends.sim.control.launch``."""
+    """Fork a simulator server, for ``aliquot.sim.lifecycle.launch``."""
     words = [sys.executable, "-m", _SERVER, base, "3"]
     if not forkable(words, os.environ):
         return _fresh_server(base, ready, log)
@@ -611,11 +611,11 @@ def _up(fd: int) -> int:
 
 def _import(role: str, interpreter: str) -> None:
     """Import what the forks of a server need, and have what they start in turn forked as well."""
-    from aliquot.backends.sim.tools import api as tools
+    from aliquot.sim.tools import api as tools
 
     _import_all(_TOOLS if role == "tools" else "aliquot", large=role == "full")
     if role == "lean":
-        from aliquot.backends import nvml_session
+        from aliquot.hardware.nvml import session as nvml_session
 
         # NVML's binding: its import costs as much as all else that a short command does. Each session of a forked
         # process has a copy of it, as everywhere.
@@ -623,7 +623,7 @@ def _import(role: str, interpreter: str) -> None:
             nvml_session._import_binding()
     if role == "full":
         # What the HTTP client imports with its first connection (55 ms of each agent), and Ansible's modules (80 ms).
-        for name in ("httpcore2", "anyio._backends._asyncio", "slurm.module"):
+        for name in ("httpcore2", "anyio._backends._asyncio", "system.slurm.module"):
             with contextlib.suppress(ImportError):
                 importlib.import_module(name)
     tools.interpreter = sys.executable = interpreter

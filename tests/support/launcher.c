@@ -18,7 +18,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static const char TOOLS[] = "aliquot.backends.sim.tools.", SIMULATOR[] = "aliquot.backends.sim.server";
+static const char TOOLS[] = "aliquot.sim.tools.", SIMULATOR[] = "aliquot.sim.server";
 static const char *const large[] = {LARGE};
 
 enum { REFUSED = -1, LOST = -2 };

@@ -19,6 +19,8 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from support.layers import TESTS, layer
+
 GROUPS = Path("/sys/fs/cgroup/cpuacct")
 SLOWEST = 50
 """How many of the most expensive tests are listed, of those that take ``WORTH_S``."""
@@ -144,12 +146,12 @@ class Table:
     def _layers(self, workers: list[dict[str, Any]], wall: float) -> Iterator[str]:
         layers: dict[str, list[Cost]] = defaultdict(list)
         for name, cost in self._tests.items():
-            layers[name.split("/")[1] if "/" in name else name].append(cost)
-        cpu = {layer: sum(cost.cpu for cost in costs) for layer, costs in layers.items()}
+            layers[layer(TESTS.parent / name.partition("::")[0])].append(cost)
+        cpu = {each: sum(cost.cpu for cost in costs) for each, costs in layers.items()}
         yield f"{'layer':14}{'tests':>7}{'CPU s':>9}{'wall s':>9}"
-        for layer in sorted(layers, key=lambda each: -cpu[each]):
-            spent = sum(cost.wall for cost in layers[layer])
-            yield f"{layer:14}{len(layers[layer]):7}{cpu[layer]:9.1f}{spent:9.1f}"
+        for each in sorted(layers, key=lambda each: -cpu[each]):
+            spent = sum(cost.wall for cost in layers[each])
+            yield f"{each:14}{len(layers[each]):7}{cpu[each]:9.1f}{spent:9.1f}"
         yield f"{'collection':14}{'':7}{sum(each['collection'][1] for each in workers):9.1f}"
         yield f"{'all':14}{len(self._tests):7}{sum(each['total'] for each in workers):9.1f}{wall:9.1f}"
 

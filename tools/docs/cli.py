@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.cli.commands import EXIT_CODES, ROOT
-from aliquot.cli.options import EVERYWHERE, Command, Option, capital
+from aliquot.cli.command_table import EXIT_CODES, ROOT
+from aliquot.cli.framework.command_model import EVERYWHERE, Command, Option, capital
 
 HEAD = """\
 # The command line
 
-<!-- Made by tools/build_docs.py from src/aliquot/cli/commands.py: change it there. -->
+<!-- Made by tools/build_docs.py from src/aliquot/cli/command_table.py: change it there. -->
 
 Results go to stdout, everything else to stderr. Every verb takes `-o text|json|yaml`, some `-o markdown` too; the JSON
 and YAML shapes carry `apiVersion: aliquot/v1`. `--node SIM` or `ALIQUOT_SIM=SIM` points any verb at a simulated node.

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 from tools.docs.text import made, table
 
-from aliquot.config import load, native, settings, settings_text
-from aliquot.config.file import NATIVE, SHARES
-from aliquot.config.native_vgpu import MIXED
-from aliquot.config.selector import MAX_INDEX
-from aliquot.config.vgpu_wish import MAX_VGPUS
-from aliquot.config.wish import MAX_COUNT
+from aliquot.core.config import load, settings, settings_text
+from aliquot.core.config.file import NATIVE, SHARES
+from aliquot.core.config.formats import native
+from aliquot.core.config.formats.native_vgpu import MIXED
+from aliquot.core.config.select.selector import MAX_INDEX
+from aliquot.core.config.text.instance_request import MAX_COUNT
+from aliquot.core.config.text.vgpu_request import MAX_VGPUS
 from aliquot.errors import ConfigError
 
 TOP = {
@@ -86,7 +87,7 @@ def page() -> str:
 
 
 def _native() -> Iterator[str]:
-    yield from ("# Files: every key", "", made("config.md", "src/aliquot/config"), "")
+    yield from ("# Files: every key", "", made("config.md", "src/aliquot/core/config"), "")
     yield "For whoever writes a file for Aliquot, or a program that does. At the end you know every key, its type"
     yield "and its rules. With words around it:"
     yield from ("[files.md](../files.md).", "", f"## `version: {NATIVE}`", "")

@@ -11,9 +11,9 @@ from typing import Any
 
 from tools.docs.text import first, made, table
 
-from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.harvester import crds
-from aliquot.integrations.kubernetes.harvester import names as harvester
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.kinds import harvester_names as harvester
+from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 
 MEANINGS = {
     "CONFIG_LABEL": "the wish: a named config. Read; written by the controller for new nodes alone",
@@ -42,7 +42,7 @@ def _head() -> Iterator[str]:
     yield from (
         "# Objects, labels, annotations and resources",
         "",
-        made("crds.md", "src/aliquot/integrations/kubernetes"),
+        made("crds.md", "src/aliquot/kubernetes"),
         "",
     )
     yield "For whoever writes programs, policies or dashboards over a cluster with Aliquot. At the end you know"

@@ -6,6 +6,7 @@ import ast
 import importlib
 import pkgutil
 import re
+from collections import Counter
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -14,7 +15,7 @@ from tools.docs.refusals import CASES, UNSHOWN, machines, said
 from tools.docs.text import first, made, table
 
 import aliquot
-from aliquot.cli.commands import EXIT_CODES
+from aliquot.cli.command_table import EXIT_CODES
 from aliquot.errors import AliquotError, BlockedError, ConfigError, HardwareError, UsageError
 
 SOURCE = Path(aliquot.__file__).parent
@@ -115,14 +116,16 @@ def _trees(word: str) -> Iterator[ast.Module]:
 
 @cache
 def _steps() -> dict[str, list[str]]:
-    """The next steps that errors are raised with, by class; what is filled in when it is raised shows as ``...``."""
-    found: dict[str, list[str]] = {}
+    """The next steps that errors are raised with, by class, the most frequent first; what is filled in when an error is
+    raised shows as ``...``.
+    """
+    found: dict[str, Counter[str]] = {}
     for tree in _trees("next_step="):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call):
                 texts = [_text(word.value) for word in node.keywords if word.arg == "next_step"]
-                found.setdefault(_name(node.func), []).extend(f"`{text}`" for text in texts if text)
-    return found
+                found.setdefault(_name(node.func), Counter()).update(f"`{text}`" for text in texts if text)
+    return {name: sorted(texts, key=lambda text: (-texts[text], text)) for name, texts in found.items()}
 
 
 def _text(node: ast.expr) -> str:
@@ -150,7 +153,7 @@ def _given() -> set[str]:
 
 
 def _libvirt() -> Iterator[tuple[str, str]]:
-    for tree in (ast.parse((SOURCE / "integrations/libvirt/errors.py").read_text()),):
+    for tree in (ast.parse((SOURCE / "libvirt/errors.py").read_text()),):
         for node in ast.walk(tree):
             if isinstance(node, ast.Call) and _name(node.func) == "_Row":
                 code, _, told = node.args[:3]
@@ -162,7 +165,7 @@ def _libvirt() -> Iterator[tuple[str, str]]:
 def rules() -> set[str]:
     """The rules that planner and file readers refuse by, from their source."""
     found: set[str] = set()
-    for path in [*SOURCE.glob("planner/**/*.py"), *SOURCE.glob("config/**/*.py")]:
+    for path in [*SOURCE.glob("core/planner/**/*.py"), *SOURCE.glob("core/config/**/*.py")]:
         for node in ast.walk(ast.parse(path.read_text())):
             if isinstance(node, ast.Call) and _name(node.func) in TELLERS:
                 values = [*node.args[:1], *(k.value for k in node.keywords if k.arg == "rule")]

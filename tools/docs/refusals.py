@@ -100,8 +100,8 @@ CASES = (
 
 def said(case: Case) -> str:
     """What the command prints on both streams. Raises AssertionError unless what comes first works."""
-    from aliquot.backends.sim import control
     from aliquot.cli.main import main
+    from aliquot.sim import lifecycle as control
 
     with tempfile.TemporaryDirectory(prefix="aq-") as folder, _settings(folder):
         control.start(folder, case.node, "lab")
@@ -150,10 +150,10 @@ UNSHOWN = {
 
 def machines() -> dict[str, str]:
     """What one virtual machine may not hold together: rule and sentence, of devices of a simulated node."""
-    from aliquot.backends.connect import connect
-    from aliquot.backends.sim import control
-    from aliquot.model.inventory import Inventory
-    from aliquot.planner.vgpu import vm
+    from aliquot.core.model.inventory import Inventory
+    from aliquot.core.planner.vgpu import vm_rules as vm
+    from aliquot.node.connect import connect
+    from aliquot.sim import lifecycle as control
 
     with tempfile.TemporaryDirectory(prefix="aq-") as folder, _settings(folder):
         control.start(folder, "a2:mdev,l40s:mdev:compute", "lab")

@@ -14,15 +14,17 @@ from collections.abc import Iterator
 import msgspec
 from tools.docs.text import first, made, table
 
-from aliquot.agent import decide, status, steps
-from aliquot.agent.devices import run as devices_run
-from aliquot.agent.devices import tell, work
-from aliquot.agent.slurm import steps as slurm
-from aliquot.agent.slurm.change import DYNAMIC, STATIC, Change, Settings
-from aliquot.agent.slurm.record import Before, Record
-from aliquot.engine.lanes import _split
-from aliquot.integrations.kubernetes import names
-from aliquot.model.plan import Plan
+from aliquot.core.engine.executor import _split
+from aliquot.core.model.plan import Plan
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import node_status as status
+from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.virtual_machines.agent import main as devices_run
+from aliquot.kubernetes.virtual_machines.agent import node_report as tell
+from aliquot.kubernetes.virtual_machines.agent import reconcile as work
+from aliquot.slurm.node import next_step as slurm
+from aliquot.slurm.node.change_record import Before, Record
+from aliquot.slurm.node.request import DYNAMIC, STATIC, Change, Settings
 
 ENDS = {
     "_look_on": "settings: not ours to carry out",
@@ -56,7 +58,12 @@ def page() -> str:
 
 
 def _head() -> Iterator[str]:
-    yield from ("# States: how things move", "", made("states.md", "src/aliquot/agent and src/aliquot/engine"), "")
+    yield from (
+        "# States: how things move",
+        "",
+        made("states.md", "src/aliquot/kubernetes and src/aliquot/core/engine"),
+        "",
+    )
     yield "For whoever watches an agent or a change and asks what comes next. At the end you know every state, and"
     yield "what leads from one to the other. None of this is"
     yield "drawn by hand: it is read off the code that decides."
@@ -199,10 +206,10 @@ def _word(action: object) -> str:
 
 def _plan() -> Plan:
     """A real one, on a simulated node that is gone again."""
-    from aliquot.backends.connect import connect
-    from aliquot.backends.sim import control
-    from aliquot.config.adhoc import adhoc
-    from aliquot.planner.planning import plan
+    from aliquot.core.config.select.command_line import adhoc
+    from aliquot.core.planner.plan import plan
+    from aliquot.node.connect import connect
+    from aliquot.sim import lifecycle as control
 
     with tempfile.TemporaryDirectory(prefix="aq-") as folder:
         control.start(folder, "a100-sxm4-40gb*2", "lab")

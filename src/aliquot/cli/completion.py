@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from aliquot.cli import output
-from aliquot.cli.commands import ROOT
-from aliquot.cli.options import Command, Option
-from aliquot.cli.parse import Args
+from aliquot.cli.command_table import ROOT
+from aliquot.cli.framework import output
+from aliquot.cli.framework.command_model import Command, Option
+from aliquot.cli.framework.parser import Args
 
 
 def run(args: Args) -> int:

@@ -1,4 +1,4 @@
-"""Floor 4: the command line. Only ``sys`` is imported here: ``--version`` must cost no more than Python itself."""
+"""The command line. Only ``sys`` is imported here: ``--version`` must cost no more than Python itself."""
 
 import sys
 
@@ -11,7 +11,7 @@ def main(argv: list[str] | None = None) -> int:
 
         print(f"aliquot {__version__}")
         return 0
-    from aliquot.cli.run import run
+    from aliquot.cli.framework.dispatch import run
 
     return run(words)
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from aliquot.dashboard.desk import Sheet
+from aliquot.dashboard.application_context import Site
 from aliquot.dashboard.page import Visit
-from aliquot.dashboard.security.gate import Caller, Form, Refused
-from aliquot.dashboard.site import Site
+from aliquot.dashboard.pending_changes import Sheet
+from aliquot.dashboard.security.request_guard import Caller, Form, Refused
 from aliquot.errors import AliquotError
 
 
@@ -21,7 +21,7 @@ class Actions:
     async def ask(self, request: Request, caller: Caller) -> Response:
         """A form that asks for something, to the page of its plan. Raises AliquotError for what cannot be asked."""
         from aliquot.dashboard.forms import ask_from
-        from aliquot.dashboard.pages.typed import way_back
+        from aliquot.dashboard.pages.geometry_input import way_back
 
         visit, form = await self._may(request, caller)
         ask = ask_from(form)

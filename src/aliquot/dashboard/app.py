@@ -14,14 +14,15 @@ from starlette.responses import HTMLResponse, PlainTextResponse, RedirectRespons
 from starlette.routing import Route as Path
 from starlette.types import ASGIApp
 
-from aliquot.dashboard import faults, live
+from aliquot.dashboard import error_pages as faults
+from aliquot.dashboard import live_updates as live
 from aliquot.dashboard.actions import Actions
+from aliquot.dashboard.application_context import Site
 from aliquot.dashboard.page import Route
-from aliquot.dashboard.security.forgery import foreign_read
-from aliquot.dashboard.security.gate import Caller, Refused
+from aliquot.dashboard.security.csrf import foreign_read
 from aliquot.dashboard.security.headers import Guard
 from aliquot.dashboard.security.login import Login
-from aliquot.dashboard.site import Site
+from aliquot.dashboard.security.request_guard import Caller, Refused
 
 Endpoint = Callable[[Request], Awaitable[Response]]
 Known = Callable[[Request, Caller], Awaitable[Response]]

@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 import msgspec
 
-from aliquot.dashboard.asks import (
+from aliquot.core.model.ids import pci_address
+from aliquot.core.model.profile import ProfileName
+from aliquot.dashboard.change_requests import (
     POLICIES,
     AnyAsk,
     Attach,
@@ -24,8 +26,6 @@ from aliquot.dashboard.asks import (
     UseConfig,
 )
 from aliquot.errors import ConfigError
-from aliquot.model.ids import pci_address
-from aliquot.model.profile import ProfileName
 
 Form = Mapping[str, Sequence[str]]
 COUNT = "count."

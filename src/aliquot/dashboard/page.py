@@ -7,8 +7,8 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard.port import Source
-from aliquot.dashboard.values import Person
+from aliquot.dashboard.ports import Source
+from aliquot.dashboard.view_models import Person
 
 
 class Region(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ from markupsafe import Markup
 
 from aliquot.dashboard.assets import Assets
 from aliquot.dashboard.page import Region, Route, Shown
-from aliquot.dashboard.values import Person
+from aliquot.dashboard.view_models import Person
 
 _TAG = re.compile(r"\s*<([a-zA-Z][a-zA-Z0-9-]*)")
 

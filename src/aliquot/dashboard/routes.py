@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from aliquot.dashboard.page import Route
-from aliquot.dashboard.pages import fleet, gpu, history, machines, mig, node, plan, sriov, vgpus
+from aliquot.dashboard.pages import fleet, gpu, history, mig, node, plan, sriov, vgpus
+from aliquot.dashboard.pages import vms as machines
 
 ROUTES = (
     Route("/", "fleet", fleet.show, "Fleet"),

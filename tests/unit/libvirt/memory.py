@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.integrations.libvirt import nodexml, xml
-from aliquot.integrations.libvirt.errors import LibvirtError, NoVmError, translated
-from aliquot.integrations.libvirt.values import Domain, Hostdev, NodeDevice
+from aliquot.libvirt import domain_xml as xml
+from aliquot.libvirt import nodedev_xml as nodexml
+from aliquot.libvirt.errors import LibvirtError, NoVmError, translated
+from aliquot.libvirt.models import Domain, Hostdev, NodeDevice
 
 
 class MemoryLibvirt:

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.integrations.libvirt.values import MDEV, PCI, Domain, Hostdev
-from aliquot.model import vgpu as tables
-from aliquot.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
-from aliquot.planner.vgpu.names import stable_uuid
+from aliquot.core.model import vgpu_types as tables
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.planner.vgpu.naming import stable_uuid
+from aliquot.libvirt.models import MDEV, PCI, Domain, Hostdev
 
 HOST = VirtualHost(iommu=True, vfio=True, vgpu_manager=True)
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.backends.workers import SystemClock
+from aliquot.core.model.inventory import VirtualHost
 from aliquot.errors import BlockedError, UsageError
-from aliquot.integrations.libvirt import carry
-from aliquot.integrations.libvirt.attach import Change, Target, attaching, detaching, find, target
-from aliquot.integrations.libvirt.errors import LibvirtError, NoVmError
-from aliquot.integrations.libvirt.judge import Around
-from aliquot.integrations.libvirt.pick import Ask
-from aliquot.integrations.libvirt.values import Domain
-from aliquot.model.inventory import VirtualHost
+from aliquot.foundation.threads import SystemClock
+from aliquot.libvirt import apply as carry
+from aliquot.libvirt.attach import Change, Target, attaching, detaching, find, target
+from aliquot.libvirt.choose import Ask
+from aliquot.libvirt.device_rules import Around
+from aliquot.libvirt.errors import LibvirtError, NoVmError
+from aliquot.libvirt.models import Domain
 
 from .memory import MemoryLibvirt
 from .nodes import A2, L40S, T4, mdev, node, pci, vm

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from aliquot.integrations.libvirt.check import Report, check
-from aliquot.integrations.libvirt.judge import Around
-from aliquot.integrations.libvirt.values import Domain, Hostdev, NodeDevice
-from aliquot.model.inventory import Holder, Inventory, VirtualFunction, VirtualHost
-from aliquot.planner.vgpu.names import stable_uuid
+from aliquot.core.model.inventory import Holder, Inventory, VirtualFunction, VirtualHost
+from aliquot.core.planner.vgpu.naming import stable_uuid
+from aliquot.libvirt.check import Report, check
+from aliquot.libvirt.device_rules import Around
+from aliquot.libvirt.models import Domain, Hostdev, NodeDevice
 
 from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
 

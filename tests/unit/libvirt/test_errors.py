@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.integrations.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, translated
+from aliquot.libvirt.errors import LibvirtError, NoLibvirtError, NoVmError, translated
 
 SAID = {
     "unsupported configuration: Mediated host device assignment requires VFIO support": "NO_VFIO",

@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from aliquot.core.model.inventory import Holder
 from aliquot.errors import BlockedError
-from aliquot.integrations.libvirt import nodedev
-from aliquot.integrations.libvirt.errors import LibvirtError
-from aliquot.integrations.libvirt.holders import holders
-from aliquot.model.inventory import Holder
+from aliquot.libvirt import nodedev
+from aliquot.libvirt.errors import LibvirtError
+from aliquot.libvirt.holders import holders
 
 from .memory import MemoryLibvirt
 from .nodes import A2, L40S, T4, card, changed, mdev, node, pci, vm

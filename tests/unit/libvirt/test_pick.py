@@ -5,11 +5,11 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from aliquot.core.model.inventory import GpuInstance, Holder, VirtualFunction
 from aliquot.errors import BlockedError, ConfigError
-from aliquot.integrations.libvirt.known import know, names, users
-from aliquot.integrations.libvirt.pick import Ask, pick
-from aliquot.integrations.libvirt.values import MDEV, PCI
-from aliquot.model.inventory import GpuInstance, Holder, VirtualFunction
+from aliquot.libvirt.choose import Ask, pick
+from aliquot.libvirt.identify import know, names, users
+from aliquot.libvirt.models import MDEV, PCI
 
 from .nodes import A2, L40S, T4, card, changed, held, mdev, node, pci, vm
 

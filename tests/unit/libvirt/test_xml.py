@@ -12,9 +12,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aliquot.integrations.libvirt import nodexml, xml
-from aliquot.integrations.libvirt.errors import LibvirtError
-from aliquot.integrations.libvirt.values import MDEV, PCI, Hostdev
+from aliquot.libvirt import domain_xml as xml
+from aliquot.libvirt import nodedev_xml as nodexml
+from aliquot.libvirt.errors import LibvirtError
+from aliquot.libvirt.models import MDEV, PCI, Hostdev
 
 UUID = "c73f1fa6-489e-4834-9476-d70dabd98c40"
 SHAPES = [

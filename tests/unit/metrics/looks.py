@@ -7,14 +7,14 @@ from typing import cast
 
 import msgspec
 
-from aliquot.dashboard.port import Source
-from aliquot.dashboard.values import Fleet
-from aliquot.metrics.look import Look, Seen
-from aliquot.model import catalog
-from aliquot.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
-from aliquot.model.plan import Drift
-from aliquot.model.usage import Usage
-from oracle import world
+from aliquot.core.model import catalog
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Vgpu, Virtual, VirtualFunction
+from aliquot.core.model.plan import Drift
+from aliquot.core.model.usage import Usage
+from aliquot.dashboard.ports import Source
+from aliquot.dashboard.view_models import Fleet
+from aliquot.metrics.snapshot import Look, Seen
+from laws.oracle import world
 
 A100 = catalog.family("a100-40gb")
 PCI = world.gpu(A100, [], []).pci

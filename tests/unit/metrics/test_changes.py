@@ -5,14 +5,14 @@ from __future__ import annotations
 import pytest
 from prometheus_client import CollectorRegistry
 
-from aliquot.engine.watching import Step
-from aliquot.engine.world import Outcome
+from aliquot.core.engine.context import Outcome
+from aliquot.core.engine.step_timing import Step
+from aliquot.core.model.plan import Blocker, Plan
+from aliquot.core.planner.plan import plan
 from aliquot.errors import HardwareError, InUseError, MovedError
-from aliquot.metrics import make
-from aliquot.metrics.changes import Changes
-from aliquot.model.plan import Blocker, Plan
-from aliquot.planner.planning import plan
-from oracle import world
+from aliquot.metrics import instruments as make
+from aliquot.metrics.apply_metrics import Changes
+from laws.oracle import world
 from unit.metrics.looks import A100, plain
 
 

@@ -11,9 +11,9 @@ from typing import Any, cast
 
 import pytest
 
-from aliquot.backends.connect import Connection
 from aliquot.errors import HardwareError
-from aliquot.metrics.host import Host
+from aliquot.metrics.host_exporter import Host
+from aliquot.node.connect import Connection
 from unit.metrics.looks import plain
 
 PATIENCE_S = 20.0
@@ -37,7 +37,7 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
     def unused(*_: Any) -> None:
         raise HardwareError("nobody tells")
 
-    monkeypatch.setattr("aliquot.backends.watching.UsageWatch", unused)
+    monkeypatch.setattr("aliquot.node.usage_record.UsageWatch", unused)
     return Machine()
 
 

@@ -11,21 +11,21 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric as Found
 from prometheus_client.registry import Collector
 
-from aliquot.agent.devices.tally import Tally as DevicesTally
-from aliquot.agent.tally import Tally as AgentTally
-from aliquot.controller.devices.figures import Figures as VmFigures
-from aliquot.controller.devices.world import World
-from aliquot.controller.slurm.tally import Tally as SlurmTally
-from aliquot.controller.tally import Standing
-from aliquot.controller.tally import Tally as ControllerTally
-from aliquot.controller.waiting import Waits
-from aliquot.dashboard.figures import Figures as DashboardFigures
-from aliquot.metrics import make
-from aliquot.metrics.fleet import Fleet
-from aliquot.metrics.gpus import Gpus
+from aliquot.dashboard.page_metrics import Figures as DashboardFigures
+from aliquot.kubernetes.controller.metrics import Standing
+from aliquot.kubernetes.label_agent.agent.metrics import Tally as AgentTally
+from aliquot.kubernetes.label_agent.controller.pending_pods import Waits
+from aliquot.kubernetes.virtual_machines.agent.metrics import Tally as DevicesTally
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import Figures as VmFigures
+from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.metrics import instruments as make
+from aliquot.metrics.controller_metrics import Tally as ControllerTally
+from aliquot.metrics.fleet_metrics import Fleet
+from aliquot.metrics.gpu_samples import Gpus
 from aliquot.metrics.labels import MEANINGS
 from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
-from aliquot.metrics.names import NAMES, STANDARD, TABLE
+from aliquot.metrics.registry import NAMES, STANDARD, TABLE
+from aliquot.slurm.controller.metrics import Tally as SlurmTally
 from unit.metrics.looks import everything, source
 
 Names = dict[str, tuple[str, tuple[str, ...]]]

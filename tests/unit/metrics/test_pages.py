@@ -9,14 +9,14 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families as parse
 
 from aliquot.errors import UsageError
-from aliquot.metrics import make
-from aliquot.metrics.agents import AgentTally
-from aliquot.metrics.gpus import Gpus
+from aliquot.metrics import instruments as make
+from aliquot.metrics.agent_metrics import AgentTally
+from aliquot.metrics.dcgm_labels import bus_id
+from aliquot.metrics.gpu_samples import Gpus
 from aliquot.metrics.listen import place
-from aliquot.metrics.look import Look, Seen, look
 from aliquot.metrics.page import Page
-from aliquot.metrics.spelling import bus_id
-from oracle import world
+from aliquot.metrics.snapshot import Look, Seen, look
+from laws.oracle import world
 from unit.metrics.looks import A100, everything, hidden, many, plain
 
 Sample = tuple[dict[str, str], float]

@@ -15,11 +15,11 @@ from socketserver import StreamRequestHandler
 import pytest
 
 from aliquot.errors import BlockedError
-from aliquot.metrics import make
-from aliquot.metrics.gpus import Gpus
+from aliquot.foundation.http_probes import Probes
+from aliquot.metrics import instruments as make
+from aliquot.metrics.gpu_samples import Gpus
+from aliquot.metrics.http_server import Server
 from aliquot.metrics.page import Page
-from aliquot.metrics.serve import Server
-from aliquot.probes import Probes
 from unit.metrics.looks import many
 
 Ask = Callable[..., tuple[int, dict[str, str], bytes]]

@@ -12,13 +12,13 @@ from typing import ClassVar
 
 import msgspec
 
-from aliquot.dashboard.here import past
-from aliquot.dashboard.values import Change
-from aliquot.engine.history import Past
-from aliquot.integrations.kubernetes import names
-from aliquot.integrations.kubernetes.api.base import KubeObject, Part, ResourceType
-from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.api.objects import Event, Node, ObjectReference
+from aliquot.core.engine.history import Past
+from aliquot.dashboard.local import history as past
+from aliquot.dashboard.view_models import Change
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
+from aliquot.kubernetes.client.objects import Event, Node, ObjectReference
+from aliquot.kubernetes.gpu import names
 
 _ENDED = {"Applied": "done", "Healed": "done", "AlreadyApplied": "nothing", "ApplyFailed": "undone"}
 _STEPS = ("Changing", "Healing", "WaitingForHolders", "Working", "Rebooting", "NoWish")

@@ -6,26 +6,41 @@ import asyncio
 import time
 from collections.abc import Callable, Mapping
 
-from aliquot.agent.wish import Source as Text
-from aliquot.agent.wish import Trouble
-from aliquot.config.load import load
-from aliquot.dashboard.asks import AnyAsk, Attach, Cut, Detach, MakeRoom, Repair, SetFunctions, SetLayout, SetVgpus
-from aliquot.dashboard.cluster import doing, history, looks, previewing, virtual
-from aliquot.dashboard.cluster.following import Patience
-from aliquot.dashboard.cluster.looks import Parts
-from aliquot.dashboard.cluster.rights import Reviews, Right, User
-from aliquot.dashboard.cluster.view import View
-from aliquot.dashboard.cluster.wished import Configs, Way, way
-from aliquot.dashboard.cluster.writing import Pen
-from aliquot.dashboard.here.asked import nodes_of, policy
-from aliquot.dashboard.here.board import Board
-from aliquot.dashboard.port import Tell
-from aliquot.dashboard.values import CLUSTER, Change, Done, Fleet, NodeLook, Person, Preview, Virtual
-from aliquot.engine.watching import Watch, unwatched
+from aliquot.core.config.load import load
+from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.dashboard.change_requests import (
+    AnyAsk,
+    Attach,
+    Cut,
+    Detach,
+    MakeRoom,
+    Repair,
+    SetFunctions,
+    SetLayout,
+    SetVgpus,
+)
+from aliquot.dashboard.cluster import executor as doing
+from aliquot.dashboard.cluster import history
+from aliquot.dashboard.cluster import node_views as looks
+from aliquot.dashboard.cluster import previews as previewing
+from aliquot.dashboard.cluster import vm_overview as virtual
+from aliquot.dashboard.cluster.access_review import Reviews, Right, User
+from aliquot.dashboard.cluster.cluster_cache import View
+from aliquot.dashboard.cluster.desired_state import Configs, Way, way
+from aliquot.dashboard.cluster.node_views import Parts
+from aliquot.dashboard.cluster.outcome_watch import Patience
+from aliquot.dashboard.cluster.user_client import Pen
+from aliquot.dashboard.local.fleet_state import Board
+from aliquot.dashboard.local.preview_requests import nodes_of, policy
+from aliquot.dashboard.ports import Tell
+from aliquot.dashboard.view_models import CLUSTER, Change, Done, Fleet, NodeLook, Person, Preview, Virtual
 from aliquot.errors import AliquotError, PermissionDeniedError
-from aliquot.integrations.kubernetes import document, names
-from aliquot.integrations.kubernetes.api.client import Api
-from aliquot.integrations.kubernetes.harvester.kinds import GROUP
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.gpu.config_label import Source as Text
+from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.kinds.harvester import GROUP
 
 GATHER_S = 0.1
 """What changes within this time is looked at once."""

@@ -7,13 +7,13 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard import words
+from aliquot.dashboard import formatting as words
+from aliquot.dashboard.node_strips import Strip, strip
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.common import first
-from aliquot.dashboard.pages.digest import Digest, capacity, digest
-from aliquot.dashboard.pages.headline import headline
-from aliquot.dashboard.strips import Strip, strip
-from aliquot.dashboard.values import Fleet, NodeLook
+from aliquot.dashboard.pages.fleet_summary import headline
+from aliquot.dashboard.pages.node_summary import Digest, capacity, digest
+from aliquot.dashboard.pages.shared import first
+from aliquot.dashboard.view_models import Fleet, NodeLook
 
 FEW = 24
 """Up to so many rows come with their pictures; of more, a browser asks for those that it shows."""

@@ -6,14 +6,16 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard import words
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.planner.fragmentation import Holes, holes
+from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages import fits, instances, typed, vgpus
-from aliquot.dashboard.pages.common import FLEET, Crumb, absent, first, gpu_at, refusals, standing
-from aliquot.dashboard.pages.gpuview import GpuView, view
-from aliquot.dashboard.values import NodeLook, SriovRow, VgpuRow
-from aliquot.model.inventory import Gpu, Inventory
-from aliquot.planner.holes import Holes, holes
+from aliquot.dashboard.pages import capacity as fits
+from aliquot.dashboard.pages import geometry_input as typed
+from aliquot.dashboard.pages import instances, vgpus
+from aliquot.dashboard.pages.gpu_card import GpuView, view
+from aliquot.dashboard.pages.shared import FLEET, Crumb, absent, first, gpu_at, refusals, standing
+from aliquot.dashboard.view_models import NodeLook, SriovRow, VgpuRow
 
 TAGS = ("cut", "make-room", "functions", "vgpus")
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.dashboard import words
+from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.common import first
-from aliquot.dashboard.values import Change
+from aliquot.dashboard.pages.shared import first
+from aliquot.dashboard.view_models import Change
 
 ENDS = {
     "done": ("done", "good"),

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.dashboard import words
-from aliquot.drawing import pieces
-from aliquot.model.inventory import Gpu, GpuInstance
-from aliquot.model.usage import Usage
+from aliquot.core.model.inventory import Gpu, GpuInstance
+from aliquot.core.model.usage import Usage
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.dashboard import formatting as words
 
 
 class Inside(msgspec.Struct, frozen=True):

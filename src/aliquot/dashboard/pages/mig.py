@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.dashboard import words
+from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.common import FEW, first, missing, part, refusals
-from aliquot.dashboard.values import MigRow, ProfileRow
+from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals
+from aliquot.dashboard.view_models import MigRow, ProfileRow
 
 MOST = 48
 """Configurations on one page."""

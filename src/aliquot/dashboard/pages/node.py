@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.config.record import NAME
-from aliquot.dashboard import words
+from aliquot.core.config.boot_record import NAME
+from aliquot.core.model import driver_checks as drivers
+from aliquot.core.model.inventory import Inventory
+from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.common import FLEET, absent, refusals, standing
-from aliquot.dashboard.pages.digest import products
-from aliquot.dashboard.pages.gpuview import view
-from aliquot.dashboard.values import NodeLook
-from aliquot.model import drivers
-from aliquot.model.inventory import Inventory
+from aliquot.dashboard.pages.gpu_card import view
+from aliquot.dashboard.pages.node_summary import products
+from aliquot.dashboard.pages.shared import FLEET, absent, refusals, standing
+from aliquot.dashboard.view_models import NodeLook
 
 
 class Facts(msgspec.Struct, frozen=True):

@@ -8,16 +8,17 @@ from collections.abc import Sequence
 
 import msgspec
 
-from aliquot.dashboard import forms, words
-from aliquot.dashboard.asks import Ask, Cut
-from aliquot.dashboard.desk import ENDED, RUNNING, WAITING, Sheet
+from aliquot.core.rendering.mig_picture import Piece
+from aliquot.dashboard import formatting as words
+from aliquot.dashboard import forms
+from aliquot.dashboard.change_requests import Ask, Cut
+from aliquot.dashboard.gpu_bars import Bar, of_plan
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages import deeds
-from aliquot.dashboard.pages.common import FLEET, Crumb, refusals
+from aliquot.dashboard.pages import plan_text as deeds
 from aliquot.dashboard.pages.history import ENDS
-from aliquot.dashboard.pictures import Bar, of_plan
-from aliquot.dashboard.values import Act, Obstacle, Picture, Preview
-from aliquot.drawing.pieces import Piece
+from aliquot.dashboard.pages.shared import FLEET, Crumb, refusals
+from aliquot.dashboard.pending_changes import ENDED, RUNNING, WAITING, Sheet
+from aliquot.dashboard.view_models import Act, Obstacle, Picture, Preview
 
 HELD = ("IN_USE", "HELD")
 """Codes of what is refused for its holders: waiting for them, or force, is a way on."""

@@ -9,10 +9,10 @@ from typing import Any
 
 import msgspec
 
-from aliquot.dashboard import words
+from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Region, Shown, Visit
-from aliquot.dashboard.pages.common import first, missing, part, refusals
-from aliquot.dashboard.values import VgpuRow
+from aliquot.dashboard.pages.shared import first, missing, part, refusals
+from aliquot.dashboard.view_models import VgpuRow
 
 MOST = 400
 """Places on one page."""

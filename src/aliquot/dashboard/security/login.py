@@ -9,11 +9,11 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
 
 from aliquot.dashboard.page import Shown
-from aliquot.dashboard.security.door import TokenDoor
-from aliquot.dashboard.security.gate import Caller, Gate, Refused, first
-from aliquot.dashboard.security.peer import owner
+from aliquot.dashboard.security.local_peer import owner
+from aliquot.dashboard.security.request_guard import Caller, Gate, Refused, first
 from aliquot.dashboard.security.sessions import ABSOLUTE_S
-from aliquot.dashboard.values import Person
+from aliquot.dashboard.security.token_authenticator import TokenDoor
+from aliquot.dashboard.view_models import Person
 
 Draw = Callable[[Shown], str]
 

@@ -7,8 +7,8 @@ import secrets
 import time
 from collections.abc import Callable
 
-from aliquot.dashboard.security.door import digest
-from aliquot.dashboard.values import Person
+from aliquot.dashboard.security.token_authenticator import digest
+from aliquot.dashboard.view_models import Person
 
 ABSOLUTE_S = 12 * 3600.0
 IDLE_S = 3600.0

@@ -1,0 +1,1 @@
+"""Device specs of the Container Device Interface, for Docker, Podman, containerd and CRI-O."""

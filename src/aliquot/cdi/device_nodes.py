@@ -1,0 +1,81 @@
+"""Which device nodes open what. Pure: numbers in, nodes out.
+
+Minors: a GPU's own, 255 nvidiactl, 254 nvidia-modeset, uvm 0, uvm-tools 1 (open-gpu-kernel-modules); capability minors
+are in the inventory. ``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) let their holder change and see
+every instance: no workload ever gets them.
+"""
+
+from __future__ import annotations
+
+from aliquot.cdi.options import Machine, Majors, Node
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
+from aliquot.errors import BlockedError
+
+CONFIG, MONITOR = 1, 2
+_CAP_MODE = 0o444
+"""What the kernel asks for: ``DeviceFileMode: 292``, and 256 (0400) for mig/config."""
+
+
+def control(machine: Machine) -> tuple[Node, ...]:
+    """What every container with a GPU needs beside it."""
+    majors = machine.majors
+    nodes = [Node("/dev/nvidiactl", majors.gpu, 255)]
+    if machine.modeset:
+        nodes.append(Node("/dev/nvidia-modeset", majors.gpu, 254))
+    if majors.uvm >= 0:
+        nodes += [Node("/dev/nvidia-uvm", majors.uvm, 0), Node("/dev/nvidia-uvm-tools", majors.uvm, 1)]
+    return tuple(nodes)
+
+
+def whole(gpu: Gpu, machine: Machine) -> tuple[Node, ...]:
+    """A whole GPU, with every instance that it has."""
+    nodes = [_gpu(gpu, machine.majors), *machine.drm.get(gpu.pci, ())]
+    for instance in gpu.instances:
+        nodes.append(_cap(machine.majors, instance.capability_minor, gpu))
+        nodes += [_cap(machine.majors, c.capability_minor, gpu) for c in instance.compute_instances]
+    return tuple(nodes)
+
+
+def mig_device(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, machine: Machine) -> tuple[Node, ...]:
+    """One MIG device: its GPU, and the two capabilities that open this instance and no other."""
+    nodes = [_gpu(gpu, machine.majors)]
+    nodes += [_cap(machine.majors, part.capability_minor, gpu) for part in (instance, compute)]
+    if "+gfx" in instance.profile:
+        nodes += machine.drm.get(gpu.pci, ())
+    return tuple(nodes)
+
+
+def administration(machine: Machine) -> tuple[Node, ...]:
+    """What changes and watches instances: for the management document alone."""
+    if machine.majors.caps < 0:
+        return machine.extras
+    named = ((CONFIG, 0o400), (MONITOR, _CAP_MODE))
+    return (*(_cap_node(machine.majors, minor, mode) for minor, mode in named), *machine.extras)
+
+
+def _gpu(gpu: Gpu, majors: Majors) -> Node:
+    if gpu.minor < 0:
+        raise BlockedError(
+            f"the device minor of GPU {gpu.index} ({gpu.pci}) is not known: its device node cannot be named",
+            next_step="aliquot show",
+        )
+    return Node(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor)
+
+
+def _cap(majors: Majors, minor: int, gpu: Gpu) -> Node:
+    if minor <= MONITOR:
+        raise BlockedError(
+            f"the capability of an instance of GPU {gpu.index} ({gpu.pci}) is not known (minor {minor})",
+            next_step="aliquot show",
+        )
+    if majors.caps < 0:
+        raise BlockedError(
+            "the kernel lists no nvidia-caps devices: MIG devices cannot be handed to containers",
+            details=("/proc/devices has no line nvidia-caps; is the nvidia kernel module loaded?",),
+            next_step="grep nvidia /proc/devices",
+        )
+    return _cap_node(majors, minor, _CAP_MODE)
+
+
+def _cap_node(majors: Majors, minor: int, mode: int) -> Node:
+    return Node(f"/dev/nvidia-caps/nvidia-cap{minor}", majors.caps, minor, mode)

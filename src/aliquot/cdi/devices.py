@@ -1,0 +1,70 @@
+"""What the kernel says about device nodes: majors, /dev/dri nodes, and nodes that only the management document has."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from aliquot.cdi.options import Majors, Node
+
+
+def majors(root: str = "/") -> Majors:
+    """The major numbers in ``/proc/devices`` below a root; -1 for what the kernel does not list."""
+    listed: dict[str, int] = {}
+    try:
+        with open(os.path.join(root, "proc/devices")) as file:
+            for line in file:
+                words = line.split()
+                if line.startswith("Block"):
+                    break
+                if len(words) == 2 and words[0].isdigit():
+                    listed.setdefault(words[1], int(words[0]))
+    except OSError:
+        return Majors()
+    gpu = listed.get("nvidia", listed.get("nvidia-frontend", Majors().gpu))
+    return Majors(gpu=gpu, uvm=listed.get("nvidia-uvm", -1), caps=listed.get("nvidia-caps", -1))
+
+
+def drm(addresses: Iterable[str], root: str = "/") -> dict[str, tuple[Node, ...]]:
+    """The ``/dev/dri`` nodes of GPUs by PCI address, from sysfs below a root."""
+    found = {pci: tuple(_drm(os.path.join(root, f"sys/bus/pci/devices/{pci}/drm"))) for pci in addresses}
+    return {pci: nodes for pci, nodes in found.items() if nodes}
+
+
+def _drm(folder: str) -> list[Node]:
+    nodes = []
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    for name in names:
+        try:
+            with open(os.path.join(folder, name, "dev")) as file:
+                major, _, minor = file.read().strip().partition(":")
+        except OSError:
+            continue
+        if major.isdigit() and minor.isdigit():
+            nodes.append(Node(f"/dev/dri/{name}", int(major), int(minor), 0o660))
+    return nodes
+
+
+def extras(root: str = "/") -> tuple[Node, ...]:
+    """IMEX channels below a root's ``/dev``."""
+    folder = "/dev/nvidia-caps-imex-channels"
+    try:
+        names = sorted(os.listdir(root.rstrip("/") + folder))
+    except OSError:
+        return ()
+    return tuple(n for n in (node(f"{folder}/{name}", root) for name in names) if n is not None)
+
+
+def node(path: str, root: str = "/") -> Node | None:
+    """A character device that exists below a root; None if there is none."""
+    try:
+        facts = os.stat(root.rstrip("/") + path)
+    except OSError:
+        return None
+    if not stat.S_ISCHR(facts.st_mode):
+        return None
+    return Node(path, os.major(facts.st_rdev), os.minor(facts.st_rdev), stat.S_IMODE(facts.st_mode))

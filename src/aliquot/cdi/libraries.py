@@ -1,0 +1,196 @@
+"""The driver's user-space files below a driver root: libraries, programs, sockets, firmware.
+
+The list is what ``nvidia-ctk cdi generate`` puts into containers: every library with the running driver's version at
+its end, and the files below by name.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterable, Iterator
+
+from aliquot.cdi.options import Mount
+
+_ARCHITECTURES = ("x86_64-linux-gnu", "aarch64-linux-gnu")
+_LIBRARY_FOLDERS = (
+    "/usr/lib64",
+    *(f"/usr/lib/{a}" for a in _ARCHITECTURES),
+    *(f"/usr/lib/{a}/nvidia/current" for a in _ARCHITECTURES),
+    "/lib64",
+    *(f"/lib/{a}" for a in _ARCHITECTURES),
+    "/usr/lib",
+    "/usr/local/nvidia/lib64",
+)
+_OTHER_LIBRARIES = (
+    "libnvidia-nvvm70.so.*",
+    *(f"libnvidia-egl-{name}.so.*.*" for name in ("gbm", "wayland", "wayland2", "xcb", "xlib")),
+)
+"""Libraries of the driver with versions of their own."""
+
+_PROGRAM_FOLDERS = ("/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin")
+_PROGRAMS = (
+    *("nvidia-smi", "nvidia-debugdump", "nvidia-persistenced", "nvidia-cuda-mps-control", "nvidia-cuda-mps-server"),
+    *("nvidia-imex", "nvidia-imex-ctl"),
+)
+_SOCKETS = ("nvidia-persistenced/socket", "nvidia-fabricmanager/socket")
+_SOCKET_OPTIONS = ("nosuid", "nodev", "noexec", "bind")
+_CONFIGS = (
+    *("glvnd/egl_vendor.d/10_nvidia.json", "egl/egl_external_platform.d/15_nvidia_gbm.json"),
+    *("egl/egl_external_platform.d/10_nvidia_wayland.json", "egl/egl_external_platform.d/09_nvidia_wayland2.json"),
+    *("egl/egl_external_platform.d/20_nvidia_xcb.json", "egl/egl_external_platform.d/20_nvidia_xlib.json"),
+    *("nvidia/nvoptix.bin", "X11/xorg.conf.d/10-nvidia.conf", "X11/xorg.conf.d/nvidia-drm-outputclass.conf"),
+)
+_ETC_CONFIGS = (
+    "vulkan/icd.d/nvidia_icd.json",
+    "vulkan/implicit_layer.d/nvidia_layers.json",
+    "OpenCL/vendors/nvidia.icd",
+)
+_FIRMWARE = ("/lib/firmware/updates", "/lib/firmware")
+_XORG = ("nvidia/xorg", "xorg/modules/drivers", "xorg/modules/extensions")
+_IMPLIED_LINKS = (
+    ("libcuda.so.", "libcuda.so.1", "libcuda.so"),
+    ("libGLX_nvidia.so.", "", "libGLX_indirect.so.0"),
+    ("libnvidia-opticalflow.so.", "libnvidia-opticalflow.so.1", "libnvidia-opticalflow.so"),
+)
+"""Links that many programs rely on and packages leave out: a library's name begins so, the target ("" the library
+itself), the link.
+"""
+
+
+class Root:
+    """A tree that is some system's ``/``: a link inside it that begins with ``/`` means that system's root."""
+
+    def __init__(self, here: str) -> None:
+        self._here = here.rstrip("/")
+
+    def real(self, path: str) -> str | None:
+        """The path, as that system sees it, with every link followed; None if there is nothing."""
+        for _ in range(40):
+            at, left = "", [w for w in path.split("/") if w]
+            while left:
+                word = left.pop(0)
+                if word == "..":
+                    at = at.rpartition("/")[0]
+                    continue
+                try:
+                    target = os.readlink(f"{self._here}{at}/{word}")
+                except FileNotFoundError:
+                    return None
+                except OSError:  # not a link
+                    at = f"{at}/{word}"
+                    continue
+                path = "/".join([target if target.startswith("/") else f"{at}/{target}", *left])
+                break
+            else:
+                return at or "/"
+        return None
+
+    def find(self, folder: str, pattern: str) -> list[str]:
+        """Files in a folder, sorted; paths as that system sees them."""
+        found = glob.glob(pattern, root_dir=f"{self._here}{folder}")
+        return [f"{folder}/{name}" for name in sorted(found)]
+
+    def link(self, path: str) -> str | None:
+        """Where a link points, as it is written; None for anything else."""
+        try:
+            return os.readlink(f"{self._here}{path}")
+        except OSError:
+            return None
+
+    def lines(self, path: str) -> list[str]:
+        try:
+            with open(f"{self._here}{path}", errors="replace") as file:
+                return file.read().splitlines()
+        except OSError:
+            return []
+
+
+class Files:
+    """What was found; ``host`` is the driver root as container runtimes see it."""
+
+    def __init__(self, root: Root, host: str) -> None:
+        self._root = root
+        self._host = host.rstrip("/")
+        self.mounts: list[Mount] = []
+        self.links: list[tuple[str, str]] = []
+        self.folders: list[str] = []
+
+    def library(self, path: str) -> None:
+        real = self._root.real(path)
+        if real and not any(m.container == real for m in self.mounts):
+            self.mounts.append(Mount(self._host + real, real))
+            folder = os.path.dirname(real)
+            if folder not in self.folders:
+                self.folders.append(folder)
+
+    def first(self, candidates: Iterable[str], container: str = "", options: tuple[str, ...] = ()) -> None:
+        """The first candidate that exists."""
+        for path in candidates:
+            real = self._root.real(path)
+            if real:
+                mount = Mount(self._host + real, container or path)
+                self.mounts.append(Mount(mount.host, mount.container, options) if options else mount)
+                return
+
+
+def find(here: str, host: str, version: str) -> Files:
+    """The files of a driver. ``here`` is its root as this process sees it, ``host`` as container runtimes do."""
+    root = Root(here)
+    files = Files(root, host)
+    for path in _versioned(root, version):
+        files.library(path)
+    _links(root, files)
+    for name in _PROGRAMS:
+        files.first(f"{folder}/{name}" for folder in _PROGRAM_FOLDERS)
+    for name in _SOCKETS:
+        files.first((f"/run/{name}", f"/var/run/{name}"), options=_SOCKET_OPTIONS)
+    files.first(("/tmp/nvidia-mps",), options=_SOCKET_OPTIONS)
+    for name in _CONFIGS:
+        files.first((f"/usr/share/{name}", f"/etc/{name}"), container=f"/usr/share/{name}")
+    for name in _ETC_CONFIGS:
+        files.first((f"/etc/{name}", f"/usr/share/{name}"), container=f"/etc/{name}")
+    for folder in (f"{f}/{x}" for f in (*files.folders, "/usr/lib", "/usr/lib64") for x in _XORG):
+        for pattern in ("nvidia_drv.so", f"libglxserver_nvidia.so.{version}"):
+            files.first(root.find(folder, pattern))
+    for folder in _FIRMWARE:
+        for path in root.find(f"{folder}/nvidia/{version}", "gsp*.bin"):
+            files.first((path,))
+    return files
+
+
+def _versioned(root: Root, version: str) -> Iterator[str]:
+    if not version:
+        return
+    folders = [f for f in dict.fromkeys((*_LIBRARY_FOLDERS, *_configured(root))) if root.real(f)]
+    homes = [f for f in folders if root.find(f, f"lib*.so.{version}")]
+    for folder in homes:
+        for inside in (folder, f"{folder}/vdpau"):
+            yield from root.find(inside, f"*.so.{version}")
+        for pattern in _OTHER_LIBRARIES:
+            yield from root.find(folder, pattern)
+
+
+def _configured(root: Root) -> Iterator[str]:
+    """The folders that the tree's own ldconfig is told of."""
+    for path in ("/etc/ld.so.conf", *root.find("/etc/ld.so.conf.d", "*.conf")):
+        for line in root.lines(path):
+            word = line.partition("#")[0].strip()
+            if word.startswith("/"):
+                yield word.rstrip("/")
+
+
+def _links(root: Root, files: Files) -> None:
+    """The links that programs open libraries by (``libcuda.so.1``), as they are on the host, and the implied ones."""
+    libraries = {m.container for m in files.mounts}
+    for folder in files.folders:
+        for path in (*root.find(folder, "*.so*"), *root.find(f"{folder}/gbm", "*.so*")):
+            target = root.link(path)
+            if target is not None and root.real(path) in libraries:
+                files.links.append((target, path))
+    there = {link for _, link in files.links}
+    for library in sorted(libraries):
+        folder, _, name = library.rpartition("/")
+        for start, target, link in _IMPLIED_LINKS:
+            if name.startswith(start) and f"{folder}/{link}" not in there:
+                files.links.append((target or name, f"{folder}/{link}"))

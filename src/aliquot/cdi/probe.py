@@ -1,0 +1,72 @@
+"""Looks at the host for what a document needs beside the inventory."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import msgspec
+
+from aliquot.cdi import devices, libraries
+from aliquot.cdi.options import SIMULATED_MAJORS, CdiOptions, Machine
+from aliquot.core.model.inventory import Inventory
+
+_HOOKS = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook", "/usr/local/bin/nvidia-cdi-hook")
+"""Where packages and the GPU Operator put it."""
+
+
+def look(inventory: Inventory, options: CdiOptions) -> CdiOptions:
+    """The options with ``machine`` filled in from the host, unless it is there already."""
+    if options.machine is not None:
+        return options
+    found = _simulated() if options.simulated else _host(inventory, options)
+    return msgspec.structs.replace(options, machine=found)
+
+
+def _simulated() -> Machine:
+    """A simulated node has nodes by number alone, and its library instead of a driver's files."""
+    return Machine(majors=SIMULATED_MAJORS)
+
+
+def _host(inventory: Inventory, options: CdiOptions) -> Machine:
+    here = options.driver_root_here or options.driver_root
+    dev_here = options.dev_root_here or options.dev_root or "/"
+    files = libraries.find(here, options.driver_root, inventory.driver)
+    hook, about_hook = _hook(options)
+    majors = devices.majors()
+    return Machine(
+        majors=majors,
+        mounts=tuple(files.mounts),
+        links=tuple(files.links),
+        folders=tuple(files.folders),
+        drm=devices.drm(gpu.pci for gpu in inventory.gpus),
+        extras=devices.extras(dev_here),
+        modeset=devices.node("/dev/nvidia-modeset", dev_here) is not None,
+        hook=hook,
+        notes=(*about_hook, *_remarks(inventory, here, files, majors.uvm)),
+    )
+
+
+def _hook(options: CdiOptions) -> tuple[str, tuple[str, ...]]:
+    """The hook program's path, and what there is to say about it."""
+    chosen = options.hook or os.environ.get("NVIDIA_CDI_HOOK_PATH", "")
+    if chosen:
+        return chosen, () if os.path.exists(chosen) else (f"{chosen} is not there as seen from here",)
+    for path in (*_HOOKS, shutil.which("nvidia-cdi-hook") or ""):
+        if path and os.access(path, os.X_OK):
+            return path, ()
+    return "", (
+        "there is no nvidia-cdi-hook, which makes links and the loader's cache inside containers: libraries are "
+        "mounted under their links' names instead, and LD_LIBRARY_PATH is set, which replaces one that an image sets. "
+        "It comes with the package nvidia-container-toolkit-base",
+    )
+
+
+def _remarks(inventory: Inventory, here: str, files: libraries.Files, uvm: int) -> tuple[str, ...]:
+    said = []
+    if not any("/libcuda.so." in m.container for m in files.mounts):
+        version = inventory.driver or "an unknown version"
+        said.append(f"no libcuda.so of driver {version} below {here}: containers get device nodes, but cannot use CUDA")
+    if uvm < 0:
+        said.append("the kernel lists no nvidia-uvm: CUDA needs it; nvidia-modprobe -u loads it")
+    return tuple(said)

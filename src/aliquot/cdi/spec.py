@@ -1,0 +1,135 @@
+"""From an inventory to a CDI document. Pure.
+
+What it says follows the Container Device Interface (SPEC.md of cncf-tags/container-device-interface) and what
+``nvidia-ctk cdi generate`` hands to containers. The version is the lowest that has every field in use: readers refuse
+versions that they do not know, so a higher one than needed locks out older runtimes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from aliquot.cdi import device_nodes as nodes
+from aliquot.cdi.names import gpu_names, mig_devices, mig_names
+from aliquot.cdi.options import MARK, SIMULATED_AT, CdiOptions, Machine, Mount, Node
+from aliquot.cdi.rules import lowest_version
+from aliquot.core.model.inventory import Gpu, Inventory
+
+ALL = "all"
+
+Offered = tuple[tuple[str, ...], tuple[Node, ...]]
+"""A device: its names, its nodes."""
+
+
+def document(inventory: Inventory, options: CdiOptions) -> dict[str, Any]:
+    """The document as plain data. Without a device to offer its ``devices`` are empty, which CDI does not allow: such
+    a document must not be written. Raises BlockedError where a device number is not known.
+    """
+    machine = options.machine or Machine()
+    offered = [*_administration(inventory, machine)] if options.mode == "management" else _workload(inventory, options)
+    devices = [_device(name, found, options) for names, found in offered for name in names]
+    if options.all_device and offered and options.mode == "workload":
+        everything = dict.fromkeys(node for _, found in offered for node in found)
+        devices.append(_device(ALL, tuple(everything), options))
+    made = {"cdiVersion": "", "kind": options.kind, "devices": devices, "containerEdits": _common(options, machine)}
+    made["cdiVersion"] = lowest_version(made)
+    return made
+
+
+def _workload(inventory: Inventory, options: CdiOptions) -> list[Offered]:
+    return [each for gpu in inventory.gpus if not gpu.lost for each in _of_gpu(gpu, options)]
+
+
+def _of_gpu(gpu: Gpu, options: CdiOptions) -> Iterator[Offered]:
+    """A GPU in MIG mode is offered in pieces, and whole only if that was asked for. One that belongs to a virtual
+    machine is not offered at all.
+    """
+    machine = options.machine or Machine()
+    if gpu.passthrough:
+        return
+    if not gpu.mig.enabled or options.whole_mig:
+        yield gpu_names(gpu, options.names), nodes.whole(gpu, machine)
+    for index, instance, compute in mig_devices(gpu):
+        found = nodes.mig_device(gpu, instance, compute, machine)
+        yield mig_names(gpu, index, instance, compute, options.names), found
+
+
+def _administration(inventory: Inventory, machine: Machine) -> Iterator[Offered]:
+    """One device with every node, those that change instances among them: for programs that manage the node."""
+    gpus = [n for gpu in inventory.gpus if not (gpu.passthrough or gpu.lost) for n in nodes.whole(gpu, machine)]
+    yield (ALL,), tuple(dict.fromkeys((*gpus, *nodes.administration(machine))))
+
+
+def _device(name: str, found: Iterable[Node], options: CdiOptions) -> dict[str, Any]:
+    return {"name": name, "containerEdits": {"deviceNodes": [_node(n, options) for n in found]}}
+
+
+def _node(node: Node, options: CdiOptions) -> dict[str, Any]:
+    host = node.host
+    if options.dev_root.rstrip("/"):
+        host = options.dev_root.rstrip("/") + node.path
+    numbers = {"type": "c", "major": node.major, "minor": node.minor, "fileMode": node.mode, "permissions": "rw"}
+    return {"path": node.path} | ({"hostPath": host} if host else {}) | numbers
+
+
+def _common(options: CdiOptions, machine: Machine) -> dict[str, Any]:
+    """What every container with any of the devices gets. NVIDIA_VISIBLE_DEVICES=void keeps NVIDIA's older runtime hook
+    from adding all GPUs on top.
+    """
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARK}=v1"]
+    mounts = list(machine.mounts)
+    if options.simulated:
+        mounts = [Mount(options.simulated, SIMULATED_AT)]
+        env.append(f"LD_LIBRARY_PATH={SIMULATED_AT}")
+    elif machine.hook == "" and machine.folders:
+        mounts += _by_link_names(machine)
+        env.append("LD_LIBRARY_PATH=" + ":".join(machine.folders))
+    made: dict[str, Any] = {"env": env, "deviceNodes": [_node(n, options) for n in nodes.control(machine)]}
+    if mounts:
+        made["mounts"] = [_mount(m) for m in mounts]
+    if machine.hook and not options.simulated:
+        made["hooks"] = _hooks(machine)
+    return made
+
+
+def _mount(mount: Mount) -> dict[str, Any]:
+    return {"hostPath": mount.host, "containerPath": mount.container, "options": list(mount.options)}
+
+
+def _by_link_names(machine: Machine) -> Iterator[Mount]:
+    """Without a program that makes links in the container, each library is mounted under its links' names as well."""
+    by_path = {m.container: m for m in machine.mounts}
+    targets = {link: _joined(link, target) for target, link in machine.links}
+    for link, target in targets.items():
+        while target in targets:
+            target = targets[target]
+        if target in by_path and link not in by_path:
+            yield Mount(by_path[target].host, link, by_path[target].options)
+
+
+def _joined(link: str, target: str) -> str:
+    """Where a link points, from the folder that it lies in."""
+    if target.startswith("/"):
+        return target
+    parts = link.split("/")[:-1]
+    for word in target.split("/"):
+        if word == "..":
+            parts.pop()
+        elif word != ".":
+            parts.append(word)
+    return "/".join(parts)
+
+
+def _hooks(machine: Machine) -> list[dict[str, Any]]:
+    """The two that every version of nvidia-cdi-hook has; they make the libraries known inside the container."""
+    links = [word for target, link in machine.links for word in ("--link", f"{target}::{link}")]
+    folders = [word for folder in machine.folders for word in ("--folder", folder)]
+    wanted = (("create-symlinks", links), ("update-ldcache", folders))
+    program = machine.hook.rpartition("/")[2]
+    fixed = [program, "hook"] if program == "nvidia-ctk" else [program]
+    return [
+        {"hookName": "createContainer", "path": machine.hook, "args": [*fixed, name, *words]}
+        for name, words in wanted
+        if words
+    ]

@@ -1,0 +1,1 @@
+"""`aliquot cdi`."""

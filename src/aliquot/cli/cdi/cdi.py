@@ -1,0 +1,125 @@
+"""``aliquot cdi``: CDI specs for container runtimes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from aliquot.cli.cdi import view as cdiview
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import BlockedError, DriftError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.cdi.options import CdiOptions
+
+
+def run(args: Args) -> int:
+    return {"generate": _generate, "list": _list}[args.verb](args)
+
+
+def _generate(args: Args) -> int:
+    from aliquot.cdi import spec
+    from aliquot.cdi import spec_files as write
+    from aliquot.cdi.probe import look
+
+    chosen = _options(args)
+    found = node.inventory(args)
+    looked = look(found, chosen)
+    for sentence in looked.machine.notes if looked.machine else ():
+        streams.note(f"note     {sentence}")
+    document = spec.document(found, looked)
+    if not document["devices"]:
+        return _nothing(args)
+    if not args.output:
+        streams.result(write.encoded(document, args.format or "yaml").rstrip("\n"))
+        return 0
+    write.write(args.output, document, form=args.format or "", force=args.force)
+    streams.note(f"wrote {args.output}: {cdiview.counted(len(document['devices']), 'name')} of {document['kind']}")
+    return 0
+
+
+def _nothing(args: Args) -> int:
+    """No device: a stale file of ours goes, since CDI knows no empty document."""
+    from aliquot.cdi import spec_files as write
+
+    if args.output and write.remove(args.output):
+        streams.note(f"removed {args.output}: there is no device to offer any more")
+        return 0
+    raise BlockedError(
+        "there is no device to offer: no GPU, or GPUs in MIG mode without instances",
+        next_step="aliquot show",
+    )
+
+
+def _options(args: Args) -> CdiOptions:
+    """The choices of a command line. Raises UsageError for a kind that CDI does not allow, or a missing root."""
+    from aliquot.cdi.options import CdiOptions
+    from aliquot.cdi.rules import kind_faults
+
+    root = args.driver_root or "/"
+    chosen = CdiOptions(
+        vendor=args.vendor or "",
+        class_name=getattr(args, "class"),
+        names=tuple(args.device_name_strategy or CdiOptions().names),
+        mode="management" if args.mode == "management" else "workload",
+        all_device=not args.no_all_device,
+        whole_mig=args.whole_mig_gpus,
+        driver_root=root,
+        driver_root_here=args.driver_root_ctr_path or "",
+        dev_root=args.dev_root or ("" if root == "/" else root),
+        dev_root_here=args.driver_root_ctr_path or "",
+        hook=args.nvidia_cdi_hook_path or "",
+        simulated=_simulated(args),
+    )
+    wrong = kind_faults(chosen.kind)
+    if wrong:
+        raise UsageError(f"{chosen.kind} is no CDI kind", details=wrong, next_step="aliquot cdi generate --help")
+    if not chosen.simulated:
+        _check_roots(args)
+    return chosen
+
+
+def _check_roots(args: Args) -> None:
+    seen = args.driver_root_ctr_path or args.driver_root
+    pairs = (("--driver-root", seen), ("--dev-root", None if args.driver_root_ctr_path else args.dev_root))
+    for option, path in pairs:
+        if path and not os.path.isdir(path):
+            raise UsageError(f"{option}: there is no directory {path}", next_step="aliquot cdi generate --help")
+    hook = args.nvidia_cdi_hook_path
+    if hook and not os.path.isabs(hook):
+        raise UsageError(
+            f"--nvidia-cdi-hook-path: {hook} is not an absolute path, and runtimes look nowhere else",
+            next_step="aliquot cdi generate --help",
+        )
+
+
+def _simulated(args: Args) -> str:
+    """The folder of the simulated node, its library built; "" for this machine."""
+    if args.node is None:
+        return ""
+    from aliquot.foundation.paths import state_dir
+    from aliquot.sim import lifecycle as control
+
+    return os.path.dirname(control.library(state_dir(), args.node))
+
+
+def _list(args: Args) -> int:
+    from aliquot.cdi.options import CdiOptions
+    from aliquot.cdi.spec_files import DIRECTORIES
+
+    kind = CdiOptions(vendor=args.vendor or "", class_name=getattr(args, "class")).kind
+    found = node.inventory(args)
+    listing = cdiview.compare(found, kind, args.spec_dir or DIRECTORIES)
+    document = output.made("CdiDevices", node=found.node, cdiKind=kind, devices=listing.devices, stale=listing.stale)
+    output.emit(document, args.output, cdiview.table(listing.devices))
+    for each in listing.stale:
+        streams.note(f"note     {each.file} has {each.name}, and this node has no such device")
+    if not listing.behind:
+        return 0
+    raise DriftError(
+        f"{listing.behind[0]} does not say what this node has now",
+        details=tuple(f"neither does {path}" for path in listing.behind[1:]),
+        next_step=f"aliquot cdi generate --output {listing.behind[0]}",
+    )

@@ -1,0 +1,111 @@
+"""``aliquot agent``: the node agent."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.label_agent.agent.main import Options
+    from aliquot.kubernetes.virtual_machines.agent.options import Options as DevicesOptions
+
+
+def run(args: Args) -> int:
+    """Until SIGTERM."""
+    if not args.node_name:
+        raise UsageError("which node of the cluster is this?", next_step="aliquot agent --node-name NAME")
+    try:
+        if args.devices:
+            from aliquot.kubernetes.virtual_machines.agent import main as devices
+
+            options = _devices(args)
+            lasts()
+            return devices.run(options)
+        from aliquot.kubernetes.label_agent.agent import main as agent
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    wanted = _options(args)
+    lasts()
+    return agent.run(wanted)
+
+
+def _devices(args: Args) -> DevicesOptions:
+    from aliquot.kubernetes.virtual_machines.agent.options import Options
+    from aliquot.slurm.holders import jobs
+
+    if not 1 <= args.check_seconds <= 3600:
+        raise UsageError(f"--check-seconds {args.check_seconds:g} is not between 1 and 3600")
+    return Options(
+        node_name=args.node_name,
+        holders=(jobs.source,),
+        node=args.node,
+        kubeconfig=args.kubeconfig,
+        driver=args.driver,
+        driver_namespace=args.driver_namespace,
+        kubelet_dir=args.kubelet_dir,
+        host_root=(args.host_root_mount or "").rstrip("/"),
+        driver_root=args.driver_root or "",
+        port=args.port,
+        check_s=args.check_seconds,
+        debug=args.debug,
+        pod=os.environ.get("POD_NAME", ""),
+        namespace=args.namespace,
+    )
+
+
+def missing_extra(error: ModuleNotFoundError) -> Exception:
+    """The libraries of the agent come with an extra of the package. A module of our own that is missing is a defect."""
+    if (error.name or "").startswith("aliquot"):
+        return error
+    return UsageError(
+        f"{error.name} is not installed: the agent and the controller need more than the command line does",
+        next_step="pip install 'aliquot[agent]', or in a checkout: pip install '.[agent]'",
+    )
+
+
+def _options(args: Args) -> Options:
+    from aliquot.cdi.options import CdiOptions
+    from aliquot.foundation.paths import state_dir
+    from aliquot.kubernetes.label_agent.agent.main import Options
+    from aliquot.kubernetes.label_agent.agent.settings import Place
+    from aliquot.slurm.holders import jobs
+
+    environment = dict(os.environ)
+    if args.with_reboot:
+        environment["WITH_REBOOT"] = "true"
+    if args.with_shutdown_host_gpu_clients:
+        environment["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] = "true"
+    place = Place(
+        args.node_name,
+        environment,
+        args.config_file or "",
+        args.default_config_file or "",
+        args.gpu_clients_file or "",
+        args.default_gpu_clients_namespace or "",
+    )
+    simulated = ""
+    if args.node is not None:
+        from aliquot.sim import lifecycle as control
+
+        simulated = control.folder(state_dir(), args.node)
+    # Strategy none offers GPUs in MIG mode whole: their names must be there when kubelet's answer says them.
+    options = CdiOptions(hook=args.nvidia_cdi_hook_path or "", simulated=simulated, whole_mig=True)
+    return Options(
+        place=place,
+        holders=(jobs.source,),
+        node=args.node,
+        kubeconfig=args.kubeconfig,
+        namespace=args.namespace,
+        kubelet_dir=args.kubelet_dir,
+        cdi_dir=args.cdi_dir,
+        cdi_options=options,
+        host_root=(args.host_root_mount or "").rstrip("/"),
+        driver_root=args.driver_root or "",
+        port=args.port,
+        pod=os.environ.get("POD_NAME", ""),
+        debug=args.debug,
+    )

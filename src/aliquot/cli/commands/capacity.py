@@ -1,0 +1,130 @@
+"""``aliquot capacity``: GPUs and vGPUs of a cluster, who has them, and whether more machines fit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, TypeVar
+
+from aliquot.cli.commands.agent import missing_extra
+from aliquot.cli.framework import output
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.views import capacity_view as capacityview
+from aliquot.errors import BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.client.client import Api
+    from aliquot.kubernetes.client.object_base import KubeObject
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity, Seen
+    from aliquot.kubernetes.virtual_machines.kubevirt.fit import Fit
+
+    T = TypeVar("T", bound=KubeObject)
+
+
+def run(args: Args) -> int:
+    """20 where the machines that are asked about do not fit."""
+    try:
+        from aliquot.kubernetes.virtual_machines.kubevirt.capacity import measure
+
+        found = measure(asyncio.run(_seen(args.kubeconfig)))
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    _check(args.resource, found)
+    answer = _fit(args, found)
+    if answer is None:
+        return _show(args, found)
+    return _tell(args, answer)
+
+
+async def _seen(kubeconfig: str | None) -> Seen:
+    from aliquot.kubernetes.client.client import Api
+    from aliquot.kubernetes.client.objects import Node
+    from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice
+    from aliquot.kubernetes.kinds.kubevirt import VirtualMachine, VirtualMachineInstance
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Seen
+
+    async with Api.connect(kubeconfig) as api:
+        return Seen(
+            await _all(api, Node),
+            await _all(api, VGPUDevice),
+            await _all(api, PCIDevice),
+            await _all(api, PCIDeviceClaim),
+            await _all(api, VirtualMachine),
+            await _all(api, VirtualMachineInstance),
+        )
+
+
+async def _all(api: Api, kind: type[T]) -> tuple[T, ...]:
+    """Everything of a kind; nothing where the cluster does not have the kind."""
+    from aliquot.kubernetes.client.client import EVERYWHERE
+    from aliquot.kubernetes.client.errors import NotFoundError
+
+    try:
+        return await api.list(kind, EVERYWHERE)
+    except NotFoundError:
+        return ()
+
+
+def _check(resource: str | None, found: Capacity) -> None:
+    if resource and resource not in found.figures:
+        raise BlockedError(
+            f"nothing in this cluster offers, should offer or asks for {resource}",
+            details=tuple(f"there is {each}" for each in found.figures),
+            next_step="aliquot capacity",
+        )
+
+
+def _fit(args: Args, found: Capacity) -> Fit | None:
+    """None where nothing was asked. Raises UsageError, ConfigError."""
+    from aliquot.kubernetes.virtual_machines.kubevirt import rancher
+    from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+    from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
+
+    counts = rancher.requests(args.vgpu_info or "", args.host_device_info or "")
+    for resource, count in _asked(args.ask or ()):
+        counts[resource] = counts.get(resource, 0) + count
+    if not counts:
+        if args.machines is not None or args.cluster:
+            raise UsageError("machines with what?", next_step="aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q")
+        return None
+    machines, namespace = 1 if args.machines is None else args.machines, args.namespace or "default"
+    if args.cluster:
+        pool = rancher.pool(namespace, args.cluster, machines, counts, args.pool or "")
+        return rancher.fits(found, [pool])
+    rancher.check(machines)
+    return fit(found, [Demand(namespace, f"(new {n})", counts) for n in range(machines)])
+
+
+def _asked(words: Sequence[str]) -> list[tuple[str, int]]:
+    """``RESOURCE`` or ``RESOURCE:COUNT``. Raises UsageError."""
+    from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ours
+
+    found = []
+    for word in words:
+        resource, _, count = word.partition(":")
+        number = not count or (count.isascii() and count.isdecimal() and len(count) < 6 and int(count) > 0)
+        if not ours(resource) or not number:
+            step = "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2"
+            raise UsageError(f"{word} is no resource with a count", next_step=step)
+        found.append((resource, int(count or 1)))
+    return found
+
+
+def _show(args: Args, found: Capacity) -> int:
+    from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
+
+    document = poll.document(found, args.resource or "") | capacityview.machines(found, args.resource or "")
+    output.emit(document, args.output, capacityview.text(found, args.resource or ""))
+    return 0
+
+
+def _tell(args: Args, answer: Fit) -> int:
+    from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
+
+    if args.output != "text":
+        output.emit(poll.answer(answer), args.output, "")
+        return 0 if answer.fits else BlockedError.exit_code
+    if not answer.fits:
+        raise BlockedError(answer.sentence, next_step=answer.next_step)
+    output.emit({}, "text", answer.sentence or "it fits")
+    return 0

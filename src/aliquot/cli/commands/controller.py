@@ -1,0 +1,54 @@
+"""``aliquot controller``: the cluster's controller."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import TYPE_CHECKING
+
+from aliquot.cli.commands.agent import missing_extra
+from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.foundation.http_probes import Negotiated, Page
+
+
+def run(args: Args) -> int:
+    """Until SIGTERM."""
+    if args.webhook_port >= 0 and not args.kubevirt_namespace:
+        step = "aliquot controller --kubevirt-namespace harvester-system --webhook-port 8443"
+        raise UsageError("webhooks are for virtual machines: where are KubeVirt's settings?", next_step=step)
+    try:
+        from aliquot.kubernetes.controller import main as controller
+        from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
+
+        if args.webhook_port >= 0:
+            import aliquot.kubernetes.virtual_machines.webhook.main  # noqa: F401 - what is missing is said before anything starts
+    except ModuleNotFoundError as error:
+        if error.name in ("starlette", "uvicorn", "cryptography"):
+            step = "pip install 'aliquot[agent,server]', or in a checkout: pip install '.[agent,server]'"
+            raise UsageError(f"{error.name} is not installed: webhooks need it", next_step=step) from error
+        raise missing_extra(error) from error
+    webhook = WebhookOptions(args.webhook_port, args.webhook_cert_dir or "")
+    options = controller.Options(
+        args.kubeconfig,
+        args.namespace,
+        args.identity,
+        args.port,
+        args.debug,
+        args.kubevirt_namespace or "",
+        webhook,
+    )
+    lasts()
+    return controller.run(options, _serve)
+
+
+async def _serve(
+    pages: Mapping[str, Page], figures: Mapping[str, Negotiated], port: int
+) -> Callable[[], Awaitable[None]]:
+    from aliquot.foundation.http_probes import Probes
+
+    probes = Probes(pages, figures)
+    await probes.start("", port)
+    return probes.close

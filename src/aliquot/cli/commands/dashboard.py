@@ -1,0 +1,208 @@
+"""``aliquot dashboard``: the web page."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import streams
+from aliquot.cli.framework.long_running import lasts
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import BlockedError, NoDriverError, StorageError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.dashboard.main import Opened
+    from aliquot.dashboard.options import Options
+
+NVIDIA = "0x10de"
+SHORTEST_TOKEN = 16
+MACHINE, SIMULATED, FLEET, CLUSTER, OWN = "machine", "simulated", "fleet", "cluster", "own"
+"""OWN is a cluster with the kubeconfig of whoever starts the page; CLUSTER with the tokens of those who log in."""
+
+
+def run(args: Args) -> int:
+    """Until Ctrl-C. Raises UsageError for options that do not go together, or that open the page to a network."""
+    options = _options(args)
+    kind = _kind(args)
+    token = _token(args.token_file) if args.token_file else ""
+    _refuse_open_door(options, token, kind)
+    try:
+        from aliquot.dashboard import main as page
+    except ModuleNotFoundError as error:
+        raise missing_extra(error) from error
+    streams.note(_showing(kind, args))
+    lasts()
+    return page.run(options, _opening(args, kind, token), streams.note, streams.result)
+
+
+def _kind(args: Args) -> str:
+    """What to show. Raises UsageError where two things were asked for, NoDriverError where there is nothing."""
+    cluster = bool(args.cluster or args.kubeconfig)
+    if sum((cluster, bool(args.fleet), args.node is not None)) > 1:
+        said = [
+            name for name, there in (("--cluster", cluster), ("--fleet", args.fleet), ("--node", args.node)) if there
+        ]
+        raise UsageError(f"one page shows one thing: {' or '.join(said)}?", next_step=f"{args.prog} --help")
+    if cluster:
+        return CLUSTER if args.cluster else OWN
+    if args.node is not None:
+        return SIMULATED
+    if args.fleet:
+        return FLEET
+    if has_gpus():
+        return MACHINE
+    from aliquot.foundation.paths import state_dir
+    from aliquot.sim import lifecycle as control
+
+    if control.names(state_dir()):
+        return FLEET
+    raise NoDriverError(
+        "there is nothing to show: this machine has no NVIDIA GPU, and there are no simulated nodes",
+        next_step="aliquot sim start dgx-h100",
+    )
+
+
+def has_gpus(devices: str = "/sys/bus/pci/devices") -> bool:
+    """Whether an NVIDIA device with a display or 3D class is on the bus, bound to a driver or not."""
+    try:
+        for name in os.listdir(devices):
+            if _word(f"{devices}/{name}/vendor") == NVIDIA and _word(f"{devices}/{name}/class").startswith("0x03"):
+                return True
+    except OSError:
+        return False
+    return False
+
+
+def _word(path: str) -> str:
+    try:
+        with open(path) as file:
+            return file.read(32).strip()
+    except OSError:
+        return ""
+
+
+def _showing(kind: str, args: Args) -> str:
+    if kind == FLEET:
+        from aliquot.foundation.paths import state_dir
+        from aliquot.sim import lifecycle as control
+
+        count = len(control.names(state_dir()))
+        nodes = "the one simulated node" if count == 1 else f"all {count} simulated nodes"
+        if not count:
+            return (
+                f"This page shows the simulated nodes of {state_dir()}; there is none yet: aliquot sim start dgx-h100"
+            )
+        why = "" if args.fleet else ", for this machine has no NVIDIA GPU"
+        return f"This page shows {nodes} of {state_dir()}{why}."
+    if kind == OWN:
+        return f"This page shows the cluster of {args.kubeconfig}, and changes it with that file's rights."
+    if kind == CLUSTER:
+        return "This page shows the cluster; who logs in with a token of the cluster changes it with that one's rights."
+    return f"This page shows the simulated node {args.node}." if kind == SIMULATED else "This page shows this machine."
+
+
+def _options(args: Args) -> Options:
+    if bool(args.tls_cert) != bool(args.tls_key):
+        raise UsageError(
+            "--tls-cert and --tls-key go together", next_step=f"{args.prog} --tls-cert FILE --tls-key FILE"
+        )
+    address, port = listen_address(args.listen)
+    allowed = tuple(args.allowed_host or ())
+    for name in allowed:
+        if "/" in name or not name.strip() or "*" in name:
+            raise UsageError(f"--allowed-host {name!r} is no name", details=("for example gpu.example.org",))
+    from aliquot.dashboard.options import Options
+
+    return Options(address, port, args.tls_cert or "", args.tls_key or "", allowed, bool(args.read_only))
+
+
+def listen_address(text: str) -> tuple[str, int]:
+    """``ADDRESS:PORT``, ``[ADDRESS]:PORT``, ``ADDRESS`` or ``PORT``. Raises UsageError."""
+    address, colon, port = text.rpartition(":")
+    if text.startswith("[") and "]" in text:
+        address, _, rest = text[1:].partition("]")
+        port = rest.removeprefix(":") or "8470"
+    elif not colon:
+        address, port = ("127.0.0.1", text) if text.isdecimal() else (text, "8470")
+    elif ":" in address:
+        raise UsageError(f"--listen {text}: an IPv6 address stands in brackets", details=(f"[{text}]:8470",))
+    if not (port.isascii() and port.isdecimal() and int(port) <= 65535) or not address:
+        raise UsageError(f"--listen {text} is not ADDRESS:PORT", details=("for example 127.0.0.1:8470",))
+    return address, int(port)
+
+
+def _token(path: str) -> str:
+    """The token in a file. Raises StorageError for a file that cannot be read, UsageError for one without a token."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            token = file.read(65536).strip()
+            open_to_all = os.fstat(file.fileno()).st_mode & 0o004
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is no text"
+        raise StorageError(f"cannot read the token file {path}: {why}", next_step=f"ls -l {path}") from error
+    if len(token) < SHORTEST_TOKEN or len(token.split()) != 1:
+        raise UsageError(
+            f"{path} has no token of {SHORTEST_TOKEN} characters at least, in one word",
+            next_step=f"(umask 077; head -c 24 /dev/urandom | base64 > {path})",
+        )
+    if open_to_all:
+        streams.note(f"Everybody on this machine can read the token in {path}: chmod 600 {path}")
+    return token
+
+
+def _refuse_open_door(options: Options, token: str, kind: str) -> None:
+    """Beyond loopback a token of this run would travel in the clear, to whoever listens."""
+    if options.loopback or options.certificate:
+        return
+    if not token and kind != CLUSTER:
+        raise UsageError(
+            f"{options.address} can be reached from other machines, and without HTTPS everybody on the way reads along",
+            details=(
+                "serve HTTPS: --tls-cert FILE --tls-key FILE",
+                "or behind a proxy that does: --token-file FILE --allowed-host NAME",
+                "or only here, and reach it by: ssh -L 8470:127.0.0.1:8470 HOST",
+            ),
+            next_step="aliquot dashboard --listen 127.0.0.1:8470",
+        )
+    streams.note("This page speaks plain HTTP to other machines: only behind a proxy that speaks HTTPS is that safe.")
+
+
+def _opening(args: Args, kind: str, token: str) -> Callable[[], Awaitable[Opened]]:
+    async def cluster() -> Opened:
+        from aliquot.dashboard.cluster.connect import open_cluster
+        from aliquot.dashboard.main import Opened
+        from aliquot.dashboard.security.token_authenticator import new_token_door
+
+        source, door = open_cluster(
+            args.kubeconfig,
+            namespace=args.namespace,
+            kubevirt_namespace=args.kubevirt_namespace,
+            own=kind == OWN,
+        )
+        return Opened(source, *new_token_door(token, args.token_file or "")) if kind == OWN else Opened(source, door)
+
+    async def here() -> Opened:
+        from aliquot.cli.framework.next_command import addressed
+        from aliquot.dashboard.local.connect import open_here
+        from aliquot.dashboard.main import Opened
+        from aliquot.dashboard.security.token_authenticator import new_token_door
+
+        source = open_here(args.node, fleet=kind == FLEET, config_file=args.file, address=addressed)
+        return Opened(source, *new_token_door(token, args.token_file or ""))
+
+    if kind in (CLUSTER, OWN) and args.file:
+        raise UsageError("in a cluster the named configs are the agents' own", next_step=f"{args.prog} --cluster")
+    if kind == CLUSTER and token:
+        raise BlockedError("in a cluster people log in with their own tokens", next_step=f"{args.prog} --cluster")
+    return cluster if kind in (CLUSTER, OWN) else here
+
+
+def missing_extra(error: ModuleNotFoundError) -> Exception:
+    """The libraries of the page come with an extra of the package. A module of our own that is missing is a defect."""
+    if (error.name or "").startswith("aliquot"):
+        return error
+    return UsageError(
+        f"{error.name} is not installed: the page needs more than the command line does",
+        next_step="pip install 'aliquot[dashboard]', or in a checkout: pip install '.[dashboard]'",
+    )

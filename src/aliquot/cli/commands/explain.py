@@ -1,0 +1,82 @@
+"""``aliquot explain``: why a profile does not fit now, and the cheapest plan that would make it fit."""
+
+from __future__ import annotations
+
+from aliquot.cli.framework import color as colour
+from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import output
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.views import plan_view as planview
+from aliquot.core.model import catalog
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.explain import Answer, Explanation, explain
+from aliquot.core.rendering import mig_picture as pieces
+
+
+def run(args: Args) -> int:
+    inventory = node.inventory(args)
+    pcis: list[str | None] = [node.gpu(inventory, word).pci for word in args.gpu or []]
+    check_name(args.profile, inventory)
+    found = [explain(inventory, args.profile, pci) for pci in pcis or [None]]
+    answers = tuple(a for e in found for a in e.answers)
+    if args.output == "markdown":
+        from aliquot.cli.framework import streams
+        from aliquot.cli.views import ticket
+
+        streams.result(ticket.explanation(answers, inventory, args.profile, args.typed_node))
+        return 0
+    document = Explanation(profile=args.profile, answers=answers)
+    output.emit(output.document(document), args.output, _text(answers, inventory, args.typed_node))
+    return 0
+
+
+def check_name(profile: str, inventory: Inventory) -> None:
+    """Raises ConfigError for a name that no table and no GPU here knows, with the names that come close."""
+    from aliquot.errors import ConfigError
+
+    if profile.startswith("id:") and profile[3:].isdigit():
+        return
+    here = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
+    if any(profile in _names(family) for family in here):
+        return
+    known = {n for f in map(catalog.family, catalog.family_names()) for n in _names(f)}
+    if profile in known:
+        return
+    import difflib
+
+    local = list(dict.fromkeys(n for family in here for n in family.by_name))
+    close = difflib.get_close_matches(profile, local or sorted(known), 3)
+    details = (f"close: {', '.join(close)}",) if close else ()
+    command = f"aliquot explain {close[0]}" if close else "aliquot profiles"
+    from aliquot.core.config.select.vgpu_lookup import every_name
+
+    if profile in every_name(inventory):
+        raise ConfigError(f"{profile!r} is a vGPU type, not a MIG profile", next_step="aliquot vgpu types")
+    raise ConfigError(f"no GPU has a profile {profile!r}", details=details, next_step=command)
+
+
+def _names(family: catalog.Family) -> set[str]:
+    return set(family.by_name) | {c.name for p in family.profiles for c in p.compute}
+
+
+def _text(answers: tuple[Answer, ...], inventory: Inventory, typed: str) -> str:
+    if not answers:
+        return "no GPU of this node is MIG-capable"
+    return "\n\n".join(_answer(a, inventory, typed) for a in answers)
+
+
+def _answer(answer: Answer, inventory: Inventory, typed: str) -> str:
+    gpu = inventory.gpu(answer.gpu)
+    lines = [f"GPU {gpu.index}  {gpu.pci}  {pieces.product(gpu)}: {answer.sentence}"]
+    if answer.rule:
+        lines.append(f"  rule     {answer.rule}")
+    if answer.slices:
+        lines.append(f"  slices   {' '.join(map(str, answer.slices))}")
+    lines += [f"  holder   {holder}" for holder in answer.holders]
+    if answer.plan and answer.plan.changes and not answer.fits:
+        lines.append("  the cheapest way:")
+        lines += [f"  {line}".rstrip() for line in planview.text(answer.plan, inventory, colour.wanted()).splitlines()]
+    if answer.next_step:
+        lines.append(f"  next     {following.addressed(answer.next_step, typed)}")
+    return "\n".join(lines)

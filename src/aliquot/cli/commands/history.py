@@ -1,0 +1,86 @@
+"""``aliquot history``: past changes of this machine, from its journal: when, for whom, what, and how it ended."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.engine.history import Past
+
+
+def run(args: Args) -> int:
+    """Neither driver nor GPUs are needed: the journal is a file."""
+    from aliquot.core.engine.history import pasts
+    from aliquot.foundation.lock import holder, since
+    from aliquot.hardware.state.journal_reader import JOURNAL, read
+
+    if args.most < 1:
+        raise UsageError("--most takes a number from 1 on", next_step=f"{args.prog} --help")
+    name, run_folder, folder = _place(args.node)
+    lock = os.path.join(run_folder, "lock")
+    busy, taken = holder(lock), since(lock)
+    every = pasts(read(os.path.join(folder, JOURNAL)), running=bool(busy), since=taken)
+    found = every[: args.most]
+    if args.output == "markdown":
+        from aliquot.cli.views import ticket
+
+        streams.result(ticket.history(name, found, _ENDS))
+        return 0
+    document = output.made("History", node=name, changes=found, more=len(every) - len(found))
+    output.emit(document, args.output, "\n\n".join(map(_text, found)))
+    if args.output == "text" and not found:
+        streams.note(f"nothing is recorded of {name}: Aliquot has changed nothing here yet")
+    if args.output == "text" and len(every) > len(found):
+        older = len(every) - len(found)
+        left = "1 older one is" if older == 1 else f"{older} older ones are"
+        streams.note(f"{left} left out: --most {len(every)} shows all")
+    return 0
+
+
+def _place(node: str | None) -> tuple[str, str, str]:
+    """The node's name, and where its lock and its journal lie. Raises BlockedError for one that is not there."""
+    from aliquot.foundation import paths
+
+    if node is None:
+        return (os.uname().nodename, *paths.node_directories())
+    from aliquot.sim import lifecycle as control
+
+    base = paths.state_dir()
+    if node not in control.names(base):
+        raise control.unknown(base, node)
+    return (node, *paths.directories(node))
+
+
+_ENDS = {
+    "done": "done",
+    "undone": "failed, and undone: the former state is back",
+    "partial": "failed, and not all could be undone",
+    "refused": "refused: nothing was touched",
+    "cut off": "cut off: it never ended",
+    "under way": "under way",
+}
+
+
+def _text(past: Past) -> str:
+    """One change for people."""
+    head = [_when(past.at), f"by {past.by}" if past.by else "", _ENDS.get(past.outcome, past.outcome), _took(past)]
+    lines = ["  ".join(filter(None, head))]
+    lines += [f"  wish     {past.name}"] if past.name else []
+    lines += [f"  {'did' if n == 0 else '':<8} {line}" for n, line in enumerate(past.acts)]
+    lines += [f"  why      {past.why}"] if past.why else []
+    lines += [f"  {'undid' if n == 0 else '':<8} {line}" for n, line in enumerate(past.back)]
+    return "\n".join(lines)
+
+
+def _when(at: float) -> str:
+    return time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(at)) if at else "some time ago"
+
+
+def _took(past: Past) -> str:
+    return f"in {past.ended - past.at:.1f} s" if past.ended > past.at > 0 else ""

@@ -1,0 +1,207 @@
+"""``aliquot mig-parted``: nvidia-mig-parted's verbs, flags, variables, success lines and exit codes.
+
+Underneath is the same planner and engine as everywhere. Differences on purpose: ``assert`` looks at the GPUs that the
+config covers (mig-parted fails for the others), what can stay stays, and a request that cannot work changes nothing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.cli.framework import apply_plan as doing
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import file_output as documents
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.core.model.actions import Action, Reset
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.rendering import plan_summary as summary
+from aliquot.errors import AliquotError, BlockedError, DriftError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.config.file import ConfigFile
+
+
+def run(args: Args) -> int:
+    verbs = {
+        "apply": _apply,
+        "assert": _assert,
+        "export": _export,
+        "generate-config": _generate,
+        "checkpoint": _checkpoint,
+        "restore": _restore,
+    }
+    verbs[args.verb](args)
+    return 0
+
+
+def _debug(args: Args, line: str) -> None:
+    if args.debug:
+        streams.note(line)
+
+
+def _config(args: Args) -> ConfigFile:
+    if not args.config_file:
+        raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
+    return wish.config_file(args.config_file, args.selected_config)
+
+
+def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
+    from aliquot.core.config.select.named_config import mode_only, select
+
+    desired = select(config, args.selected_config, inventory)
+    for line in desired.notes:
+        _debug(args, line)
+    return mode_only(desired) if args.mode_only else desired
+
+
+def _apply(args: Args) -> None:
+    from aliquot.core.planner.plan import plan
+
+    config = _config(args)
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        desired = _desired(args, config, inventory)
+        made = plan(inventory, desired, Policy())
+        if args.skip_reset and made.resets:
+            # The driver resets an idle GPU inside the call that sets the mode: look again before giving up.
+            cut = without_resets(made)
+            inventory = _carry_out(doing.Job(connection, cut, inventory), args)
+            made = plan(inventory, desired, Policy())
+            if args.mode_only:
+                made = without_resets(made)
+        if made.resets and args.skip_reset:
+            raise _pending(made.resets)
+        if made.changes or not args.skip_reset:
+            _carry_out(doing.Job(connection, made, inventory), args)
+        if made.reboots and not args.mode_only:
+            raise _pending(made.reboots)
+    streams.result("MIG configuration applied successfully")
+
+
+def _pending(gpus: tuple[str, ...]) -> BlockedError:
+    return BlockedError(f"MIG mode is pending on GPU {', '.join(gpus)}: it needs a reset or a reboot")
+
+
+def without_resets(plan: Plan) -> Plan:
+    """The same plan, cut short on every GPU where a reset would be due: the new mode stays pending there."""
+    actions: list[Action] = []
+    for lane in plan.lanes.values():
+        for action in lane:
+            if isinstance(action, Reset):
+                break
+            actions.append(action)
+    waiting = tuple(dict.fromkeys((*plan.reboots, *plan.resets)))
+    return msgspec.structs.replace(plan, actions=tuple(actions), resets=(), reboots=waiting)
+
+
+def _carry_out(job: doing.Job, args: Args) -> Inventory:
+    """Applies a plan; what is then. Raises whatever kept it from being done: mig-parted knows success and failure."""
+    from aliquot.core.engine.apply import apply
+
+    if job.plan.blocked:
+        raise _blocked(job.plan)
+    _debug(args, summary.figures(job.plan))
+    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug)
+    outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
+    if outcome.error:
+        streams.note(doing.text(outcome, job))
+        raise outcome.error
+    return outcome.inventory
+
+
+def _environment(args: Args) -> dict[str, str]:
+    def word(value: bool) -> str:
+        return "true" if value else "false"
+
+    return {
+        "MIG_PARTED_CONFIG_FILE": getattr(args, "config_file", None) or "",
+        "MIG_PARTED_SELECTED_CONFIG": getattr(args, "selected_config", None) or "",
+        "MIG_PARTED_HOOKS_FILE": args.hooks_file or "",
+        "MIG_PARTED_SKIP_RESET": word(getattr(args, "skip_reset", False)),
+        "MIG_PARTED_MODE_CHANGE_ONLY": word(args.mode_only),
+    }
+
+
+def _blocked(plan: Plan) -> AliquotError:
+    first = plan.blockers[0]
+    error = BlockedError(first.message, details=_details(plan), next_step=first.next_step)
+    error.code = first.rule
+    return error
+
+
+def _details(plan: Plan) -> tuple[str, ...]:
+    held = tuple(f"holder   {holder}" for holder in plan.blockers[0].holders)
+    return held + tuple(blocker.message for blocker in plan.blockers[1:])
+
+
+def _assert(args: Args) -> None:
+    from aliquot.core.planner.verify import verify
+
+    config = _config(args)
+    if args.valid_config:
+        streams.result("Selected MIG configuration is valid")
+        return
+    inventory = node.inventory(args)
+    desired = _desired(args, config, inventory)
+    wish.refuse_faults(desired)
+    drift = verify(inventory, desired)
+    if drift:
+        raise DriftError(
+            "Assertion failure: selected configuration not currently applied",
+            details=tuple(d.message for d in drift),
+            next_step=f"aliquot mig-parted apply -f {args.config_file} -c {desired.name}",
+        )
+    what = "mode settings from configuration" if args.mode_only else "configuration"
+    streams.result(f"Selected MIG {what} currently applied")
+
+
+def _export(args: Args) -> None:
+    from aliquot.core.config.export import export
+
+    streams.result(documents.encoded(export(node.inventory(args), args.config_label), args.output_format).rstrip("\n"))
+
+
+def _generate(args: Args) -> None:
+    from aliquot.core.config.generate import generate
+
+    text = documents.encoded(generate(node.inventory(args)), args.output_format)
+    if args.output_file:
+        output.save(args.output_file, text)
+    else:
+        streams.result(text.rstrip("\n"))
+
+
+def _checkpoint_file(args: Args) -> str:
+    if not args.checkpoint_file:
+        raise UsageError(
+            "no checkpoint file: give -f FILE or set MIG_PARTED_CHECKPOINT_FILE", next_step=f"{args.prog} --help"
+        )
+    return str(args.checkpoint_file)
+
+
+def _checkpoint(args: Args) -> None:
+    from aliquot.core.config.formats.checkpoint import checkpoint
+
+    path = _checkpoint_file(args)
+    output.save(path, documents.encoded(checkpoint(node.inventory(args)), "json"))
+    streams.result("MIG configuration checkpointed successfully")
+
+
+def _restore(args: Args) -> None:
+    from aliquot.core.config.formats.checkpoint import restore
+    from aliquot.core.config.select.named_config import mode_only
+    from aliquot.core.planner.plan import plan
+
+    text = output.read_text(_checkpoint_file(args), "checkpoint")
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        desired = restore(text, inventory)
+        made = plan(inventory, mode_only(desired) if args.mode_only else desired, Policy())
+        _carry_out(doing.Job(connection, made, inventory), args)
+    streams.result("MIG configuration restored successfully")

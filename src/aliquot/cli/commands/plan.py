@@ -1,0 +1,66 @@
+"""``aliquot plan``: what would change. Reads, computes and prints; touches nothing."""
+
+from __future__ import annotations
+
+import shlex
+
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.views import plan_view as planview
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.rendering import plan_summary as summary
+
+
+def run(args: Args) -> int:
+    from aliquot.core.planner.plan import plan
+
+    policy = wish.policy(args)
+    config = wish.stated(args)
+    inventory = node.inventory(args)
+    made = plan(inventory, wish.read(args, config, inventory), policy)
+    if args.out and not made.blocked:
+        output.save(args.out, output.encoded(output.document(made), "json") + "\n")
+    return show(made, inventory, args)
+
+
+def show(plan: Plan, inventory: Inventory, args: Args, command: str | None = None) -> int:
+    """Prints a plan, or why there is none. ``command`` carries it out; made from the wish if not given. Returns 0
+    nothing to do, 10 changes, 20 blocked.
+    """
+    from aliquot.cli.framework import color as colour
+
+    if args.output == "markdown":
+        return _ticket(plan, inventory, args)
+    if args.output != "text":
+        output.emit(output.document(plan), args.output, "")
+        return 20 if plan.blocked else 10 if plan.changes else 0
+    for line in plan.notes:
+        streams.note(f"note: {line}")
+    if plan.blocked:
+        streams.note(planview.blockers(plan, args.typed_node))
+        return 20
+    streams.result(planview.text(plan, inventory, colour.wanted()) if plan.changes else summary.figures(plan))
+    if plan.changes:
+        if command is None:
+            command = f"aliquot apply {args.out}" if getattr(args, "out", None) else wish.words(args, "apply")
+        if command:
+            streams.note(f"next     {following.addressed(command, args.typed_node)}")
+    return 10 if plan.changes else 0
+
+
+def _ticket(plan: Plan, inventory: Inventory, args: Args) -> int:
+    """As ``show``, for a ticket: a refusal is a result, too."""
+    from aliquot.cli.views import ticket
+
+    commands = []
+    if args.out:
+        commands = [following.addressed(shlex.join(["aliquot", "apply", args.out]), args.typed_node)]
+    elif (again := wish.words(args, "plan")) is not None:
+        saved = shlex.join([*shlex.split(again), "--out", "plan.json"])
+        commands = [saved, following.addressed("aliquot apply plan.json", args.typed_node)]
+    streams.result(ticket.plan(plan, inventory, commands, args.typed_node))
+    return 20 if plan.blocked else 10 if plan.changes else 0

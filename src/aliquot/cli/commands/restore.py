@@ -1,0 +1,28 @@
+"""``aliquot restore``: bring back a checkpoint, or the last wishes after a boot, by the plan and apply of all verbs."""
+
+from __future__ import annotations
+
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import output
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.apply_plan import Job, carry_out
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import UsageError
+
+
+def run(args: Args) -> int:
+    if args.boot == bool(args.checkpoint):
+        raise UsageError("restore takes a checkpoint file, or --boot", next_step=f"{args.prog} --help")
+    if args.boot:
+        from aliquot.cli.commands import restore_boot as boot
+
+        return boot.run(args)
+    from aliquot.core.config.formats.checkpoint import restore
+    from aliquot.core.planner.plan import plan
+
+    policy = wish.policy(args)
+    text = output.read_text(args.checkpoint, "checkpoint")
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        made = plan(inventory, restore(text, inventory), policy)
+        return carry_out(Job(connection, made, inventory), args)

@@ -1,0 +1,117 @@
+"""``aliquot usage``: what each piece is used for, and whether a smaller one would do."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.views import gpu_drawing as draw
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.usage import Usage
+from aliquot.core.planner.rightsizing import Hint, hints
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import usage_text as words
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+
+MEASURE_S = 0.25
+EVERY_S = 5.0
+_UNWATCHED_S = 60.0
+
+
+def run(args: Args) -> int:
+    """Reads only. The driver is let go of between looks: an open session would keep others from a reset."""
+    from aliquot.node.dcgm_exporter import Exporter
+    from aliquot.node.usage_record import UsageWatch
+
+    if args.watch_for is not None and not (math.isfinite(args.watch_for) and args.watch_for > 0):
+        raise UsageError("--watch-for takes a number of seconds above 0", next_step="aliquot usage --watch-for 60")
+    exporter = Exporter(args.dcgm, streams.note) if args.dcgm else None
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        if args.gpu:
+            node.gpu(inventory, args.gpu)  # one that is none is refused at once, and not after the looks
+        watch = UsageWatch(connection, keep=False, fill=exporter.fill if exporter is not None else None)
+        usage: tuple[Usage, ...] = ()
+        for inventory in _looks(connection, args.watch_for or 0.0):
+            usage = watch.look(connection, inventory, MEASURE_S)
+    gpus = (node.gpu(inventory, args.gpu),) if args.gpu else inventory.gpus
+    _emit(args, inventory, gpus, usage)
+    return 0
+
+
+def _looks(connection: Connection, seconds: float) -> Iterator[Inventory]:
+    """A look at once, and then one every few seconds until so many have passed."""
+    end = time.monotonic() + seconds
+    while True:
+        yield connection.backend.read()
+        rest = end - time.monotonic()
+        if rest <= 0:
+            return
+        with connection.backend.suspend():
+            time.sleep(min(rest, EVERY_S))
+
+
+def _emit(args: Args, inventory: Inventory, gpus: tuple[Gpu, ...], usage: tuple[Usage, ...]) -> None:
+    now = time.time()
+    chosen = {gpu.pci for gpu in gpus}
+    usage = tuple(each for each in usage if each.gpu in chosen)
+    found = hints(inventory, usage, now)
+    document = output.made("Usage", node=inventory.node, usage=usage, hints=found)
+    output.emit(document, args.output, _text(gpus, usage, found, now))
+    if args.output != "text":
+        return
+    if usage and all(now - each.watched_since < _UNWATCHED_S for each in usage) and args.watch_for is None:
+        streams.note(
+            "nobody watches this machine, so since when and at most how much is not known; an agent watches, or "
+            "aliquot metrics --listen 127.0.0.1:9837"
+        )
+    if any(each.compute is None and each.instance is not None for each in usage):
+        streams.note(
+            f"{words.NOT_MEASURED}: the driver tells how busy an instance is from Hopper on; else DCGM (--dcgm)"
+        )
+
+
+def _text(gpus: tuple[Gpu, ...], usage: tuple[Usage, ...], found: tuple[Hint, ...], now: float) -> str:
+    parts = ["\n".join(_gpu(gpu, [u for u in usage if u.gpu == gpu.pci], found, now)) for gpu in gpus]
+    return "\n\n".join(parts)
+
+
+def _gpu(gpu: Gpu, usage: list[Usage], found: tuple[Hint, ...], now: float) -> list[str]:
+    lines = [pieces.title(gpu)]
+    if not usage:
+        return [*lines, f"  {_nothing(gpu)}"]
+    lines += draw.table([_row(gpu, each, now) for each in usage])
+    for hint in (h for h in found if h.gpu == gpu.pci):
+        lines.append(f"  instance {hint.instance} ({hint.now}): {words.hint(hint)}")
+    return lines
+
+
+def _nothing(gpu: Gpu) -> str:
+    if gpu.lost:
+        return "it has fallen off the bus"
+    if gpu.passthrough:
+        return "handed out whole: what is used of it its virtual machine knows"
+    return "MIG without instances: there is nothing to be used"
+
+
+def _row(gpu: Gpu, usage: Usage, now: float) -> tuple[str, ...]:
+    instance = gpu.instance(usage.instance) if usage.instance is not None else None
+    name = f"{instance.profile} at {instance.placement}" if instance is not None else "whole GPU"
+    number = f"id {usage.instance}" if usage.instance is not None else ""
+    memory = words.bar(usage), words.memory(usage)
+    return name, number, *memory, words.compute(usage), words.idle(usage, now), _peak(usage, now)
+
+
+def _peak(usage: Usage, now: float) -> str:
+    seconds = now - usage.watched_since
+    if usage.peak_mib is None or seconds < 1:
+        return ""
+    return f"at most {words.gib(usage.peak_mib)} GiB in {words.span(seconds)}"

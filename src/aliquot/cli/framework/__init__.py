@@ -1,0 +1,1 @@
+"""What every verb uses: parser, node, output, errors, progress."""

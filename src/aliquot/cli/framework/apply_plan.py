@@ -1,0 +1,158 @@
+"""Carrying out a plan, with progress while it runs and the whole truth after."""
+
+from __future__ import annotations
+
+import os
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli.commands import plan as planning
+from aliquot.cli.framework import error_output as failure
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework.parser import Args
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.rendering import plan_summary as summary
+from aliquot.errors import AliquotError, HardwareError, StorageError
+
+if TYPE_CHECKING:
+    from aliquot.cli.framework.progress import Bar
+    from aliquot.core.engine.context import Outcome
+    from aliquot.core.engine.ports import Hooks
+    from aliquot.node.connect import Connection
+
+_EXIT = {"nothing": 0, "done": 0, "reboot": 10}
+
+
+class Job:
+    """A plan, the node it is for, and the inventory that it was made from."""
+
+    __slots__ = ("connection", "inventory", "plan")
+
+    def __init__(self, connection: Connection, plan: Plan, inventory: Inventory) -> None:
+        self.connection = connection
+        self.plan = plan
+        self.inventory = inventory
+
+
+def carry_out(job: Job, args: Args) -> int:
+    """Applies a plan and prints what came of it. Returns the exit code; raises what the engine refuses to start."""
+    if job.plan.blocked:
+        return planning.show(job.plan, job.inventory, args)
+    from aliquot.core.engine.apply import apply
+
+    made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
+    everything = job.connection.world(made)
+    with _shown(job) as bar:
+        if bar is not None:
+            everything.watch = bar.step
+        outcome = apply(job.plan, everything, streams.note)
+    try:
+        report(outcome, job, args)
+    except StorageError as error:
+        if not outcome.calls:
+            raise
+        # "Blocked" would say that nothing was changed.
+        raise AliquotError(f"{error.brief}; it was: {text(outcome, job)}", next_step="aliquot show") from error
+    if outcome.status == "partial":
+        return HardwareError.exit_code
+    return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
+
+
+def _shown(job: Job) -> AbstractContextManager[Bar | None]:
+    """A bar below the lines of progress, with the time that this node's own past lets one expect; None where no
+    terminal shows it.
+    """
+    if not streams.watched():
+        return nullcontext()
+    from aliquot.cli.framework import progress
+    from aliquot.core.engine.duration_estimate import expected, pace
+    from aliquot.hardware.state.journal_reader import JOURNAL, read
+
+    if not progress.wanted():
+        return nullcontext()
+    try:
+        past = read(os.path.join(job.connection.directory, JOURNAL))
+    except AliquotError:
+        past = []
+    return progress.showing(progress.begun(job.plan, job.inventory, expected(job.plan, pace(past))))
+
+
+def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hooks:
+    """The commands of a hooks file, or nothing to run."""
+    from aliquot.node.hooks import CommandHooks, NoHooks
+
+    if not path:
+        return NoHooks()
+    from aliquot.core.config.formats.hooks import load_hooks
+
+    found = load_hooks(output.read_text(path, "hooks file"), path)
+    for line in found.notes:
+        streams.note(f"note: {line}")
+    return CommandHooks(found.hooks, environment, debug=debug)
+
+
+def environment(args: Args) -> dict[str, str]:
+    """The variables that mig-parted gives to hooks."""
+    return {
+        "MIG_PARTED_CONFIG_FILE": getattr(args, "file", None) or "",
+        "MIG_PARTED_SELECTED_CONFIG": getattr(args, "config", None) or "",
+        "MIG_PARTED_HOOKS_FILE": args.hooks or "",
+        "MIG_PARTED_SKIP_RESET": "false",
+        "MIG_PARTED_MODE_CHANGE_ONLY": "true" if getattr(args, "mode_only", False) else "false",
+    }
+
+
+def report(outcome: Outcome, job: Job, args: Args) -> None:
+    """Prints an outcome: the result on stdout, a failure also on stderr."""
+    if args.output == "text":
+        for line in job.plan.notes:
+            streams.note(f"note: {line}")
+    output.emit(document(outcome, job), args.output, text(outcome, job))
+    if outcome.error:
+        failure.report(outcome.error, args.output, args.typed_node)
+
+
+def document(outcome: Outcome, job: Job) -> dict[str, Any]:
+    """An outcome as plain data."""
+    plan = job.plan
+    return output.made(
+        "Outcome",
+        node=plan.node,
+        status=outcome.status,
+        kept=plan.kept,
+        destroyed=plan.destroyed if outcome.status in ("done", "reboot") else 0,
+        created=plan.created if outcome.status in ("done", "reboot") else 0,
+        driver_calls=outcome.calls,
+        verified=outcome.error is None and not outcome.drift,
+        undone=outcome.sentences,
+        drift=outcome.drift,
+        reboots=plan.reboots,
+        notes=plan.notes,
+        fingerprint=outcome.inventory.fingerprint,
+        error=outcome.error.document() if outcome.error else None,
+    )
+
+
+def text(outcome: Outcome, job: Job) -> str:
+    """An outcome for people."""
+    plan = job.plan
+    if outcome.status == "nothing":
+        return "nothing to do: this plan is carried out already" if plan.changes else summary.figures(plan)
+    if outcome.status in ("done", "reboot"):
+        done = f"done: {summary.deeds(plan)}"
+        if outcome.status == "reboot":
+            return f"{done}; {_reboot(job)}, then run the same command again"
+        return f"{done}; verified by a fresh read"
+    head = "undone: the former state is back" if outcome.status == "undone" else "not all could be undone"
+    if not outcome.calls:
+        head = "nothing was changed"
+    lines = [head, *(f"  {line}" for line in outcome.sentences)]
+    return "\n".join(lines + [f"  differs from before: {d.message}" for d in outcome.drift])
+
+
+def _reboot(job: Job) -> str:
+    """What is to be restarted: a guest that has the GPU whole cannot reset it, and its host need not be restarted."""
+    guest = any(g.pci in job.plan.reboots and not g.reset for g in job.inventory.gpus)
+    what = "a reboot of this virtual machine" if guest else "a reboot"
+    return f"GPU {', '.join(job.plan.reboots)} needs {what}"

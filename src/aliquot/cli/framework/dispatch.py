@@ -1,0 +1,77 @@
+"""From words to an exit code: find the command, parse its options, run its file; no traceback ever escapes."""
+
+from __future__ import annotations
+
+import gc
+import sys
+from importlib import import_module
+
+from aliquot.errors import AliquotError
+
+
+def run(words: list[str]) -> int:
+    """Runs one command line. Returns the exit code and never raises: every failure becomes a sentence on stderr."""
+    from aliquot.cli.framework import error_output as failure
+    from aliquot.cli.framework import next_command as following
+    from aliquot.cli.framework import streams
+
+    group = failure.group(words)
+    # A command lives for a tenth of a second and makes no garbage worth collecting; looking for it costs 5 % of that.
+    collecting = gc.isenabled()
+    gc.disable()
+    try:
+        code = _dispatch(words)
+        streams.result("", end="")  # flushes what argparse may have printed
+    except AliquotError as error:
+        failure.report(error, failure.wanted_format(words), following.typed_node(words))
+        code = failure.exit_code(error, group)
+    except KeyboardInterrupt:
+        failure.interrupted(words)
+        code = 130
+    except SystemExit as stop:  # argparse, after it printed a verb's help
+        code = stop.code if isinstance(stop.code, int) else 0
+    except BrokenPipeError:
+        # The reader has what it wanted (`| head`).
+        streams.point_away()
+        code = 141
+    except Exception as fault:  # noqa: BLE001  (the face: a user never sees a traceback)
+        failure.internal(fault, failure.wanted_format(words))
+        code = 2 if group == "mig-parted" else 1
+    finally:
+        if collecting:
+            gc.enable()
+    return code
+
+
+def _dispatch(words: list[str]) -> int:
+    from aliquot.cli.command_table import ROOT
+    from aliquot.cli.framework import parser as parse
+
+    found = parse.find(ROOT, words)
+    if found.version:
+        from aliquot import __version__
+
+        print(f"aliquot {__version__}")
+        return 0
+    if found.help_only or not found.command.module:
+        from aliquot.cli.framework import help
+
+        return help.show(found)
+    args = parse.arguments(found)
+    import_msgspec()
+    code: int = import_module(f"aliquot.cli.{found.command.module}").run(args)
+    return code
+
+
+def import_msgspec() -> None:
+    """Imports msgspec without typing_extensions, which it prefers where something else happened to install it: that
+    costs as much as Python's own start, for names that ``typing`` has as well.
+    """
+    absent = "typing_extensions" not in sys.modules
+    if absent:
+        sys.modules["typing_extensions"] = None  # type: ignore[assignment]
+    try:
+        import_module("msgspec")
+    finally:
+        if absent:
+            del sys.modules["typing_extensions"]

@@ -1,0 +1,42 @@
+"""The next command to type, made to reach the node that this command was about."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+
+def typed_node(words: Sequence[str]) -> str:
+    """The node that ``--node`` names on a command line, unless the variable says the same anyway."""
+    for n, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == "--node":
+            value = value if equals else words[n + 1] if n + 1 < len(words) else ""
+            return "" if os.environ.get("ALIQUOT_SIM") == value else value
+    return ""
+
+
+def addressed(step: str, node: str = "") -> str:
+    """A next step as it can be pasted: quoted for a shell and, where it is a command that takes one, with ``--node``.
+
+    A sentence stays as it is.
+    """
+    if not step.startswith("aliquot "):
+        return step
+    import shlex
+
+    from aliquot.cli.command_table import ROOT
+    from aliquot.cli.framework import parser as parse
+    from aliquot.cli.framework.command_model import NODE
+    from aliquot.errors import UsageError
+
+    try:
+        words = shlex.split(step)
+        found = parse.find(ROOT, words[1:])
+        if not found.help_only and "--help" not in found.rest:
+            parse.parser(found.command, found.prog).parse_args(found.rest)
+            if node and "--node" not in words and NODE in found.command.options:
+                words += ["--node", node]
+    except (UsageError, ValueError):
+        return step
+    return shlex.join(words)

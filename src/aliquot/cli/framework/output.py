@@ -1,0 +1,83 @@
+"""Results on stdout, in the format that was asked for; everything else on stderr."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from typing import Any
+
+import msgspec
+
+from aliquot.cli.framework import streams
+from aliquot.errors import StorageError, UsageError
+
+
+def document(value: Any) -> dict[str, Any]:
+    """A model value as plain data, ``apiVersion`` and ``kind`` first."""
+    plain = msgspec.to_builtins(value)
+    head = {key: plain[key] for key in ("apiVersion", "kind") if key in plain}
+    return head | {key: plain[key] for key in plain if key not in head}
+
+
+def made(kind: str, **fields: Any) -> dict[str, Any]:
+    """A document of our own."""
+    from aliquot.core.model.inventory import API_VERSION
+
+    return {"apiVersion": API_VERSION, "kind": kind} | {k: msgspec.to_builtins(v) for k, v in fields.items()}
+
+
+def encoded(plain: Any, form: str) -> str:
+    """Plain data as JSON (one object, indented) or YAML, without a final newline."""
+    if form == "json":
+        return msgspec.json.format(msgspec.json.encode(plain), indent=2).decode()
+    import yaml
+
+    dumped: str = yaml.safe_dump(msgspec.to_builtins(plain), sort_keys=False, allow_unicode=True, width=120)
+    return dumped.rstrip("\n")
+
+
+def emit(plain: Any, form: str, text: str) -> None:
+    """Prints a result: ``text`` for people, else ``plain`` encoded."""
+    line = text if form == "text" else encoded(plain, form)
+    if line:
+        streams.result(line)
+
+
+def save(path: str, text: str) -> None:
+    """Writes a whole file or none: a reader never sees half of it. Raises StorageError."""
+    temporary = f"{path}.{os.getpid()}.tmp"
+    try:
+        if os.path.exists(path) and not os.path.isfile(path):
+            with open(path, "w") as stream:
+                stream.write(text)
+            return
+        with open(temporary, "w") as stream:
+            stream.write(text)
+        os.replace(temporary, path)
+    except OSError as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def read_text(path: str, what: str, limit_mib: int = 16) -> str:
+    """A user's file, or stdin for ``-``. Raises UsageError if it is not there, too large or not text."""
+    try:
+        if path == "-":
+            data = sys.stdin.buffer.read((limit_mib << 20) + 1)
+        else:
+            with open(path, "rb") as stream:
+                data = stream.read((limit_mib << 20) + 1)
+    except OSError as error:
+        folder = os.path.dirname(os.path.abspath(path))
+        raise UsageError(
+            f"cannot read the {what} {path}: {error.strerror or error}", next_step=f"ls -l {shlex.quote(folder)}"
+        ) from error
+    name = "stdin" if path == "-" else path
+    if len(data) > limit_mib << 20:
+        raise UsageError(f"the {what} {name} is larger than {limit_mib} MiB")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise UsageError(f"the {what} {name} is not UTF-8 text (byte {error.start})") from error

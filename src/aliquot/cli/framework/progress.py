@@ -1,0 +1,186 @@
+"""How far an apply is, below its lines on a terminal: acts done, what each GPU is at, how long it has taken."""
+
+from __future__ import annotations
+
+import os
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
+
+import msgspec
+
+from aliquot.cli.framework import screen, streams
+from aliquot.core.engine.action_text import describe
+from aliquot.core.engine.step_timing import Step
+from aliquot.core.model.actions import Action
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.rendering import action_text as acts
+
+QUIET_S = 0.3
+"""Nothing is shown of what is over by then."""
+
+TICK_S = 0.1
+_WIDTH = 24
+_DOING = {"destroy": "destroying", "create": "creating", "set": "setting", "reset": "resetting"}
+
+
+class Lane(msgspec.Struct):
+    """One GPU's acts, and how many are behind it. ``word`` is what it said last besides (whom it waits for)."""
+
+    gpu: Gpu
+    actions: tuple[Action, ...]
+    done: int = 0
+    word: str = ""
+
+    @property
+    def present(self) -> str:
+        """What it is at: ``creating b 3g.20gb at 4:4``."""
+        if self.word or self.done >= len(self.actions):
+            return self.word
+        verb, letter, what = acts.act(self.actions[self.done], self.gpu, self.actions)
+        return " ".join(filter(None, (_DOING.get(verb, verb), letter, what)))
+
+
+class State(msgspec.Struct):
+    """Everything that the bar shows. ``expected`` is None where nobody knows; ``failed``: it is on its way back."""
+
+    lanes: tuple[Lane, ...]
+    expected: float | None = None
+    failed: bool = False
+
+    @property
+    def done(self) -> int:
+        return sum(lane.done for lane in self.lanes)
+
+    @property
+    def count(self) -> int:
+        return sum(len(lane.actions) for lane in self.lanes)
+
+    def tell(self, line: str) -> None:
+        """Takes note of a line of progress."""
+        for lane in self.lanes:
+            head = f"GPU {lane.gpu.pci}: "
+            if not line.startswith(head):
+                continue
+            told = [describe(action) for action in lane.actions]
+            if line in told[lane.done :] and not self.failed:
+                lane.done, lane.word = told.index(line, lane.done) + 1, ""
+            else:
+                lane.word = line.removeprefix(head)
+
+
+def begun(plan: Plan, inventory: Inventory, expected: float | None = None) -> State:
+    """Nothing done yet."""
+    known = {g.pci: g for g in inventory.gpus}
+    lanes = tuple(Lane(known[pci], lane) for pci, lane in plan.lanes.items() if pci in known)
+    return State(lanes, expected)
+
+
+def lines(state: State, seconds: float, columns: int, rows: int) -> list[str]:
+    """The bar, and below it a line per GPU that is not done where there are several; all fit on the terminal."""
+    width = _WIDTH if columns >= 70 else _WIDTH // 3
+    full = width * state.done // max(1, state.count)
+    first = f"[{'#' * full}{'.' * (width - full)}]  {state.done} of {state.count} acts   {_time(state, seconds)}"
+    busy = [lane for lane in state.lanes if lane.done < len(lane.actions)]
+    word, below = "", []
+    if state.failed:
+        word = "going back: an act failed"
+    elif not busy:
+        word = "reading again to prove it"
+    elif len(state.lanes) == 1:
+        word = busy[0].present
+    else:
+        most = max(1, rows // 3)
+        below = [f"  GPU {lane.gpu.index}  {lane.done} of {len(lane.actions)}  {lane.present}" for lane in busy[:most]]
+        below += [f"  and {len(busy) - most} more GPUs"] if len(busy) > most else []
+    whole = [f"{first}   {word}"] if len(first) + len(word) + 3 < columns else [first, f"  {word}"]
+    return [
+        streams.plain(screen.clipped(line.rstrip(), columns - 1)) for line in (*(whole if word else [first]), *below)
+    ]
+
+
+def _time(state: State, seconds: float) -> str:
+    if state.expected is None or state.failed:
+        return f"{seconds:.1f} s"
+    return f"{seconds:.1f} s of about {state.expected:.{0 if state.expected >= 9.5 else 1}f} s"
+
+
+def wanted() -> bool:
+    """Whether there is somebody to show it to, on a terminal that can take a line back."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("ALIQUOT_DEBUG")
+    return streams.watched() and not plain and os.environ.get("TERM", "dumb") not in ("", "dumb")
+
+
+class Bar:
+    """The bar of one apply. Remarks pass through it from any thread and stay above it; it is gone in the end."""
+
+    def __init__(self, state: State) -> None:
+        self._state = state
+        self._lock = threading.Lock()
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._drawn = 0
+        self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+
+    def note(self, text: str) -> None:
+        """A remark, above the bar. One write with the bar that follows it."""
+        with self._lock:
+            for line in text.splitlines():
+                self._state.tell(line)
+            self._write(f"{streams.plain(text)}\n")
+
+    def step(self, step: Step) -> None:
+        """A step has ended: one that failed leads back."""
+        if step.act and step.code:
+            self._state.failed = True
+
+    @contextmanager
+    def shown(self) -> Iterator[None]:
+        self._ticker.start()
+        try:
+            yield
+        finally:
+            self._over.set()
+            self._ticker.join()
+            with self._lock:
+                self._write("", last=True)
+
+    def _tick(self) -> None:
+        while not self._over.wait(TICK_S):
+            with self._lock:
+                if not self._over.is_set():
+                    self._write("")
+
+    def _write(self, above: str, *, last: bool = False) -> None:
+        """What is drawn is taken back, then what is to stay and, unless it is over, the bar anew: in one write."""
+        seconds = time.monotonic() - self._began
+        drawn = [] if last or seconds < QUIET_S else lines(self._state, seconds, *_size())
+        if not (above or drawn or self._drawn):
+            return
+        back = f"\r\x1b[{self._drawn - 1}A\x1b[J" if self._drawn > 1 else "\r\x1b[J" if self._drawn else ""
+        self._drawn = len(drawn)
+        with suppress(AttributeError, OSError, ValueError):  # nobody may be listening: the exit code still tells
+            sys.stderr.write(f"{back}{above}" + "\n".join(drawn))
+            sys.stderr.flush()
+
+
+def _size() -> tuple[int, int]:
+    try:
+        found = os.get_terminal_size(2)
+    except OSError:
+        return 80, 24
+    return found.columns or 80, found.lines or 24
+
+
+@contextmanager
+def _with(bar: Bar) -> Iterator[Bar]:
+    with streams.through(bar.note), bar.shown():
+        yield bar
+
+
+def showing(state: State) -> AbstractContextManager[Bar | None]:
+    """A bar while what is inside runs, where there is something to do."""
+    return _with(Bar(state)) if state.count else nullcontext()

@@ -1,0 +1,1 @@
+"""Plans and GPUs as text on a terminal."""

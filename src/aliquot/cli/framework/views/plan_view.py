@@ -1,0 +1,149 @@
+"""A plan for people: what is, what will be, and each action with its reason; or why there is no way."""
+
+from __future__ import annotations
+
+from aliquot.cli.framework import color as colour
+from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework.views import gpu_drawing as draw
+from aliquot.cli.framework.views import vgpu_drawing as vgpudraw
+from aliquot.core.model.actions import (
+    Action,
+    CreateVgpu,
+    DestroyVgpu,
+    SetFunctions,
+    SetMixedSize,
+    SetMode,
+    SetPassthrough,
+)
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Blocker, Plan
+from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import plan_summary as summary
+from aliquot.core.rendering import vgpu_picture as shares
+
+_VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
+_TINTS = {"destroy": colour.RED, "create": colour.GREEN}
+
+
+def text(plan: Plan, inventory: Inventory, tinted: bool) -> str:
+    """The whole plan, drawn GPU by GPU."""
+    gpus, column = _measured(plan, inventory)
+    lines: list[str] = []
+    number = 1
+    for gpu in gpus:
+        lines += [*_gpu(gpu, plan.lanes[gpu.pci], inventory, column, number, tinted), ""]
+        number += len(plan.lanes[gpu.pci])
+    lines.append(summary.figures(plan))
+    return "\n".join(lines)
+
+
+def pictures(plan: Plan, inventory: Inventory) -> str:
+    """Each GPU now and then, without the actions."""
+    gpus, column = _measured(plan, inventory)
+    return "\n\n".join("\n".join(_drawn(gpu, plan.lanes[gpu.pci], inventory, column, False)) for gpu in gpus)
+
+
+def _measured(plan: Plan, inventory: Inventory) -> tuple[list[Gpu], int]:
+    """The GPUs that a plan is about, and the column at which their pictures start."""
+    gpus = [g for g in inventory.gpus if g.pci in plan.lanes]
+    lefts = [pieces.title(g) for g in gpus] + [s for g in gpus for s in _sides(g, plan.lanes[g.pci], inventory)]
+    return gpus, draw.width(lefts)
+
+
+def _sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
+    mig = (f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}") if _cut(gpu, actions) else ()
+    return (*mig, *_vgpu_sides(gpu, actions, inventory))
+
+
+def _vgpu_sides(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory) -> tuple[str, ...]:
+    """What virtual machines share, now and then; nothing where no action is about it."""
+    if not any(isinstance(a, _VIRTUAL) for a in actions):
+        return ()
+    table = inventory.vgpu_table(gpu)
+    after = [a.on for a in actions if isinstance(a, SetPassthrough) and not a.function]
+    now = "passed through" if gpu.passthrough else shares.summary(shares.now(gpu, table))
+    then = shares.summary(shares.planned(gpu, actions, table))
+    return f"  now      {now}", f"  planned  {'passed through' if after and after[-1] else then}"
+
+
+def _cut(gpu: Gpu, actions: tuple[Action, ...]) -> bool:
+    """Whether MIG has a part in this lane."""
+    return gpu.mig.enabled or not all(isinstance(a, _VIRTUAL) for a in actions)
+
+
+def _now(gpu: Gpu) -> str:
+    return pieces.summary(pieces.now(gpu)) if gpu.mig.enabled else f"MIG {gpu.mig.current}"
+
+
+def _planned(gpu: Gpu, actions: tuple[Action, ...]) -> str:
+    modes = [a.mode for a in actions if isinstance(a, SetMode)]
+    if modes and modes[-1] == "disabled":
+        return "MIG disabled"
+    return pieces.summary(pieces.planned(gpu, actions))
+
+
+def _gpu(
+    gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, number: int, tinted: bool
+) -> list[str]:
+    lines = _drawn(gpu, actions, inventory, column, tinted)
+    rows = []
+    for offset, action in enumerate(actions):
+        verb, letter, what = acts.act(action, gpu, actions)
+        rows.append((f"{number + offset:>2}", f"{verb:<7}", letter, what, action.reason))
+    return lines + [_tinted(line, tinted) for line in draw.table(rows)]
+
+
+def _drawn(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    lines = _mig_picture(gpu, actions, inventory, column, tinted) if _cut(gpu, actions) else []
+    return lines + _vgpu_picture(gpu, actions, inventory, column, tinted, "" if lines else pieces.title(gpu))
+
+
+def _mig_picture(gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    family = inventory.family(gpu)
+    now, planned = f"  now      {_now(gpu)}", f"  planned  {_planned(gpu, actions)}"
+    after = pieces.planned(gpu, actions) if not planned.endswith("MIG disabled") else ()
+    return [
+        draw.ruler(pieces.title(gpu), family, column),
+        draw.row(now, pieces.now(gpu), family, column, tinted) if gpu.mig.enabled else now,
+        draw.row(planned, after, family, column, tinted) if not planned.endswith("MIG disabled") else planned,
+    ]
+
+
+def _vgpu_picture(
+    gpu: Gpu, actions: tuple[Action, ...], inventory: Inventory, column: int, tinted: bool, title: str
+) -> list[str]:
+    sides = _vgpu_sides(gpu, actions, inventory)
+    if not sides:
+        return []
+    table = inventory.vgpu_table(gpu)
+    found = shares.now(gpu, table), shares.planned(gpu, actions, table)
+    made = any(isinstance(a, CreateVgpu) for a in actions)
+    modes = [a.mode for a in actions if isinstance(a, SetMode)]
+    mig = modes[-1] == "enabled" if modes else gpu.mig.enabled
+    if table is None or mig or not (gpu.vgpus or made) or not shares.drawable(gpu, table, (*found[0], *found[1])):
+        return [*([title] if title else []), *sides]
+    bars = [vgpudraw.bar(side, share, table, column, tinted) for side, share in zip(sides, found, strict=True)]
+    return [vgpudraw.ruler(title, table, column), *bars]
+
+
+def _tinted(line: str, on: bool) -> str:
+    verb = line.split()[1]
+    return line.replace(verb, colour.paint(verb, _TINTS.get(verb, ""), on), 1) if verb in _TINTS else line
+
+
+def blockers(plan: Plan, node: str = "") -> str:
+    """Every blocker as people read it: the rule, what is in the way, who holds it, and what to type next."""
+    return "\n".join(_blocker(b, node) for b in plan.blockers)
+
+
+def _blocker(blocker: Blocker, node: str) -> str:
+    lines = [f"blocked[{blocker.rule}]: {blocker.message}"]
+    if blocker.slices:
+        lines.append(f"  slices   {' '.join(map(str, blocker.slices))}")
+    lines += [f"  holder   {holder}" for holder in blocker.holders]
+    if blocker.suggestion and blocker.suggestion not in (blocker.next_step or ""):
+        lines.append(f"  fits     {blocker.suggestion}")
+    if blocker.next_step:
+        lines.append(f"  next     {following.addressed(blocker.next_step, node)}")
+    return "\n".join(lines)

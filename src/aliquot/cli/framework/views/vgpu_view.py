@@ -1,0 +1,121 @@
+"""The lines of ``aliquot show`` and ``aliquot vgpu list`` about what virtual machines share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.cli.framework.views import vgpu_drawing as vgpudraw
+from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import vgpu_picture as shares
+
+
+def fact(gpu: Gpu, inventory: Inventory) -> str:
+    """What this GPU is to virtual machines, in a few words; empty where it is nothing to them."""
+    virtual = gpu.virtual
+    if gpu.passthrough:
+        if virtual is not None and not virtual.driver:
+            return "has no driver: handing it out, or taking it back, was cut off"
+        group = f", IOMMU group {virtual.iommu_group}" if virtual and virtual.iommu_group is not None else ""
+        return f"passed through to virtual machines (vfio-pci{group})"
+    if virtual is None or not (hosts(gpu, inventory) or virtual.functions):
+        return ""
+    parts = ["vGPU host" if hosts(gpu, inventory) else "SR-IOV"]
+    parts += [f"{len(virtual.functions)} VFs"] if virtual.functions else ["VFs off"] if virtual.total else []
+    parts += [f"world {virtual.world}"] if virtual.world else []
+    parts += ["mixed-size mode"] if virtual.mixed else []
+    return ", ".join(parts)
+
+
+def hosts(gpu: Gpu, inventory: Inventory) -> bool:
+    """Whether vGPUs can be made of it: the vGPU driver is at work on it, or will be once virtual functions are on."""
+    virtual = gpu.virtual
+    able = inventory.host is not None and bool(inventory.host.vgpu_manager)
+    return virtual is not None and not gpu.passthrough and (bool(virtual.world) or (able and virtual.total > 0))
+
+
+def advice(gpus: Sequence[Gpu], inventory: Inventory) -> list[str]:
+    """What can be done with GPUs that have nothing for virtual machines now, as sentences."""
+    off = [g for g in gpus if hosts(g, inventory) and g.virtual and g.virtual.total and not g.virtual.enabled]
+    gone = [g for g in off if g.virtual and g.virtual.remembered]
+    said = []
+    if gone:
+        said.append(f"{_named(gone)} had vGPUs before the reboot: 'aliquot restore --boot' brings back what was asked")
+    rest = [g for g in off if g not in gone]
+    if rest:
+        said.append(
+            f"the virtual functions of {_named(rest)} are off: an apply of vGPUs switches them on, "
+            f"'aliquot vgpu enable {rest[0].index}' does only that"
+        )
+    return said
+
+
+def _named(gpus: Sequence[Gpu]) -> str:
+    return f"GPU {', '.join(str(g.index) for g in gpus)}"
+
+
+def picture(gpu: Gpu, inventory: Inventory, column: int, tinted: bool) -> list[str]:
+    """The GPU's title, with its vGPUs over its memory below; without a bar where places say nothing."""
+    title = pieces.title(gpu)
+    if not gpu.vgpus:
+        return [title]
+    table = inventory.vgpu_table(gpu)
+    found = shares.now(gpu, table)
+    left = now(gpu, inventory)
+    if table is None or not shares.drawable(gpu, table, found):
+        return [title, left]
+    return [vgpudraw.ruler(title, table, column), vgpudraw.bar(left, found, table, column, tinted)]
+
+
+def now(gpu: Gpu, inventory: Inventory) -> str:
+    """``  now  A2-4Q:3  (a held)``, empty without vGPUs."""
+    return f"  now  {shares.summary(shares.now(gpu, inventory.vgpu_table(gpu)))}" if gpu.vgpus else ""
+
+
+def rows(gpu: Gpu) -> list[tuple[str, ...]]:
+    """A table: letter (in MIG mode that of the GPU instance), type, function, UUID, where on the GPU, who has it.
+    Those that a reboot took come last.
+    """
+    found: list[tuple[str, ...]] = [
+        (
+            pieces.instance_letter(gpu, v.gpu_instance) or shares.own(gpu, n),
+            v.type,
+            v.function,
+            v.uuid,
+            _where(gpu, v),
+            state(v.holders),
+        )
+        for n, v in enumerate(gpu.vgpus)
+    ]
+    if gpu.virtual is None:
+        return found
+    found += [
+        ("", f.driver, f.pci, "", f"VF {f.number}" + _group(f.iommu_group), state(f.holders))
+        for f in gpu.virtual.functions
+        if f.driver == "vfio-pci"
+    ]
+    there = {(v.function, v.uuid) for v in gpu.vgpus}
+    gone = [v for v in gpu.virtual.remembered if (v.function, v.uuid) not in there]
+    return found + [("", v.type, v.function, v.uuid, "", "remembered: a reboot took it") for v in gone]
+
+
+def members(gpu: Gpu) -> str:
+    """The other devices in a passed-through GPU's IOMMU group, which its virtual machine gets too."""
+    others = [m for m in (gpu.virtual.group_members if gpu.virtual else ()) if m != gpu.pci]
+    return f"  the group also has {', '.join(others)}" if gpu.passthrough and others else ""
+
+
+def state(holders: Sequence[object]) -> str:
+    """``held by vm 4711 (win10)`` or ``idle``."""
+    return f"held by {', '.join(map(str, holders))}" if holders else "idle"
+
+
+def _where(gpu: Gpu, vgpu: Vgpu) -> str:
+    if vgpu.gpu_instance is not None:
+        instance = gpu.instance(vgpu.gpu_instance)
+        return f"instance {vgpu.gpu_instance}" + (f" ({instance.profile})" if instance else "")
+    return f"place {vgpu.placement}" if vgpu.placement is not None else ""
+
+
+def _group(number: int | None) -> str:
+    return f", IOMMU group {number}" if number is not None else ""

@@ -1,0 +1,230 @@
+"""``aliquot libvirt``: the vGPUs and GPUs of libvirt's virtual machines."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.libvirt import view as libvirtview
+from aliquot.errors import UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.config.text.vgpu_request import TypeWish
+    from aliquot.core.model.inventory import Inventory
+    from aliquot.libvirt.attach import Change
+    from aliquot.libvirt.choose import Ask
+    from aliquot.libvirt.device_rules import Around
+    from aliquot.libvirt.models import Domain
+    from aliquot.libvirt.port import Libvirt
+    from aliquot.node.connect import Connection
+
+
+def run(args: Args) -> int:
+    verbs: dict[str, Callable[[Args], int]] = {"xml": _xml, "check": _check, "attach": _attach, "detach": _detach}
+    return verbs[args.verb](args)
+
+
+def opened(args: Args) -> AbstractContextManager[Libvirt]:
+    """The daemon that ``--connect`` names. ALIQUOT_LIBVIRT (``binding`` or ``virsh``) forces how it is asked."""
+    from aliquot.libvirt.connect import opened as open_libvirt
+
+    return open_libvirt(args.connect, os.environ.get("ALIQUOT_LIBVIRT", ""))
+
+
+def _ask(args: Args, inventory: Inventory) -> Ask:
+    """What a command line asks for. Raises UsageError, and whatever a GPU's name raises."""
+    from aliquot.core.config.text.vgpu_request import parse_type, pieces
+    from aliquot.libvirt.choose import Ask
+
+    if args.count is not None and (args.count < 1 or not args.vgpu):
+        raise UsageError("--count takes a number from 1 on, and goes with --vgpu", next_step=f"{args.prog} --help")
+    types: list[tuple[str, int]] = []
+    for text in args.vgpu or []:
+        for column, piece in pieces(text):
+            try:
+                wish = parse_type(piece, column)
+            except ValueError as error:
+                raise UsageError(f"--vgpu {text}: {error}", next_step="aliquot vgpu types") from error
+            types.append((_type(inventory, wish), wish.count * (args.count or 1)))
+    gpus = tuple(node.gpu(inventory, word).pci for word in getattr(args, "gpu", None) or [])
+    return Ask(tuple(types), gpus, tuple(_device(inventory, word) for word in args.devices))
+
+
+def _type(inventory: Inventory, wish: TypeWish) -> str:
+    """The type's name, which must be spelled as ``plan`` wants it. Raises ConfigError for one that no card has."""
+    from aliquot.core.config.select.vgpu_lookup import every_name, find, hint, tables
+    from aliquot.errors import ConfigError
+
+    found = next((each for table in tables(inventory) if (each := find(table, wish))), None)
+    if found is None:
+        close = hint(wish, every_name(inventory))
+        error = ConfigError(f"no GPU has a vGPU type {wish.name}{close}", next_step="aliquot vgpu types")
+        error.code = "UNKNOWN_TYPE"
+        raise error
+    return wish.name if wish.id is None else found.name
+
+
+def _device(inventory: Inventory, word: str) -> str:
+    """A GPU by any of its names is its PCI address; everything else stays as it was typed."""
+    text = word.lower()
+    if len(text) == 36 and text.count("-") == 4:
+        return text
+    for gpu in inventory.gpus:
+        for pci in gpu.virtual.addresses if gpu.virtual else ():
+            if text in (pci, pci.partition(":")[2]):
+                return pci
+    return node.gpu(inventory, word).pci
+
+
+def _something(args: Args) -> None:
+    if not args.devices and not args.vgpu and not getattr(args, "all", False):
+        raise UsageError("which? Give --vgpu TYPE, or devices by name", next_step=f"{args.prog} --help")
+
+
+def _xml(args: Args) -> int:
+    from aliquot.libvirt import domain_xml as xml
+    from aliquot.libvirt import rules
+    from aliquot.libvirt.choose import pick
+    from aliquot.libvirt.identify import users
+
+    _something(args)
+    inventory = node.inventory(args)
+    ask = _ask(args, inventory)
+    picked = pick(inventory, ask, users(_defined(args)) if ask.types else {})
+    devices = rules.with_ramfb(inventory, (), picked, auto=args.ramfb == "auto")
+    libvirtview.refuse(rules.together(inventory, picked, args.multi), args)
+    texts = [xml.build(hostdev) for hostdev in devices]
+    document = output.made("LibvirtXml", node=inventory.node, devices=libvirtview.plain(devices), xml=texts)
+    output.emit(document, args.output, "\n".join(texts))
+    return 0
+
+
+def _defined(args: Args) -> tuple[Domain, ...]:
+    """The VMs, whose vGPUs are not free; none, and a note, where libvirt does not answer."""
+    from aliquot.libvirt.errors import LibvirtError
+
+    try:
+        with opened(args) as libvirt:
+            return libvirt.domains()
+    except LibvirtError as error:
+        streams.note(f"note     {error.brief}: vGPUs that a VM has in its definition count as free")
+        return ()
+
+
+def _check(args: Args) -> int:
+    from aliquot.libvirt.attach import find
+    from aliquot.libvirt.check import check
+
+    with opened(args) as libvirt, node.connected(args) as connection:
+        inventory = connection.backend.read()
+        domains = libvirt.domains()
+        domain = find(domains, args.vm)
+        report = check(inventory, domain, _around(args, libvirt, inventory, domains))
+    document = output.made("LibvirtCheck", node=inventory.node, **output.document(report), fine=not report.every)
+    output.emit(document, args.output, libvirtview.report(report, args.typed_node))
+    return 20 if report.every else 0
+
+
+def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[Domain, ...]) -> Around:
+    from aliquot.libvirt.related_devices import around
+
+    return around(libvirt, inventory, domains, args.multi, lambda line: streams.note(f"note     {line}"))
+
+
+def _attach(args: Args) -> int:
+    from aliquot.libvirt import apply as carry
+    from aliquot.libvirt import attach
+
+    _something(args)
+    with opened(args) as libvirt, node.connected(args) as connection, _alone(args, connection):
+        inventory = connection.backend.read()
+        domains = libvirt.domains()
+        domain = attach.find(domains, args.vm)
+        if args.start and domain.running:
+            raise UsageError(f"VM {domain.name} runs already: leave out --start", next_step=f"{args.prog} --help")
+        where = attach.target(domain, live=args.live, config=args.config, ramfb=args.ramfb)
+        around = _around(args, libvirt, inventory, domains)
+        change = attach.attaching(inventory, domain, _ask(args, inventory), where, around)
+        libvirtview.refuse(change.blockers, args)
+        if not args.dry_run:
+            carry.attach(libvirt, change, streams.note)
+            _afterwards(args, libvirt, inventory, change)
+    return _told(args, "LibvirtAttach", inventory, change)
+
+
+def _afterwards(args: Args, libvirt: Libvirt, inventory: Inventory, change: Change) -> None:
+    from aliquot.libvirt import nodedev
+
+    mdevs = [h.uuid for h in change.devices if h.uuid]
+    if args.autostart and not mdevs:
+        streams.note("note     --autostart is for mdevs: 'aliquot restore --boot' brings these vGPUs back")
+    if args.autostart and mdevs:
+        for mdev in nodedev.chosen(inventory, libvirt.mdevs(), mdevs):
+            nodedev.autostart(libvirt, mdev, streams.note)
+    if args.start:
+        libvirt.start(change.uuid)
+        streams.note(f"started VM {change.vm}")
+
+
+def _detach(args: Args) -> int:
+    from aliquot.libvirt import apply as carry
+    from aliquot.libvirt import attach
+
+    _something(args)
+    if args.all and (args.devices or args.vgpu):
+        raise UsageError("--all leaves nothing to name", next_step=f"{args.prog} --help")
+    with opened(args) as libvirt, node.connected(args) as connection, _alone(args, connection):
+        inventory = connection.backend.read()
+        domain = attach.find(libvirt.domains(), args.vm)
+        where = attach.target(domain, live=args.live, config=args.config)
+        change = attach.detaching(inventory, domain, _detached(args, inventory), where, every=args.all)
+        if not args.dry_run:
+            carry.detach(libvirt, change, connection.clock, streams.note)
+    return _told(args, "LibvirtDetach", inventory, change)
+
+
+def _detached(args: Args, inventory: Inventory) -> Ask:
+    """Devices may be gone by now: their names are taken as they are where nothing of the node has them."""
+    from aliquot.errors import AliquotError
+    from aliquot.libvirt.choose import Ask
+
+    words = []
+    for word in args.devices:
+        try:
+            words.append(_device(inventory, word))
+        except AliquotError:
+            words.append(word)
+    args.devices = []
+    return Ask(_ask(args, inventory).types, (), tuple(words))
+
+
+def _alone(args: Args, connection: Connection) -> AbstractContextManager[None]:
+    """No two of us pick at the same time, and nobody changes vGPUs meanwhile."""
+    return nullcontext() if args.dry_run else connection.lock.hold()
+
+
+def _told(args: Args, kind: str, inventory: Inventory, change: Change) -> int:
+    from aliquot.libvirt import domain_xml as xml
+
+    for note in change.notes:
+        streams.note(f"note     {note}")
+    document = output.made(
+        kind,
+        node=inventory.node,
+        vm=change.vm,
+        config=change.target.config,
+        live=change.target.live,
+        done=not args.dry_run,
+        devices=libvirtview.plain(change.devices),
+        notes=change.notes,
+    )
+    shown = [h.text or xml.build(h) for h in change.devices] if args.dry_run else []
+    text = "\n".join(shown) or f"done; see: {shlex.join(['aliquot', 'libvirt', 'check', change.vm])}"
+    output.emit(document, args.output, text)
+    return 0

@@ -1,0 +1,275 @@
+"""``aliquot slurm apply`` and ``aliquot slurm node``: this host's Slurm node changed safely, and described."""
+
+from __future__ import annotations
+
+import os
+import re
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import dry_run_view as slurm_preview
+from aliquot.errors import AliquotError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.model.inventory import Inventory
+    from aliquot.node.connect import Connection
+    from aliquot.slurm.client.port import Slurm
+    from aliquot.slurm.node.change_record import Record
+    from aliquot.slurm.node.context import Outcome, World
+    from aliquot.slurm.node.request import Change, Settings
+
+
+def run(args: Args) -> int:
+    return {"apply": _apply, "node": _node}[args.verb](args)
+
+
+def _apply(args: Args) -> int:
+    from aliquot.slurm.node import transaction as apply
+    from aliquot.slurm.node.change_record import RecordFile
+
+    if args.boot:
+        from aliquot.cli.slurm import apply_boot as slurm_boot
+
+        args.vgpu, args.mixed_size, args.passthrough = None, False, None
+        return slurm_boot.run(args)
+    resume = getattr(args, "continue") or args.undo
+    args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
+    _one_of(args, resume)
+    policy = wish.policy(args)
+    config = None if resume or not wish.typed(args) else wish.stated(args)
+    with node.connected(args) as connection:
+        name = node_name(args)
+        if resume:
+            return resumed(args, connection, name)
+        with _lock(connection, name).hold():
+            record = RecordFile(connection.directory, name).read()
+            inventory = connection.backend.read()
+            chosen = settings(args, connection, inventory, record)
+            change = _change(args, chosen, inventory, config, policy)
+            with _world(args, connection, chosen) as world:
+                if args.dry_run:
+                    return slurm_preview.told(args, change, world, inventory)
+                outcome = apply.apply(change, world)
+    return _told(args, outcome)
+
+
+def resumed(args: Args, connection: Connection, name: str) -> int:
+    """Finishes the change of a node that was cut off, or undoes it. Raises BlockedError where none was."""
+    from aliquot.slurm.node import transaction as apply
+    from aliquot.slurm.node.change_record import RecordFile
+
+    with _lock(connection, name).hold():
+        record = RecordFile(connection.directory, name).read()
+        chosen = _rerun(args, record.change.settings) if record else settings(args, connection, None, None)
+        with _world(args, connection, chosen) as world:
+            outcome = apply.go_back(world, chosen) if args.undo else apply.go_on(world, chosen)
+    return _told(args, outcome)
+
+
+def _one_of(args: Args, resume: bool) -> None:
+    if resume and args.dry_run:
+        raise UsageError(
+            "--dry-run is about a change that was not begun yet: what is under way is on record",
+            next_step="aliquot slurm node",
+        )
+    if getattr(args, "continue") and args.undo:
+        raise UsageError("--continue and --undo lead to different ends: give one", next_step=f"{args.prog} --help")
+    if resume and wish.typed(args):
+        raise UsageError("what is under way is on record: no wish beside it", next_step=f"{args.prog} --continue")
+
+
+def _rerun(args: Args, kept: Settings) -> Settings:
+    """The settings on record, with the commands that were typed beside --continue or --undo: the one on record may be
+    why the change stands.
+    """
+    import msgspec
+
+    from aliquot.slurm.node.request import checked
+
+    typed = {
+        "unit": args.slurmd_unit,
+        "start": args.slurmd_start,
+        "stop": args.slurmd_stop,
+        "controller_restart": args.slurmctld_restart,
+        "push": args.push,
+    }
+    return checked(msgspec.structs.replace(kept, **{key: value for key, value in typed.items() if value is not None}))
+
+
+def node_name(args: Args) -> str:
+    """The Slurm node's name: as typed, else the host's, as slurmd takes it."""
+    name = args.node_name or os.uname().nodename.partition(".")[0]
+    from aliquot.slurm.node.request import Settings, checked
+
+    return checked(Settings(name)).name
+
+
+def conf_dir(args: Args) -> str:
+    """As typed, else where SLURM_CONF lies, else Slurm's own default."""
+    typed = args.conf_dir or os.path.dirname(os.environ.get("SLURM_CONF", "")) or "/etc/slurm"
+    return os.path.abspath(typed)
+
+
+def settings(args: Args, connection: Connection, inventory: Inventory | None, record: Record | None) -> Settings:
+    """How the node is run: as typed, else as it was typed for the last change."""
+    from aliquot.slurm.node.request import Settings, checked
+
+    last = record.change.settings if record else Settings(node_name(args))
+    typed = {
+        "style": args.type_style,
+        "form": args.autodetect,
+        "unit": args.slurmd_unit,
+        "start": args.slurmd_start,
+        "stop": args.slurmd_stop,
+        "options_file": args.slurmd_options,
+        "node_conf": args.node_conf,
+        "controller_restart": args.slurmctld_restart,
+        "push": args.push,
+    }
+    import msgspec
+
+    root = args.dev_root or (_sim_folder(args) if connection.simulated else "/")
+    gpus = tuple(node.gpu(inventory, word).pci for word in args.offers or []) if inventory else ()
+    made = msgspec.structs.replace(
+        last,
+        name=node_name(args),
+        conf_dir=conf_dir(args) if args.conf_dir or record is None else last.conf_dir,
+        gpus=gpus or last.gpus,
+        dev_root=root if args.dev_root or record is None else last.dev_root,
+        **{key: value for key, value in typed.items() if value is not None},
+    )
+    return checked(made)
+
+
+def _sim_folder(args: Args) -> str:
+    from aliquot.foundation.paths import state_dir
+    from aliquot.sim import lifecycle as control
+
+    return control.folder(state_dir(), args.node)
+
+
+def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, policy: Any) -> Change:
+    from aliquot.core.model.desired import Desired
+    from aliquot.slurm.node.request import Change
+
+    for word in args.feature or ():
+        if not re.fullmatch(r"[A-Za-z0-9_.=+:@/-]+", word):
+            # In slurm.conf a space would begin another key of the line, and a comma is a second feature.
+            raise UsageError(f"--feature: {word!r} is no feature of a node", next_step=f"{args.prog} --help")
+    desired = Desired(())
+    if wish.typed(args):
+        desired = wish.read(args, config, inventory)
+        wish.refuse_faults(desired)
+    return Change(
+        settings=chosen,
+        desired=desired,
+        jobs=args.jobs,
+        timeout_s=policy.timeout_s,
+        policy=policy,
+        features=tuple(args.feature) if args.feature else None,
+        force=args.force,
+        revision=args.revision or desired.name,
+    )
+
+
+def _world(args: Args, connection: Connection, chosen: Settings) -> AbstractContextManager[World]:
+    from contextlib import contextmanager
+
+    @contextmanager
+    def opened_world() -> Any:
+        from aliquot.slurm.files import gpu_numbering as numbering
+        from aliquot.slurm.node.context import Places, World
+        from aliquot.slurm.node.slurmd import daemon_of
+
+        with _slurm(chosen) as slurm:
+            places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
+            yield World(slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note)
+
+    return opened_world()
+
+
+def _slurm(chosen: Settings) -> AbstractContextManager[Slurm]:
+    from aliquot.slurm.client.connect import opened
+
+    path = os.path.join(chosen.conf_dir, "slurm.conf")
+    return opened(conf=path if os.path.exists(path) else "")
+
+
+def _gpus(args: Args, connection: Connection) -> Any:
+    from aliquot.cli.framework import apply_plan as doing
+
+    hooks = getattr(args, "hooks", None)
+    if hooks is None:
+        return connection.world()
+    environment = {"MIG_PARTED_CONFIG_FILE": args.file or "", "MIG_PARTED_HOOKS_FILE": hooks}
+    return connection.world(doing.hooks(hooks, environment, debug=bool(os.environ.get("ALIQUOT_DEBUG"))))
+
+
+def _lock(connection: Connection, name: str) -> Any:
+    from aliquot.foundation.lock import FileLock
+
+    return FileLock(os.path.join(connection.directory, "slurm", f"{name}.lock"))
+
+
+def _told(args: Args, outcome: Outcome) -> int:
+    document = output.made("SlurmOutcome", **_plain(outcome))
+    output.emit(document, args.output, _sentence(outcome))
+    for line in outcome.notes:
+        streams.note(f"note     {line}")
+    return outcome.exit_code
+
+
+def _plain(outcome: Outcome) -> dict[str, Any]:
+    """The outcome's fields; its kind under another name, since every document has one."""
+    plain = output.document(outcome)
+    plain["nodeKind"] = plain.pop("kind")
+    plain["steps"] = [{"step": step, "seconds": seconds} for step, seconds in outcome.steps]
+    return plain
+
+
+def _sentence(outcome: Outcome) -> str:
+    if outcome.status == "nothing":
+        rest = f"; it stays drained: {outcome.reason}" if outcome.drained else ""
+        return f"nothing to do: {outcome.name} has {outcome.gres or 'no GRES'}{rest}"
+    seconds = sum(s for _, s in outcome.steps)
+    if outcome.status == "done":
+        end = f"it stays drained: {outcome.reason}" if outcome.drained else "it takes jobs"
+        return f"done: {outcome.name} has {outcome.gres}; {end} ({seconds:.1f} s)"
+    has = f"undone: {outcome.why}\n  {outcome.name} has {outcome.gres or 'no GRES'} as before"
+    if not outcome.reason:
+        return f"{has}; Slurm does not know it, as before\n  next     aliquot slurm node --node-name {outcome.name}"
+    resume = f"scontrol update nodename={outcome.name} state=resume"
+    return f"{has}, and stays drained: {outcome.reason}\n  next     {resume}"
+
+
+def _node(args: Args) -> int:
+    from aliquot.slurm.node.change_record import RecordFile
+    from aliquot.slurm.node.host_facts import facts
+
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        record = RecordFile(connection.directory, node_name(args)).read()
+        chosen = settings(args, connection, inventory, record)
+        try:
+            with _slurm(chosen) as slurm:
+                found = facts(inventory, chosen, record, slurm)
+        except AliquotError as error:
+            if error.exit_code == 2:
+                raise
+            found = facts(inventory, chosen, record, None, error.brief)
+    document = output.made("SlurmNode", **output.document(found))
+    output.emit(document, args.output, _described(found))
+    return 0
+
+
+def _described(found: Any) -> str:
+    lines = [f"{found.name}: offers {found.offers or 'nothing'}"]
+    lines.append(f"  Slurm says {found.slurm}" if found.slurm else f"  Slurm: {found.trouble or 'does not know it'}")
+    lines.append(f"  slurmd {found.slurmd or 'is not here'}, {found.runs}")
+    if found.last:
+        lines.append(f"  last change: {found.last}" + (f" ({found.why})" if found.why else ""))
+    return "\n".join([*lines, *(f"  note: {n}" for n in found.notes)])

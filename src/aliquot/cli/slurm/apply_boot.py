@@ -1,0 +1,51 @@
+"""``aliquot slurm apply --boot``: finish what a power loss has cut off on this host, on each of its nodes."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import error_output as failure
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import apply as slurm_apply
+from aliquot.errors import AliquotError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+
+_GIVEN = ("continue", "undo", "dry_run", "node_name")
+
+
+def run(args: Args) -> int:
+    """Each change is finished though another cannot be; the exit code is that of the first that could not."""
+    if wish.typed(args) or any(getattr(args, name) for name in _GIVEN):
+        raise UsageError("--boot stands alone: what is under way is on record", next_step=f"{args.prog} --boot")
+    codes = []
+    with node.connected(args) as connection:
+        for name in cut_off(connection):
+            streams.note(f"{name}: a change was cut off; it is finished")
+            args.node_name = name
+            try:
+                codes.append(slurm_apply.resumed(args, connection, name))
+            except AliquotError as error:
+                failure.report(error, args.output, args.typed_node)
+                codes.append(error.exit_code)
+    if not codes:
+        output.emit(output.made("SlurmOutcome", status="nothing"), args.output, "no change was cut off on this host")
+    return next((code for code in codes if code), 0)
+
+
+def cut_off(connection: Connection) -> list[str]:
+    """The Slurm nodes of this host whose last change never ended. Raises StorageError for a record that is none."""
+    from aliquot.slurm.node.change_record import FOLDER, OPEN, RecordFile
+
+    try:
+        names = sorted(os.listdir(os.path.join(connection.directory, FOLDER)))
+    except FileNotFoundError:
+        return []
+    stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
+    found = [(stem, RecordFile(connection.directory, stem).read()) for stem in stems]
+    return [stem for stem, record in found if record is not None and record.status == OPEN]

@@ -1,0 +1,61 @@
+"""What ``aliquot slurm check`` shows."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from aliquot.cli.framework import next_command as following
+from aliquot.slurm.check.finding import ERROR, Finding
+from aliquot.slurm.conf import hostlist
+
+
+def plain(finding: Finding) -> dict[str, Any]:
+    """A finding as a document has it."""
+    return {
+        "severity": finding.severity,
+        "rule": finding.rule,
+        "file": finding.place.file if finding.place else "",
+        "line": finding.place.line if finding.place else 0,
+        "nodes": list(finding.nodes),
+        "sentence": finding.sentence,
+        "fix": finding.fix,
+        "next": finding.command,
+    }
+
+
+def report(findings: Sequence[Finding], folder: str, typed: str) -> str:
+    """Each finding with its place, what to do, and what to type; and their number. ``typed``: the --node that was."""
+    if not findings:
+        return f"{folder}: nothing is wrong" if folder else "nothing is wrong"
+    return "\n".join([*(_shown(f, typed) for f in findings), "", _sum(findings)])
+
+
+def _shown(finding: Finding, typed: str) -> str:
+    where = f"{finding.place}: " if finding.place else ""
+    nodes = f" [{_short(finding.nodes)}]" if finding.nodes else ""
+    lines = [f"{where}{finding.severity} {finding.rule}{nodes}", f"  {finding.sentence}"]
+    if finding.fix:
+        lines.append(f"  fix      {finding.fix}")
+    if finding.command:
+        lines.append(f"  next     {following.addressed(finding.command, typed)}")
+    return "\n".join(lines)
+
+
+def _short(names: Sequence[str]) -> str:
+    text = hostlist.compress(names)
+    return text if len(text) <= 60 else f"{len(names)} nodes"
+
+
+def _sum(findings: Sequence[Finding]) -> str:
+    errors = sum(f.severity == ERROR for f in findings)
+    return f"{_counted(errors, 'error')}, {_counted(len(findings) - errors, 'warning')}"
+
+
+def commands(findings: Sequence[Finding], typed: str) -> str:
+    """The commands to type, each once, in the order of what they are for."""
+    return "\n".join(dict.fromkeys(following.addressed(f.command, typed) for f in findings if f.command))
+
+
+def _counted(number: int, word: str) -> str:
+    return f"{number} {word}" + ("" if number == 1 else "s")

@@ -1,0 +1,158 @@
+"""``aliquot slurm helper`` and ``aliquot slurm families``: layouts that Slurm switches as features of a node."""
+
+from __future__ import annotations
+
+import os
+import signal
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import apply as slurm_apply
+from aliquot.cli.slurm import switch as slurm_switch
+from aliquot.errors import AliquotError, BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.slurm.layouts.families import Layout
+    from aliquot.slurm.node.context import World
+    from aliquot.slurm.node.layout_switch import Board
+
+
+def run(args: Args) -> int:
+    return {"helper": _feature, "families": _families}[args.verb](args)
+
+
+def _feature(args: Args) -> int:
+    from aliquot.slurm.layouts.families import layout_of
+    from aliquot.slurm.node import layout_switch as switch
+
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        chosen = slurm_switch.settings(args, connection, slurm_apply.node_name(args), inventory)
+        with slurm_switch.world(args, connection, chosen) as world:
+            if not args.feature:
+                return _say(args, switch.board_of(inventory, chosen.gpus), chosen.name, world)
+            board = switch.board_of(inventory, chosen.gpus)
+            layout = layout_of(board.family, args.feature)
+            switch.require_count(layout, board, chosen, world)
+            record = switch.switch(layout, board, chosen, world, typed=False)
+    reloaded = 0 if args.no_reload else _hang_up()
+    document = output.made("SlurmSwitch", feature=layout.feature, devices=len(record.meant.devices), reloaded=reloaded)
+    output.emit(document, args.output, f"{chosen.name} is {layout.feature}" if args.output != "text" else "")
+    streams.note(f"{chosen.name}: {layout} on {len(board.gpus)} GPUs")
+    return 0
+
+
+def _say(args: Args, board: Board, name: str, world: World) -> int:
+    """The active feature, one per line, as Slurm reads it. Raises BlockedError where there is none."""
+    layout = board.layout
+    if layout is None:
+        sentence = "its GPUs are in no layout that a feature says"
+        _drain(name, sentence, world)
+        raise BlockedError(f"{name}: {sentence}", next_step="aliquot show")
+    output.emit(output.made("SlurmFeatures", active=[layout.feature]), args.output, layout.feature)
+    return 0
+
+
+def _drain(name: str, sentence: str, world: World) -> None:
+    """Slurm takes silence for agreement: the node is kept from jobs, where Slurm can be told."""
+    from aliquot.slurm.node.request import MARK
+
+    try:
+        if not world.slurm.node(name).draining:
+            world.slurm.drain(name, f"{MARK}{sentence}")
+    except AliquotError as error:
+        streams.note(f"note: {name} could not be drained: {error.brief}")
+
+
+def _hang_up() -> int:
+    """Have the slurmd that runs us read gres.conf again; its process, 0 where no slurmd does."""
+    pid = slurmd_above()
+    if pid:
+        os.kill(pid, signal.SIGHUP)
+    else:
+        streams.note("note: no slurmd runs this: have it read gres.conf again (systemctl reload slurmd)")
+    return pid
+
+
+def slurmd_above(start: int | None = None) -> int:
+    """The nearest process above us that is a slurmd; 0 if there is none."""
+    pid = os.getppid() if start is None else start
+    while pid > 1:
+        try:
+            with open(f"/proc/{pid}/stat") as file:
+                text = file.read()
+        except OSError:
+            return 0
+        name, _, rest = text.partition("(")[2].rpartition(")")
+        # Debian 13's daemons set their thread's name, and slurmd's step daemons are called otherwise.
+        if name == "slurmd":
+            return pid
+        pid = int(rest.split()[1])
+    return 0
+
+
+def _families(args: Args) -> int:
+    from aliquot.slurm.layouts.families import families, maximal
+    from aliquot.slurm.node.layout_switch import board_of
+
+    inventory = node.inventory(args)
+    board = board_of(inventory, slurm_switch.offers(args, inventory))
+    chosen = slurm_switch.layouts(args, board)
+    if chosen:
+        return _rendered(args, board, chosen)
+    found = families(maximal(board.family, attributes=args.all))
+    document = output.made(
+        "SlurmFamilies",
+        family=board.family.name,
+        gpus=[g.pci for g in board.gpus],
+        families=[
+            {
+                "devices": n,
+                "layouts": [{"feature": x.feature, "profiles": x.profiles, "uniform": x.uniform} for x in each],
+            }
+            for n, each in found.items()
+        ],
+    )
+    output.emit(document, args.output, _table(board, found))
+    return 0
+
+
+def _table(board: Board, found: dict[int, tuple[Layout, ...]]) -> str:
+    lines = [f"{board.family.title}: layouts by devices per GPU; those of one number can be features of a node"]
+    for count, layouts in found.items():
+        lines.append(f"{count} device{'s' if count > 1 else ''}")
+        lines += [f"  {'*' if x.uniform else ' '} {x.feature:<44} {x}" for x in layouts]
+    lines.append("* all devices alike: a job that asks for one of them knows what it gets")
+    return "\n".join(lines)
+
+
+def _rendered(args: Args, board: Board, layouts: tuple[Layout, ...]) -> int:
+    from aliquot.slurm.files import helpers_conf as helpersconf
+    from aliquot.slurm.layouts.families import require
+
+    if min(args.exec_time, args.boot_time) < 1:
+        raise UsageError("--exec-time and --boot-time take seconds, 1 or more", next_step=f"{args.prog} --help")
+    devices = require(board.family, layouts)
+    version = slurm_switch.release(args)
+    program = helpersconf.Program(args.helper, args.exec_time, args.boot_time, tuple(args.allow_user or ()))
+    name = slurm_apply.node_name(args)
+    parts: dict[str, Any] = {
+        "helpers_conf": helpersconf.lines(name, layouts, program, version),
+        "slurm_conf": helpersconf.keys(program, version),
+        "gres": helpersconf.gres(devices, len(board.gpus)),
+    }
+    text = [
+        "# helpers.conf",
+        *parts["helpers_conf"],
+        "",
+        "# slurm.conf",
+        *parts["slurm_conf"],
+        f"# the line of {name}: Gres={parts['gres']}, and none of these features in Feature=",
+    ]
+    output.emit(output.made("SlurmHelpers", node=name, devices=devices, **parts), args.output, "\n".join(text))
+    for each in layouts:
+        if not each.uniform:
+            streams.note(f"note: {each.feature} has devices of several kinds: a job that asks for one cannot say which")
+    return 0

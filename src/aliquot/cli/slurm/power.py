@@ -1,0 +1,228 @@
+"""``aliquot slurm power``: ResumeProgram and SuspendProgram, and what they run on a host."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import switch as slurm_switch
+from aliquot.errors import AliquotError, BlockedError, ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.slurm.layouts.cloud_nodes import Sibling
+    from aliquot.slurm.layouts.power_saving import Host
+
+_BOUND_S = 900.0
+"""How long a host may take: longer than any change of GPUs."""
+_LINES = 50
+"""Of what a host said, for the log."""
+
+
+def run(args: Args) -> int:
+    verbs = {"resume": _resume, "suspend": _suspend, "start": _start, "stop": _stop, "follow": _follow}
+    return verbs[args.verb](args)
+
+
+def _resume(args: Args) -> int:
+    from aliquot.slurm.conf.hostlist import expand
+    from aliquot.slurm.layouts import power_saving as power
+    from aliquot.slurm.layouts.cloud_siblings import OURS
+
+    waiting = power.first_jobs(_resume_file())  # first of all: it is gone when slurmctld stops waiting for us
+    hosts = _known(args.siblings)
+    records = {name: [s.record for s in host.siblings] for name, host in hosts.items()}
+    picked = power.picked(expand(args.hosts), records, waiting)
+    for record in picked.start:
+        _spawn("start", record, args)
+    for record, winner in picked.losers:
+        _down(record, f"{OURS}its GPUs are {winner}'s")
+    return _ended(args, picked.start, picked.unknown)
+
+
+def _suspend(args: Args) -> int:
+    from aliquot.slurm.conf.hostlist import expand
+
+    known = {s.record for host in _known(args.siblings).values() for s in host.siblings}
+    names = expand(args.hosts)
+    stopped = tuple(name for name in names if name in known)
+    for record in stopped:
+        _spawn("stop", record, args)
+    return _ended(args, stopped, tuple(name for name in names if name not in known))
+
+
+def _ended(args: Args, begun: tuple[str, ...], unknown: tuple[str, ...]) -> int:
+    """What was begun goes on by itself. Raises BlockedError where a record is no host's that we know."""
+    output.emit(output.made("SlurmPower", begun=begun), args.output, "\n".join(begun))
+    if unknown:
+        raise BlockedError(
+            f"no host is known for {', '.join(unknown)}",
+            details=(f"hosts are known from {args.siblings}",),
+            next_step="aliquot slurm siblings -o json",
+        )
+    return 0
+
+
+def _resume_file() -> bytes:
+    """What Slurm says of the jobs that wait; nothing where it says nothing."""
+    try:
+        with open(os.environ.get("SLURM_RESUME_FILE") or os.devnull, "rb") as file:
+            return file.read(1 << 24)
+    except OSError:
+        return b""
+
+
+def _known(path: str) -> dict[str, Host]:
+    """The hosts by name. Raises ConfigError with every fault of every file."""
+    from aliquot.slurm.layouts.power_saving import host_of
+
+    try:
+        names = sorted(n for n in os.listdir(path) if n.endswith(".json")) if os.path.isdir(path) else []
+    except OSError as error:
+        raise UsageError(f"cannot list {path}: {error.strerror}", next_step=f"ls -ld {path}") from error
+    files = [os.path.join(path, n) for n in names] if os.path.isdir(path) else [path]
+    found: dict[str, Host] = {}
+    faults: list[str] = []
+    for each in files:
+        try:
+            host = host_of(output.read_text(each, "file of siblings"), each)
+        except ConfigError as error:
+            faults.append(error.brief)
+            continue
+        found[host.host] = host
+    if faults:
+        raise ConfigError(faults[0], details=tuple(faults[1:]), next_step="aliquot slurm siblings -o json > FILE")
+    return found
+
+
+def _spawn(what: str, record: str, args: Args) -> None:
+    """A process of its own session, with none of our streams: slurmctld kills what stays in its script's group."""
+    words = [sys.executable, "-m", "aliquot", "slurm", "power", "follow", what, record, "--siblings", args.siblings]
+    log = _log(args.log, record)
+    try:
+        subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+    finally:
+        os.close(log)
+
+
+def _log(folder: str, record: str) -> int:
+    """Where a host's words go: a file per record, or nowhere if there can be none."""
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        name = f"slurm-power-{record.replace('/', '_')}.log"
+        return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+    except OSError as error:
+        streams.note(f"note: nothing is logged: {folder}: {error.strerror}")
+        return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
+
+
+def _follow(args: Args) -> int:
+    """Run the verb on the host to its end. A start that fails sets the record down, with the reason: its jobs go back
+    to the queue at once instead of after ResumeTimeout.
+    """
+    from aliquot.foundation import bounded_process as far
+    from aliquot.slurm.controller.remote_nodes import shown
+
+    host, sibling = _sibling(args.record, _known(args.siblings))
+    words = reach(host, sibling, args.what)
+    try:
+        done = far.run(words, "", _BOUND_S)
+    except TimeoutError:
+        return _failed(args, "TIMEOUT", f"{host.host} did not answer within {_BOUND_S:g} s")
+    except OSError as error:
+        return _failed(args, "REACH", f"{words[0]}: {error.strerror}")
+    for line in done.err.splitlines()[-_LINES:]:
+        streams.note(shown(line))
+    return _failed(args, *_why(done.err)) if done.code else 0
+
+
+def reach(host: Host, sibling: Sibling, what: str) -> list[str]:
+    """The command line that runs ``power start`` or ``stop`` of a record on its host. ssh gives its words to a shell,
+    so they are quoted for that.
+    """
+    words = ["slurm", "power", what, sibling.record, *host.run, "-o", "json"]
+    words += ["--layout", ",".join(sibling.profiles), *(w for pci in sibling.gpus for w in ("--offers", pci))]
+    if not host.reach:
+        return [sys.executable, "-m", "aliquot", *words]
+    from aliquot.slurm.controller.remote_nodes import joins
+
+    way = [word.replace("{host}", host.host) for word in shlex.split(host.reach)]
+    words = ["aliquot", *words]
+    return way + (list(map(shlex.quote, words)) if joins(way) else words)
+
+
+def _sibling(record: str, hosts: dict[str, Host]) -> tuple[Host, Sibling]:
+    for host in hosts.values():
+        for each in host.siblings:
+            if each.record == record:
+                return host, each
+    raise BlockedError(f"no host is known for {record}", next_step="aliquot slurm siblings -o json")
+
+
+def _why(text: str) -> tuple[str, str]:
+    """The code and the sentence of an error document; the last line of what is none."""
+    import msgspec
+
+    from aliquot.slurm.controller.remote_nodes import shown
+
+    try:
+        plain = msgspec.json.decode(text[text.index("{") :], type=dict[str, object])
+        return str(plain["code"]), shown(str(plain["message"]))
+    except (ValueError, KeyError, RecursionError, msgspec.DecodeError):
+        lines = [line for line in text.splitlines() if line.strip()]
+        return "REACH", shown(lines[-1]) if lines else "it said nothing"
+
+
+def _failed(args: Args, code: str, sentence: str) -> int:
+    from aliquot.slurm.layouts.cloud_siblings import FAILED, OURS
+    from aliquot.slurm.node.cloud_claim import TakenError
+
+    streams.note(f"{args.what} {args.record}: {sentence}")
+    if args.what == "start":
+        _down(args.record, f"{OURS if code == TakenError.code else f'{FAILED}: '}{sentence}"[:250])
+    return BlockedError.exit_code
+
+
+def _down(record: str, reason: str) -> None:
+    from aliquot.slurm.client.connect import opened
+
+    try:
+        with opened() as slurm:
+            slurm.down(record, reason)
+    except AliquotError as error:
+        streams.note(f"note: {record} could not be set down: {error.brief}")
+
+
+def _start(args: Args) -> int:
+    from aliquot.slurm.node import cloud_claim as claim
+    from aliquot.slurm.node import layout_switch as switch
+
+    with node.connected(args) as connection:
+        inventory = connection.backend.read()
+        chosen = slurm_switch.settings(args, connection, args.record, inventory)
+        board = switch.board_of(inventory, chosen.gpus)
+        layouts = slurm_switch.layouts(args, board)
+        if len(layouts) != 1:
+            raise UsageError("a record is one layout: give one --layout", next_step=f"{args.prog} --help")
+        with slurm_switch.alone(connection), slurm_switch.world(args, connection, chosen) as world:
+            record = claim.start(layouts[0], board, chosen, world)
+    document = output.made("SlurmRecord", record=args.record, gres=record.meant.text)
+    output.emit(document, args.output, f"this host is {args.record} now: {record.meant.text}")
+    return 0
+
+
+def _stop(args: Args) -> int:
+    from aliquot.slurm.node import cloud_claim as claim
+
+    with node.connected(args) as connection:
+        chosen = slurm_switch.settings(args, connection, args.record, connection.backend.read())
+        with slurm_switch.alone(connection), slurm_switch.world(args, connection, chosen) as world:
+            stopped = claim.stop(chosen, world)
+    text = f"this host is no longer {args.record}" if stopped else f"this host was not {args.record}"
+    output.emit(output.made("SlurmRecord", record=args.record, stopped=stopped), args.output, text)
+    return 0

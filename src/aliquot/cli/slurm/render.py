@@ -1,0 +1,243 @@
+"""``aliquot slurm render``: gres.conf, node lines and what goes with them, from what the GPUs are now."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import render_sources as slurm_sources
+from aliquot.errors import BlockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.model.inventory import Inventory
+    from aliquot.slurm.client.models import Version
+    from aliquot.slurm.files.gres_conf import Form
+    from aliquot.slurm.files.job_devices import Choice
+    from aliquot.slurm.files.node_line import Hardware
+    from aliquot.slurm.files.render import Record
+
+_HEADS = {"gres": "gres.conf", "slurm": "slurm.conf", "cgroup": "cgroup.conf", "dynamic": "slurmd's options"}
+
+
+def run(args: Args) -> int:
+    slurm_sources.check_words(args)
+    records = _files(args) if args.inventories else [_this(args)]
+    for record in records:
+        for sentence in record.offered.notes:
+            streams.note(f"note     {record.name}: {sentence}")
+        _tell_fence(record)
+    parts = _parts(records, args)
+    if args.make_devices:
+        _make_devices(args)
+    checked = _checked(records, args)
+    if args.number:
+        _number(records[0], args)
+    shown = "\n".join(parts[args.part]) if args.part else _text(parts)
+    output.emit(_document(records, parts, checked), args.output, shown)
+    return 0
+
+
+def _tell_fence(record: Record) -> None:
+    from aliquot.slurm.files import fence
+
+    if record.offered.fenced:
+        streams.note(
+            f"note     {record.name}: jobs are kept from {record.offered.fenced[0]} and what else is not its own by "
+            f"{fence.VALUE}; once slurmd has registered, have slurmctld forget it, so that no job can ask for it: "
+            f"scontrol update nodename={record.name} gres={fence.without(record.line.gres)}"
+        )
+
+
+def _this(args: Args) -> Record:
+    """This machine's node, or the simulated one's."""
+    from aliquot.slurm.files import node_line as nodeline
+    from aliquot.slurm.files.job_devices import Choice, disagreements
+    from aliquot.slurm.gpus import cores
+
+    found = node.inventory(args)
+    gpus = tuple(node.gpu(found, word).pci for word in args.gpu) if args.gpu else None
+    root = (args.dev_root or "/").rstrip("/")
+    near = cores.look((g.pci for g in found.gpus), args.cores) if args.node is None else cores.Cores()
+    for sentence in near.notes:
+        streams.note(f"note     {sentence}")
+    hardware = nodeline.Hardware.parse(slurm_sources.said(args.slurmd, "-C"))
+    name = slurm_sources.node_name(args)
+    choice = Choice(gpus, args.type_style, f"{root}/dev", args.fence == "auto")
+    made = _record(name, found, choice, args, near.of, hardware)
+    wrong = disagreements(made.offered.devices, slurm_sources.listed_capabilities()) if args.node is None else ()
+    if wrong:
+        raise BlockedError(
+            "the kernel's list of capabilities is not what the driver's formula says: no node can be named safely",
+            details=wrong,
+            next_step="cat /proc/driver/nvidia-caps/mig-minors",
+        )
+    return made
+
+
+def _files(args: Args) -> list[Record]:
+    """The nodes of inventory files."""
+    from aliquot.slurm.files.job_devices import Choice
+
+    own = (("--gpu", args.gpu), ("--node", args.node), ("--number", args.number), ("--make-devices", args.make_devices))
+    for option, value in own:
+        if value:
+            raise UsageError(
+                f"{option} is about one machine, and inventory files say which nodes there are",
+                next_step="aliquot slurm render --help",
+            )
+    root = (args.dev_root or "/").rstrip("/")
+    choice = Choice(None, args.type_style, f"{root}/dev", args.fence == "auto")
+    return [_record(name, found, choice, args, {}, None) for name, found in slurm_sources.inventories(args.inventories)]
+
+
+def _record(
+    name: str,
+    found: Inventory,
+    choice: Choice,
+    args: Args,
+    cores: Mapping[str, str],
+    hardware: Hardware | None,
+) -> Record:
+    from aliquot.slurm.files import node_line as nodeline
+    from aliquot.slurm.files import render
+    from aliquot.slurm.files.job_devices import offering
+
+    offered = offering(found, choice)
+    value = nodeline.gres_value(offered)
+    line = nodeline.NodeLine(name, value, tuple(args.feature or ()), hardware or nodeline.Hardware())
+    return render.Record(line, offered, _form(args, cores))
+
+
+def _form(args: Args, cores: Mapping[str, str]) -> Form:
+    from aliquot.slurm.files.gres_conf import Form
+
+    return Form(args.autodetect, args.env, dict(cores), _version(args))
+
+
+def _version(args: Args) -> Version | None:
+    """slurmd's release: as typed, else this machine's where its own node is rendered."""
+    from aliquot.slurm.client import scontrol_output as text
+
+    typed = args.slurm_version
+    found = text.version(typed or ("" if args.inventories else slurm_sources.said(args.slurmd, "-V")))
+    if typed and found is None:
+        raise UsageError(
+            f"--slurm-version: {typed!r} is no release of Slurm (24.11.5)", next_step="aliquot slurm render --help"
+        )
+    return found
+
+
+def _parts(records: list[Record], args: Args) -> dict[str, tuple[str, ...]]:
+    from aliquot.slurm.files import cgroup_conf as cgroup
+    from aliquot.slurm.files import render
+
+    nodes = render.node_lines(records)
+    return {
+        "gres": render.gres_conf(records),
+        "slurm": (*render.keys(records, args.task_prolog or ""), *nodes),
+        "nodes": nodes,
+        "cgroup": cgroup.lines(),
+        "dynamic": tuple(r.line.dynamic() for r in records),
+    }
+
+
+def _text(parts: Mapping[str, tuple[str, ...]]) -> str:
+    shown = [f"# {_HEADS[name]}\n" + "\n".join(parts[name]) for name in ("gres", "slurm", "cgroup")]
+    options = "\n".join(f"#   {line}" for line in parts["dynamic"])
+    return "\n\n".join([*shown, f"# {_HEADS['dynamic']}, for a node that registers itself\n{options}"])
+
+
+def _checked(records: list[Record], args: Args) -> bool:
+    """Whether slurmd itself read it as it is meant. Raises BlockedError where it did not, NoSlurmError where
+    ``--check always`` finds no slurmd.
+    """
+    from aliquot.slurm.client.errors import NoSlurmError
+    from aliquot.slurm.files.gres_conf import explicit
+
+    if args.check == "never" or not all(explicit(r.form) for r in records):
+        return False
+    try:
+        wrong = {r.name: _wrong(r, args) for r in records}
+    except NoSlurmError as error:
+        if args.check == "always":
+            raise
+        if slurm_sources.said(args.slurmd, "-V"):
+            streams.note(f"note     not read by slurmd: {error.brief}")
+        return False
+    if any(wrong.values()):
+        raise BlockedError(
+            "slurmd reads these lines otherwise than they are meant",
+            details=tuple(f"{name}: {sentence}" for name, found in wrong.items() for sentence in found),
+            next_step="aliquot slurm render --check never",
+        )
+    return True
+
+
+def _wrong(record: Record, args: Args) -> tuple[str, ...]:
+    import shlex
+
+    from aliquot.slurm.files import slurmd_validation as validate
+
+    value = record.line.gres
+    files = {
+        "slurm.conf": validate.minimal(record.name, value),
+        "gres.conf": "\n".join(record.gres_lines()) + "\n",
+        "cgroup.conf": "",
+    }
+    parsed = validate.parse(files, record.name, shlex.split(args.slurmd))
+    if parsed.missing and args.node is None and not args.inventories:
+        streams.note(f"note     {record.name}: slurmd will not start without {', '.join(parsed.missing)}")
+    wrong = validate.differences(record.offered, parsed, value)
+    if not wrong and validate.out_of_order(record.offered, parsed):
+        return ("slurmd numbers the devices in another order: a task would be told somebody else's UUID",)
+    return wrong
+
+
+def _make_devices(args: Args) -> None:
+    """As ``slurm apply`` does: nothing else makes the nodes of instances that a boot has brought back."""
+    from aliquot.slurm.node import device_nodes as devices
+
+    with node.connected(args) as connection:
+        found, simulated = connection.backend.read(), connection.simulated
+    fence = args.fence == "auto"
+    chosen = [node.gpu(found, word) for word in args.gpu] if args.gpu and not fence else found.gpus
+    for path in devices.make(chosen, args.dev_root or "/", simulated=simulated, fence=fence):
+        streams.note(f"made {path}")
+
+
+def _number(record: Record, args: Args) -> None:
+    """Keeps the ordinals for TaskProlog, Prolog and Epilog."""
+    import os
+
+    from aliquot.slurm.files import gpu_numbering as numbering
+
+    made = numbering.Numbering.of(record.name, record.offered, record.form.autodetect)
+    streams.note(f"wrote {numbering.write(made, numbering.place(os.environ))}")
+
+
+def _document(records: list[Record], parts: Mapping[str, tuple[str, ...]], checked: bool) -> dict[str, Any]:
+    nodes = [
+        {
+            "name": r.name,
+            "gres": r.line.gres,
+            "nodeLine": r.line.static(),
+            "dynamicOptions": r.line.dynamic(),
+            "gresConf": r.gres_lines(),
+            "devices": [msgspec.to_builtins(d) for d in r.offered.devices],
+            "notes": r.offered.notes,
+        }
+        for r in records
+    ]
+    return output.made(
+        "SlurmFiles",
+        nodes=nodes,
+        gresConf=parts["gres"],
+        slurmConf=parts["slurm"],
+        cgroupConf=parts["cgroup"],
+        checkedBySlurmd=checked,
+    )

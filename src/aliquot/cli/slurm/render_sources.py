@@ -1,0 +1,135 @@
+"""Where ``aliquot slurm render`` has its facts from beside the GPUs: slurmd, the kernel's lists, inventory files."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli.framework import output
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.model.inventory import Inventory
+
+_LISTED = "/proc/driver/nvidia-caps/mig-minors"
+_BOUND_S = 10.0
+
+
+def node_name(args: Args) -> str:
+    """The node's name in Slurm: as typed, else the host's short name. Raises UsageError for what can be no name."""
+    import socket
+
+    name = str(args.node_name or socket.gethostname().partition(".")[0])
+    if not _is_name(name):
+        raise UsageError(f"--node-name: {name!r} is no name of a Slurm node", next_step="aliquot slurm render --help")
+    return name
+
+
+def _is_name(text: str) -> bool:
+    import re
+
+    return re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", text) is not None
+
+
+def check_words(args: Args) -> None:
+    """Raises UsageError for a value that would be something else in a line of slurm.conf or gres.conf."""
+    import re
+
+    given = [("--feature", word) for word in args.feature or ()]
+    given += [
+        (option, word) for option, word in (("--task-prolog", args.task_prolog), ("--dev-root", args.dev_root)) if word
+    ]
+    for option, word in given:
+        if not re.fullmatch(r"[A-Za-z0-9_.=+:/@%-]+", word):
+            raise UsageError(
+                f"{option}: {word!r} cannot stand in Slurm's files as one word",
+                next_step="aliquot slurm render --help",
+            )
+
+
+def said(slurmd: str, word: str) -> str:
+    """What slurmd prints for one of its options; "" where there is none."""
+    import shlex
+    import subprocess
+
+    try:
+        done = subprocess.run(
+            [*shlex.split(slurmd), word], capture_output=True, text=True, errors="replace", timeout=_BOUND_S
+        )
+    except (OSError, ValueError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout if done.returncode == 0 else ""
+
+
+def listed_capabilities() -> dict[str, int]:
+    """The kernel's own list of capability minors; {} where it has none."""
+    found: dict[str, int] = {}
+    try:
+        with open(_LISTED) as file:
+            for line in file:
+                key, _, minor = line.strip().rpartition(" ")
+                if minor.isdigit():
+                    found[key] = int(minor)
+    except OSError:
+        return {}
+    return found
+
+
+def inventories(paths: list[str]) -> list[tuple[str, Inventory]]:
+    """Nodes from files of ``aliquot show -o json`` (or yaml), named by the file's ``node`` or as ``NAME=FILE`` says.
+    Raises ConfigError with every fault of every file.
+    """
+    found: list[tuple[str, Inventory]] = []
+    faults: list[str] = []
+    for word in paths:
+        typed, equals, path = word.partition("=")
+        name, path = (typed, path) if equals else ("", word)
+        try:
+            read = _read(path)
+        except ConfigError as error:
+            faults += [error.brief, *error.details]
+            continue
+        found.append((name or read.node, read))
+    names = [name for name, _ in found]
+    faults += [f"{name!r} is no name of a Slurm node" for name in names if not _is_name(name)]
+    faults += [
+        f"{name}: {names.count(name)} files are about this node"
+        for name in dict.fromkeys(names)
+        if names.count(name) > 1
+    ]
+    if faults:
+        raise ConfigError(
+            "these inventories cannot be rendered", details=tuple(faults), next_step="aliquot show -o json > n1.json"
+        )
+    return found
+
+
+def _read(path: str) -> Inventory:
+    import msgspec
+
+    from aliquot.core.model.inventory import Inventory
+
+    plain = _plain(path, output.read_text(path, "inventory"))
+    if not isinstance(plain, dict) or plain.get("kind") != "Inventory":
+        raise ConfigError(f"{path}:1: this is no inventory")
+    try:
+        return msgspec.convert(plain, Inventory)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{path}:1: {error}") from error
+
+
+def _plain(path: str, text: str) -> Any:
+    """JSON is YAML, too, but YAML's reader takes far longer for it: a cluster has a thousand of these."""
+    import msgspec
+
+    with contextlib.suppress(msgspec.DecodeError):
+        return msgspec.json.decode(text)
+    import yaml
+
+    try:
+        return yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = mark.line + 1 if mark else 1
+        raise ConfigError(f"{path}:{line}: neither JSON nor YAML") from error

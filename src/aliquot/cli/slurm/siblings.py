@@ -1,0 +1,168 @@
+"""``aliquot slurm siblings``: the CLOUD records of a host as lines and as a file, and which of them are open."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING, Any
+
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import apply as slurm_apply
+from aliquot.cli.slurm import switch as slurm_switch
+from aliquot.errors import ConfigError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.slurm.client.port import Slurm
+    from aliquot.slurm.layouts.cloud_nodes import Shape, Sibling
+    from aliquot.slurm.layouts.cloud_siblings import Act
+
+_PROGRAMS = {"resume": "/usr/local/libexec/aliquot/slurm-resume", "suspend": "/usr/local/libexec/aliquot/slurm-suspend"}
+
+
+def run(args: Args) -> int:
+    if args.check:
+        return _check(args)
+    if args.open:
+        return _open(args)
+    from aliquot.core.planner.placement_table import board as table_of
+    from aliquot.slurm.layouts import cloud_nodes as cloud
+    from aliquot.slurm.layouts.families import fits
+    from aliquot.slurm.node.layout_switch import board_of
+
+    inventory = node.inventory(args)
+    board = board_of(inventory, slurm_switch.offers(args, inventory))
+    layouts = slurm_switch.layouts(args, board)
+    table = table_of(board.family)
+    for each in layouts:
+        counts: dict[int, int] = {}
+        for name in each.profiles:
+            profile = board.family.by_name[name].id
+            counts[profile] = counts.get(profile, 0) + 1
+        if not fits(table, counts):
+            raise ConfigError(f"{each} does not fit on one GPU", next_step="aliquot slurm families")
+    if args.idle < 1:
+        raise UsageError("--idle takes seconds, 1 or more", next_step=f"{args.prog} --help")
+    shape = _shape(args)
+    siblings = cloud.siblings(slurm_apply.node_name(args), board.gpus, layouts, shape)
+    _told(args, siblings, shape)
+    return 0
+
+
+def _shape(args: Args) -> Shape:
+    from aliquot.slurm.layouts.cloud_nodes import Shape
+
+    return Shape(
+        keys=args.hardware or _hardware(args),
+        features=tuple(args.feature or ("mig",)),
+        address=args.address or "",
+        first_port=args.port,
+        style=args.type_style,
+    )
+
+
+def _hardware(args: Args) -> str:
+    """What slurmd says of this machine. Raises UsageError where there is none: jobs fit no record without CPUs."""
+    from aliquot.cli.slurm.render_sources import said
+    from aliquot.slurm.files.node_line import Hardware
+
+    found = str(Hardware.parse(said("slurmd", "-C")))
+    if not found:
+        raise UsageError(
+            "how many CPUs and how much memory has the host? No slurmd is here to say it",
+            next_step=f"{args.prog} --hardware 'CPUs=64 RealMemory=500000'",
+        )
+    return " ".join(word for word in found.split() if not word.lower().startswith(("uptime=", "gres=")))
+
+
+def _told(args: Args, siblings: tuple[Sibling, ...], shape: Shape) -> None:
+    from aliquot.slurm.files import managed_block as block
+    from aliquot.slurm.layouts import cloud_nodes as cloud
+    from aliquot.slurm.layouts.power_saving import KIND
+
+    lines = [cloud.node_line(each, shape) for each in siblings]
+    blocks = [block.written(each.record, cloud.resting(each.record, each.gres)) for each in siblings]
+    keys = cloud.keys(slurm_switch.release(args), _PROGRAMS, args.idle)
+    document = output.made(
+        KIND,
+        host=siblings[0].host,
+        reach=args.reach or "",
+        run=_run(args),
+        siblings=siblings,
+        slurm_conf=[*keys, *lines],
+        gres_conf="".join(blocks),
+    )
+    text = ["# slurm.conf", *keys, *lines, "", "# gres.conf, where slurmctld reads it", *blocks]
+    output.emit(document, args.output, "\n".join(text).rstrip())
+    if args.output == "text":
+        for each in siblings[1:]:
+            streams.note(
+                f"note: keep one record open: scontrol update nodename={each.record} state=drain reason=aliquot:"
+            )
+
+
+def _run(args: Args) -> list[str]:
+    """The options of ``power start`` and ``stop`` on the host."""
+    named = {
+        "--conf-dir": args.conf_dir,
+        "--type-style": args.type_style,
+        "--slurmd-start": args.slurmd_start,
+        "--slurmd-stop": args.slurmd_stop,
+        "--dev-root": args.dev_root,
+        "--node": args.node,
+    }
+    return [word for name, value in named.items() if value for word in (name, value)]
+
+
+def _slurm(args: Args) -> AbstractContextManager[Slurm]:
+    from aliquot.slurm.client.connect import opened
+
+    path = os.path.join(slurm_apply.conf_dir(args), "slurm.conf")
+    return opened(conf=path if os.path.exists(path) else "")
+
+
+def _hosts(args: Args) -> dict[str, str]:
+    """The host of each CLOUD record, as slurm.conf says it. Raises ConfigError where it cannot be read."""
+    from aliquot.slurm.layouts.cloud_siblings import hosts_of
+    from aliquot.slurm.node.config_files import conf_of
+    from aliquot.slurm.node.request import Settings
+
+    return hosts_of(conf_of(Settings("", conf_dir=slurm_apply.conf_dir(args))))
+
+
+def _open(args: Args) -> int:
+    """Make one record the open one, act by act."""
+    from aliquot.slurm.controller.single_record_rule import swap
+
+    def say(act: Act) -> None:
+        streams.note(f"{act.verb:<10} {act.record}" + (f"  {act.why.removeprefix('aliquot: ')}" if act.why else ""))
+
+    seconds = wish.args_timeout(args)
+    if not 0 <= seconds < float("inf"):
+        raise UsageError("--timeout takes seconds, 0 or more", next_step=f"{args.prog} --help")
+    with _slurm(args) as slurm:
+        swap(slurm, args.open, _hosts(args), seconds, (time.monotonic, time.sleep), say)
+    output.emit(
+        output.made("SlurmRecordOpen", record=args.open), args.output, f"{args.open} is open, alone on its host"
+    )
+    return 0
+
+
+def _check(args: Args) -> int:
+    """Which records are open, by host."""
+    from aliquot.slurm.layouts import cloud_siblings as rule
+
+    with _slurm(args) as slurm:
+        groups = rule.groups(slurm.nodes(), _hosts(args))
+    wrong = rule.breaches(groups)
+    hosts: list[dict[str, Any]] = [
+        {"host": host, "records": [n.name for n in nodes], "open": [n.name for n in nodes if rule.is_open(n)]}
+        for host, nodes in groups.items()
+    ]
+    lines = [f"{h['host']}: {', '.join(h['open']) or 'none'} open of {', '.join(h['records'])}" for h in hosts]
+    lines += [f"wrong: {len(names)} records of {host} are open at once" for host, names in wrong.items()]
+    output.emit(output.made("SlurmSiblingsCheck", hosts=hosts), args.output, "\n".join(lines) or "no CLOUD siblings")
+    return 30 if wrong else 0

@@ -1,0 +1,118 @@
+"""What the verbs that give a Slurm node a layout have in common: its settings, its world, the release."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+from aliquot.cli.framework import streams
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.slurm import apply as slurm_apply
+from aliquot.errors import LockedError, UsageError
+
+if TYPE_CHECKING:
+    from aliquot.core.model.inventory import Inventory
+    from aliquot.node.connect import Connection
+    from aliquot.slurm.client.models import Version
+    from aliquot.slurm.layouts.families import Layout
+    from aliquot.slurm.node.context import World
+    from aliquot.slurm.node.layout_switch import Board
+    from aliquot.slurm.node.request import Settings
+
+_LOCK_S = 300.0
+
+
+def settings(args: Args, connection: Connection, name: str, inventory: Inventory) -> Settings:
+    """How the Slurm node of that name is run here. Raises UsageError, NoSuchGpuError."""
+    from aliquot.slurm.node.request import Settings, checked
+
+    root = "/"
+    if connection.simulated:
+        root = slurm_apply._sim_folder(args)
+    return checked(
+        Settings(
+            name=name,
+            conf_dir=slurm_apply.conf_dir(args),
+            gpus=offers(args, inventory),
+            style=getattr(args, "type_style", None) or "short",
+            start=getattr(args, "slurmd_start", None) or "",
+            stop=getattr(args, "slurmd_stop", None) or "",
+            dev_root=args.dev_root or root,
+        )
+    )
+
+
+def offers(args: Args, inventory: Inventory) -> tuple[str, ...]:
+    """The GPUs that were named, by address; none for all."""
+    return tuple(node.gpu(inventory, word).pci for word in args.offers or [])
+
+
+@contextmanager
+def world(args: Args, connection: Connection, chosen: Settings) -> Iterator[World]:
+    """The ports of the node."""
+    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.files import gpu_numbering as numbering
+    from aliquot.slurm.node.context import Places, World
+    from aliquot.slurm.node.slurmd import daemon_of
+
+    path = os.path.join(chosen.conf_dir, "slurm.conf")
+    with opened(conf=path if os.path.exists(path) else "") as slurm:
+        places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
+        gpus = connection.world()
+        yield World(slurm, gpus, daemon_of(chosen), places, chosen.name, streams.note)
+
+
+def layouts(args: Args, board: Board) -> tuple[Layout, ...]:
+    """The layouts typed. Raises FamilyError."""
+    from aliquot.slurm.layouts.families import typed
+
+    return tuple(typed(board.family, text) for text in args.layout or [])
+
+
+def release(args: Args) -> Version:
+    """The release to write for. Raises UsageError where none is typed and no slurmctld answers."""
+    from aliquot.slurm.client.connect import opened
+    from aliquot.slurm.client.errors import SlurmError
+    from aliquot.slurm.client.models import Version
+
+    if args.slurm is None:
+        try:
+            with opened() as slurm:
+                return slurm.version()
+        except SlurmError as error:
+            raise UsageError(
+                f"for which release of Slurm? Nobody says: {error.brief}",
+                next_step=f"{args.prog} --slurm 24.11",
+            ) from error
+    match = re.fullmatch(r"(\d{2})\.(\d{1,2})(?:\.(\d+))?", args.slurm, re.ASCII)
+    if match is None:
+        raise UsageError(f"--slurm {args.slurm}: releases are called 22.05 or 24.11.5", next_step=f"{args.prog} --help")
+    return Version(int(match[1]), int(match[2]), int(match[3] or 0))
+
+
+@contextmanager
+def alone(connection: Connection) -> Iterator[None]:
+    """One start or stop on a host at a time: one that comes while another is under way waits. Raises LockedError where
+    that takes longer than any of them should.
+    """
+    from aliquot.foundation.lock import FileLock
+
+    lock = FileLock(os.path.join(connection.directory, "slurm", "records.lock"))
+    deadline = connection.clock.now() + _LOCK_S
+    while True:
+        try:
+            held = lock.hold()
+            held.__enter__()
+            break
+        except LockedError:
+            if connection.clock.now() > deadline:
+                raise
+            connection.clock.sleep(0.1)
+    try:
+        yield
+    finally:
+        held.__exit__(None, None, None)

@@ -1,0 +1,1 @@
+"""The words and options of the verbs; imported for every command."""

@@ -1,0 +1,1 @@
+"""Tables and tickets of single verbs."""

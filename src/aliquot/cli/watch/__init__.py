@@ -1,0 +1,1 @@
+"""`--watch`: a screen, or lines, that follow the node."""

@@ -1,0 +1,116 @@
+"""One look at a node for whoever watches it, in a process of its own that ends with the look.
+
+An open NVML session refuses a GPU reset, ours as any other; a driver that is loaded anew cannot be talked to through
+the library of the old one; and one that hangs takes its caller with it. So nobody who watches has the driver open: a
+child does, for as long as a look takes. While somebody makes a change that needs GPUs for itself, nobody looks at all.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import signal
+import sys
+from collections.abc import Callable
+
+import msgspec
+
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.watch.snapshot import Shown
+from aliquot.errors import AliquotError
+
+View = Callable[[Args], Shown]
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Failure(msgspec.Struct, frozen=True):
+    """Why a look failed: an AliquotError on its way between two processes."""
+
+    code: str
+    exit_code: int
+    brief: str
+    details: tuple[str, ...] = ()
+    next_step: str | None = None
+
+    @property
+    def error(self) -> AliquotError:
+        made = AliquotError(self.brief, details=self.details, next_step=self.next_step)
+        made.code, made.exit_code = self.code, self.exit_code
+        return made
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """What a look came to: what is shown, or why not; and the remarks that were made meanwhile."""
+
+    shown: Shown | None = None
+    failure: Failure | None = None
+    notes: tuple[str, ...] = ()
+
+
+class Look:
+    """A look under way. ``pipe`` can be read when there is more of its answer."""
+
+    def __init__(self, view: View, args: Args) -> None:
+        self.pipe, theirs = os.pipe()
+        self._data = b""
+        # Python swallows what a signal's handler raises while it forks: the order to end would be lost.
+        former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
+        try:
+            self.pid = os.fork()
+            if not self.pid:
+                os.close(self.pipe)
+                _child(view, args, theirs, former)
+        except BaseException:
+            os.close(self.pipe)
+            raise
+        finally:
+            os.close(theirs)
+            signal.pthread_sigmask(signal.SIG_SETMASK, former)
+
+    def answer(self) -> Answer | None:
+        """The answer once it is whole, None before. Called when ``pipe`` can be read."""
+        more = os.read(self.pipe, 1 << 16)
+        self._data += more
+        if more:
+            return None
+        self.close()
+        try:
+            return msgspec.json.decode(self._data, type=Answer)
+        except msgspec.MsgspecError:
+            return Answer(failure=Failure("INTERNAL", 1, "the look ended without an answer"))
+
+    def kill(self) -> None:
+        """End a look that takes too long. One that hangs in the kernel goes on until that lets it go."""
+        os.kill(self.pid, signal.SIGKILL)
+
+    def close(self) -> None:
+        """Let go of the pipe, and of the child: it has said everything, or was told to end."""
+        os.close(self.pipe)
+        os.waitpid(self.pid, 0)
+
+
+def _child(view: View, args: Args, pipe: int, mask: set[int]) -> None:
+    """Looks, answers, ends. Never returns: nothing of the parent's is closed or flushed twice."""
+    try:
+        signal.set_wakeup_fd(-1)
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH):
+            signal.signal(number, signal.SIG_DFL)
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it and ends us, too
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        data = msgspec.json.encode(_asked(view, args))
+        while data:
+            data = data[os.write(pipe, data) :]
+    finally:
+        os._exit(0)
+
+
+def _asked(view: View, args: Args) -> Answer:
+    said = sys.stderr = io.StringIO()
+    shown, failure = None, None
+    try:
+        shown = view(args)
+    except AliquotError as error:
+        failure = Failure(error.code, error.exit_code, error.brief, error.details, error.next_step)
+    except Exception as fault:  # noqa: BLE001  (as at the face itself: a watcher outlives a look)
+        failure = Failure("INTERNAL", 1, f"{type(fault).__name__}: {' '.join(str(fault).split())[:300]}")
+    return Answer(shown, failure, tuple(dict.fromkeys(said.getvalue().splitlines())))

@@ -1,0 +1,101 @@
+"""What watching finds where no terminal shows it: a line for each change, or a document for each look with changes."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+import msgspec
+
+from aliquot.cli.framework import output, streams
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.watch.child_process import Failure
+from aliquot.cli.watch.snapshot import Shown
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering.diff_text import Change
+from aliquot.hardware.state.current_run import Changing
+
+
+class Lines:
+    """To stdout, each line with its time, so that a file of them is a log."""
+
+    keyboard = -1
+
+    def __init__(self, args: Args) -> None:
+        self._form = args.output
+        self._node = args.node or ""
+        self._trouble = ""
+        self._busy = ""
+
+    def seen(self, shown: Shown, found: tuple[Change, ...], first: bool) -> None:
+        self._node = shown.inventory.node
+        back, self._trouble = bool(self._trouble), ""
+        event = "start" if first else "back" if back else "change"
+        if self._form != "text":
+            if first or back or found:
+                self._document(shown.document, event, [c.text for c in found])
+            return
+        if first or back:
+            self._line(f"{'answers again: ' if back else ''}{summary(shown.inventory)}")
+        for change in found:
+            self._line(change.text)
+
+    def trouble(self, failure: Failure) -> None:
+        if failure.code == self._trouble:
+            return
+        self._trouble = failure.code
+        if self._form == "text":
+            self._line(f"trouble[{failure.code}]: {failure.brief}")
+        else:
+            self._document(failure.error.document(), "trouble", [])
+
+    def busy(self, change: Changing | None) -> None:
+        who = change.who if change else ""
+        if who == self._busy:
+            return
+        self._busy = who
+        if self._form == "text" and change is not None:
+            pause = "; not looking meanwhile: it needs the GPUs for itself" if change.alone else ""
+            self._line(f"{who} is changing this node's GPUs{pause}")
+
+    def refresh(self) -> None:
+        return
+
+    def pressed(self) -> list[str]:
+        return []
+
+    def pause(self) -> None:
+        return
+
+    def resume(self) -> None:
+        return
+
+    def _line(self, text: str) -> None:
+        streams.result(f"{_now()}  {self._node or 'this machine'}  {text}")
+
+    def _document(self, document: dict[str, Any], event: str, texts: list[str]) -> None:
+        whole = document | {"watch": {"at": _now(), "event": event, "changes": texts}}
+        if self._form == "json":
+            streams.result(msgspec.json.encode(whole).decode())
+        else:
+            streams.result(f"---\n{output.encoded(whole, self._form)}")
+
+
+def summary(inventory: Inventory) -> str:
+    """A node in a line: ``2 GPUs; GPU 0: 3g.20gb:1,1g.5gb:2  (a held); GPU 1: MIG disabled``."""
+    count = "1 GPU" if len(inventory.gpus) == 1 else f"{len(inventory.gpus)} GPUs"
+    parts = []
+    for gpu in inventory.gpus:
+        if gpu.passthrough:
+            what = "passed through"
+        elif gpu.mig.enabled:
+            what = pieces.summary(pieces.now(gpu))
+        else:
+            what = f"{len(gpu.vgpus)} vGPUs" if gpu.vgpus else f"MIG {gpu.mig.current}" if gpu.mig.capable else "no MIG"
+        parts.append(f"GPU {gpu.index}: {what}")
+    return "; ".join([count, *parts])
+
+
+def _now() -> str:
+    return datetime.now().astimezone().isoformat(timespec="seconds")

@@ -1,0 +1,202 @@
+"""What watching finds as a terminal shows it: one picture in place of the last, with a mark at what is new."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from aliquot.cli.framework import color as colour
+from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import streams
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.screen import Screen
+from aliquot.cli.watch.child_process import Failure
+from aliquot.cli.watch.snapshot import Shown
+from aliquot.core.rendering.diff_text import Change
+from aliquot.hardware.state.current_run import Changing
+
+MARKED_S = 10.0
+"""How long a change stays marked, at least."""
+
+_RECENT = 5
+_COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+
+
+class State(msgspec.Struct):
+    """Everything that is on the screen. Times are seconds of wall time; ``top`` is the first line of the body shown."""
+
+    seconds: float
+    body: tuple[str, ...] = ()
+    marked: frozenset[str] = frozenset()
+    marked_at: float = 0.0
+    seen: float = 0.0
+    failure: Failure | None = None
+    change: Changing | None = None
+    recent: tuple[str, ...] = ()
+    top: int = 0
+    tinted: bool = False
+    node: str = ""
+    keys: bool = True
+
+
+class Painted:
+    """On a screen of its own."""
+
+    def __init__(self, args: Args, seconds: float) -> None:
+        self.screen = Screen()
+        self._state = State(seconds, tinted=colour.wanted(), node=args.typed_node, keys=self.screen.keyboard >= 0)
+
+    @property
+    def keyboard(self) -> int:
+        return self.screen.keyboard
+
+    def seen(self, shown: Shown, found: tuple[Change, ...], first: bool) -> None:
+        self._state = after(self._state, shown.text, [c.text for c in found], time.time(), first)
+        self.refresh()
+
+    def trouble(self, failure: Failure) -> None:
+        self._state.failure = failure
+        self.refresh()
+
+    def busy(self, change: Changing | None) -> None:
+        self._state.change = change
+
+    def refresh(self) -> None:
+        self.screen.paint(frame(self._state, time.time(), *self.screen.size))
+
+    def pressed(self) -> list[str]:
+        rest = []
+        for key in self.screen.pressed():
+            if key in ("quit", "look"):
+                rest.append(key)
+            else:
+                self._state.top = scrolled(self._state, key, *self.screen.size)
+        return rest
+
+    def pause(self) -> None:
+        self.screen.leave()
+
+    def resume(self) -> None:
+        self.screen.enter()
+        self.refresh()
+
+
+def after(state: State, text: str, texts: Sequence[str], now: float, first: bool) -> State:
+    """The state after a look that succeeded. ``texts`` say what changed."""
+    body = tuple(streams.plain(text).splitlines())
+    new = frozenset() if first else marks(state.body, body)
+    state = msgspec.structs.replace(state, body=body, seen=now, failure=None)
+    if new:
+        state.marked, state.marked_at = new, now
+    if texts and not first:
+        clock = _clock(now)
+        state.recent = (*state.recent, *(f"{clock}  {streams.plain(t)}" for t in texts))[-_RECENT:]
+    return state
+
+
+def marks(before: Sequence[str], now: Sequence[str]) -> frozenset[str]:
+    """The lines that are new, as ``essence`` has them."""
+    return frozenset(map(essence, now)) - frozenset(map(essence, before))
+
+
+def essence(line: str) -> str:
+    """What a line says, whatever its colours, columns and, in tables, the letter that the picture gave it."""
+    words = _COLOUR.sub("", line).split()
+    return " ".join(words[1:] if len(words) > 1 and len(words[0]) == 1 and words[0].isalpha() else words)
+
+
+def frame(state: State, now: float, columns: int, rows: int) -> list[str]:
+    """The lines of the whole screen."""
+    head, foot = _around(state, now, columns, rows)
+    room = max(1, rows - len(head) - len(foot))
+    lines = _body(state, now, columns)
+    if len(lines) <= room:
+        return [*head, *lines, *foot]
+    top = min(state.top, len(lines) - room + 1)
+    last = min(top + room - 1, len(lines))
+    more = f"-- lines {top + 1} to {last} of {len(lines)}: arrows, PgUp and PgDn move --"
+    return [*head, *lines[top:last], colour.paint(more, colour.DIM, state.tinted), *foot]
+
+
+def _around(state: State, now: float, columns: int, rows: int) -> tuple[list[str], list[str]]:
+    """What stands above and below the picture. Where there is no room for everything it is the past that goes."""
+    head, foot = _head(state, now, columns)[: max(1, rows - 2)], _foot(state)
+    return head, foot if len(head) + len(foot) <= rows // 2 else []
+
+
+def _body(state: State, now: float, columns: int) -> list[str]:
+    """The picture, what is new marked, and lines that are too long for the terminal continued on the next."""
+    fresh = state.marked if now - state.marked_at <= max(MARKED_S, state.seconds) else frozenset()
+    found = []
+    for line in state.body:
+        first, *rest = wrapped(line, columns - 2)
+        found += [_marked(first, line, fresh, state.tinted), *(f"  {part}" for part in rest)]
+    return found
+
+
+def wrapped(line: str, columns: int) -> list[str]:
+    """A line in parts that fit, broken between words. A picture, which has colours, is one part."""
+    parts, indent = [], " " * 6
+    while len(line) > columns and "\x1b" not in line:
+        end = line.rfind(" ", len(indent), columns + 1)
+        if end < 0 or not line[:end].strip():
+            break
+        parts.append(line[:end].rstrip())
+        line = indent + line[end:].lstrip()
+    return [*parts, line]
+
+
+def _marked(line: str, whole: str, fresh: frozenset[str], tinted: bool) -> str:
+    new = whole.strip() and essence(whole) in fresh
+    return (colour.paint("* ", colour.BOLD, tinted) if new else "  ") + line
+
+
+def _head(state: State, now: float, columns: int) -> list[str]:
+    ends = "q ends, space looks now" if state.keys else "Ctrl-C ends"
+    first = _clock(state.seen) if state.seen else "looking ..."
+    told = [(f"{first}   every {state.seconds:g} s   {ends}, * marks what is new", colour.DIM)]
+    if state.change is not None:
+        pause = " (nobody looks meanwhile: it needs the GPUs for itself)" if state.change.alone else ""
+        told.append((f"{state.change}{pause}", colour.YELLOW))
+    if state.failure is not None:
+        age = f"STALE, {_age(now - state.seen)} old: " if state.seen else ""
+        told.append((f"{age}{state.failure.brief}", colour.RED))
+        if state.failure.next_step:
+            told.append((f"  next     {following.addressed(state.failure.next_step, state.node)}", ""))
+    lines = told[:1] + [(part, code) for text, code in told[1:] for part in wrapped(streams.plain(text), columns)]
+    return [*(colour.paint(part, code, state.tinted) if code else part for part, code in lines), ""]
+
+
+def _foot(state: State) -> list[str]:
+    if not state.recent:
+        return []
+    return ["", *(colour.paint(line, colour.DIM, state.tinted) for line in state.recent)]
+
+
+def scrolled(state: State, key: str, columns: int, rows: int) -> int:
+    """The first line of the body that is shown after a key."""
+    head, foot = _around(state, state.seen, columns, rows)
+    room = max(1, rows - len(head) - len(foot) - 1)
+    last = max(0, len(_body(state, state.seen, columns)) - room)
+    moves: dict[str, Callable[[int], int]] = {
+        "up": lambda n: n - 1,
+        "down": lambda n: n + 1,
+        "page-up": lambda n: n - room,
+        "page-down": lambda n: n + room,
+        "top": lambda _: 0,
+        "end": lambda _: last,
+    }
+    return min(max(0, moves[key](min(state.top, last))), last)
+
+
+def _clock(at: float) -> str:
+    return time.strftime("%H:%M:%S", time.localtime(at))
+
+
+def _age(seconds: float) -> str:
+    if seconds < 120:
+        return f"{max(0.0, seconds):.0f} s"
+    return f"{seconds / 60:.0f} min" if seconds < 7200 else f"{seconds / 3600:.1f} h"

@@ -1,1 +1,0 @@
-"""Floor 1: text to model. Strings in, values out."""

@@ -1,0 +1,142 @@
+"""Looks at runtimes, settings and files. Changes nothing; every program that it runs is bounded."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.containers.check.facts import DaemonJson, Facts, RuntimeFacts, SpecFacts, Toolkit, version
+from aliquot.containers.runtime.cdi_names import Documents
+from aliquot.containers.runtime.errors import RuntimeAwayError
+from aliquot.containers.runtime.runtimes import NAMES, Runtime
+
+DAEMON_JSON = "/etc/docker/daemon.json"
+_TOOLKIT_SETTINGS = "/etc/nvidia-container-runtime/config.toml"
+_PATIENCE_S = 5.0
+
+
+Reader = Callable[[str], Iterable[tuple[str, Mapping[str, Any]]]]
+"""Reads the CDI documents of a directory, with their paths."""
+
+
+def gather(
+    read: Reader, directories: Sequence[str] = (), names: Sequence[str] = (), daemon: str = DAEMON_JSON
+) -> tuple[Facts, Documents]:
+    """Facts, and the CDI documents of every directory that a runtime reads (or of ``directories``, where given).
+    ``names`` are the runtimes that matter, all if none; ``daemon`` is Docker's settings file.
+    """
+    runtimes = tuple(runtime(Runtime(name, patience_s=_PATIENCE_S)) for name in names or NAMES)
+    facts = Facts(
+        runtimes=runtimes,
+        daemon=daemon_json(daemon),
+        toolkit=toolkit(),
+        specs=(),
+        directories=tuple(d.rstrip("/") for d in directories),
+        hybrid=os.path.ismount("/sys/fs/cgroup/unified"),
+    )
+    where = dict.fromkeys(d for each in runtimes for d in facts.searched(each))
+    documents = tuple(found for directory in where for found in read(directory))
+    return msgspec.structs.replace(facts, specs=tuple(spec(path, each) for path, each in documents)), documents
+
+
+def runtime(asked: Runtime) -> RuntimeFacts:
+    """One runtime: what its client and its daemon say."""
+    if not asked.installed:
+        return RuntimeFacts(asked.name)
+    try:
+        told = asked.version()
+        found = RuntimeFacts(asked.name, True, client=version(told), elsewhere=asked.elsewhere)
+        if asked.name == "docker" and "podman" in told.lower():
+            return msgspec.structs.replace(found, emulated=True)
+        info = asked.info()
+    except RuntimeAwayError as error:
+        return RuntimeFacts(asked.name, True, said=error.brief, elsewhere=asked.elsewhere)
+    if asked.name == "podman":
+        host = _mapping(info.get("host"))
+        oci = str(_mapping(host.get("ociRuntime")).get("name", ""))
+        return msgspec.structs.replace(found, server=version(_mapping(info.get("version")).get("Version")), oci=oci)
+    return msgspec.structs.replace(
+        found,
+        server=version(info.get("ServerVersion")),
+        cdi_dirs=tuple(map(str, info.get("CDISpecDirs") or ())) if asked.name == "docker" else None,
+        runtimes=tuple(sorted(_mapping(info.get("Runtimes")))),
+    )
+
+
+def daemon_json(path: str) -> DaemonJson:
+    """Docker's settings; a missing file is none."""
+    try:
+        with open(path, "rb") as file:
+            found = msgspec.json.decode(file.read() or b"{}")
+    except FileNotFoundError:
+        return DaemonJson(path)
+    except OSError as error:
+        return DaemonJson(path, True, error.strerror or str(error))
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        return DaemonJson(path, True, str(error))
+    if not isinstance(found, dict):
+        return DaemonJson(path, True, "it is no JSON object")
+    cdi = _mapping(found.get("features")).get("cdi")
+    if cdi is not None and not isinstance(cdi, bool):
+        return DaemonJson(path, True, f"features.cdi is {cdi!r}, not true or false")
+    return DaemonJson(path, True, cdi=cdi)
+
+
+def toolkit() -> Toolkit:
+    """NVIDIA's container toolkit: its programs where PATH has them, and its settings."""
+    settings, fault = _settings(_TOOLKIT_SETTINGS)
+    ctk = shutil.which("nvidia-ctk")
+    return Toolkit(
+        version=version(_said(ctk, "--version")) if ctk else (),
+        runtime=shutil.which("nvidia-container-runtime") or "",
+        hook=shutil.which("nvidia-container-runtime-hook") or "",
+        cdi_hook=shutil.which("nvidia-cdi-hook") or "",
+        settings=settings,
+        fault=fault,
+    )
+
+
+def _settings(path: str) -> tuple[dict[str, Any], str]:
+    try:
+        with open(path, "rb") as file:
+            return tomllib.load(file), ""
+    except FileNotFoundError:
+        return {}, ""
+    except (OSError, tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        return {}, f"{path}: {error}"
+
+
+def _said(program: str, *words: str) -> str:
+    try:
+        done = subprocess.run(
+            [program, *words],
+            capture_output=True,
+            text=True,
+            errors="replace",
+            stdin=subprocess.DEVNULL,
+            timeout=_PATIENCE_S,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout + done.stderr
+
+
+def spec(path: str, document: Mapping[str, Any]) -> SpecFacts:
+    """One CDI file, and what it wants of the host that is not there."""
+    every = [document.get("containerEdits"), *(_mapping(d).get("containerEdits") for d in document.get("devices", ()))]
+    wanted: list[str] = []
+    for edits in every:
+        wanted += [str(_mapping(m).get("hostPath", "")) for m in _mapping(edits).get("mounts") or ()]
+        wanted += [str(_mapping(h).get("path", "")) for h in _mapping(edits).get("hooks") or ()]
+    missing = tuple(p for p in dict.fromkeys(wanted) if p and not os.path.lexists(p))
+    return SpecFacts(path, version(document.get("cdiVersion")), missing)
+
+
+def _mapping(value: object) -> Mapping[str, Any]:
+    return value if isinstance(value, Mapping) else {}

@@ -1,0 +1,113 @@
+"""By which full CDI name a runtime finds a device, and whether what lies under that name is still that device. Pure.
+
+A CDI file is a snapshot: after a change of instances, the same name may open something else or nothing. What counts is
+the device nodes: the GPU's own, and the two capabilities of exactly this MIG device.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.containers.runtime.models import Device
+
+Documents = Sequence[tuple[str, Mapping[str, Any]]]
+"""CDI documents with their paths."""
+
+_GPU = re.compile(r"/dev/nvidia(\d+)")
+_CAP = re.compile(r"/dev/nvidia-caps/nvidia-cap(\d+)")
+_INDEX = re.compile(r"(?:gpu|mig)?\d+(?::\d+)?")
+SIMULATED_AT = "/run/aliquot-sim"
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """A device of a CDI file. ``gpus`` and ``caps`` are the minors of its nodes; ``simulated`` is the folder of the
+    simulated node that it is of, "" for this machine's.
+    """
+
+    path: str
+    kind: str
+    name: str
+    gpus: frozenset[int]
+    caps: frozenset[int]
+    simulated: str = ""
+
+    @property
+    def full(self) -> str:
+        return f"{self.kind}={self.name}"
+
+    def opens(self, device: Device) -> bool:
+        """Whether it opens this device and no other."""
+        return self.gpus == {device.minors[0]} and self.caps == set(device.minors[1:])
+
+
+def entries(documents: Documents) -> tuple[Entry, ...]:
+    """Every device of some CDI documents, whoever wrote them."""
+    return tuple(entry for path, document in documents for entry in _entries(path, document))
+
+
+def _entries(path: str, document: Mapping[str, Any]) -> Iterator[Entry]:
+    common = document.get("containerEdits")
+    simulated = _simulated(common)
+    for device in _list(document.get("devices")):
+        if not isinstance(device, Mapping) or not isinstance(device.get("name"), str):
+            continue
+        paths = [*_nodes(common), *_nodes(device.get("containerEdits"))]
+        gpus, caps = _minors(paths, _GPU), _minors(paths, _CAP)
+        yield Entry(path, str(document.get("kind", "")), device["name"], gpus, caps, simulated)
+
+
+def _nodes(edits: object) -> list[str]:
+    nodes = edits.get("deviceNodes") if isinstance(edits, Mapping) else None
+    return [str(each.get("path", "")) for each in _list(nodes) if isinstance(each, Mapping)]
+
+
+def _simulated(edits: object) -> str:
+    mounts = edits.get("mounts") if isinstance(edits, Mapping) else None
+    each = (m for m in _list(mounts) if isinstance(m, Mapping) and m.get("containerPath") == SIMULATED_AT)
+    return str(next(each, {}).get("hostPath", ""))
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []
+
+
+def _minors(paths: Iterable[str], pattern: re.Pattern[str]) -> frozenset[int]:
+    return frozenset(int(m.group(1)) for path in paths if (m := pattern.fullmatch(path)))
+
+
+def name_of(device: Device, known: Iterable[Entry], simulated: str = "") -> str:
+    """The full CDI name that opens exactly this device: by UUID where a file has one, then a name that holds, then an
+    index; "" where there is none.
+    """
+    mine = [e for e in known if e.simulated == simulated and e.opens(device)]
+    ranked = sorted(mine, key=lambda e: (e.name != device.uuid, bool(_INDEX.fullmatch(e.name)), e.full))
+    return ranked[0].full if ranked else ""
+
+
+def by_name(known: Iterable[Entry], devices: Sequence[Device], simulated: str = "") -> dict[str, str]:
+    """The UUIDs of devices by each of their names: what CDI files call them, their index, their own UUID."""
+    found: dict[str, str] = {}
+    for entry in known:
+        if entry.simulated == simulated:
+            found.update((entry.name, d.uuid) for d in devices if entry.opens(d))
+    found.update((name, d.uuid) for d in devices for name in (d.index, d.uuid))
+    return found
+
+
+def stale(known: Iterable[Entry], devices: Sequence[Device], simulated: str = "") -> tuple[Entry, ...]:
+    """Names of one device that no device of the node has any more. Whole GPUs in MIG mode and ``all`` are left out."""
+    caps = {d.minors[1:] for d in devices if d.number >= 0}
+    uuids = {d.uuid for d in devices}
+    out = []
+    for entry in known:
+        if entry.simulated != simulated or len(entry.gpus) != 1:
+            continue
+        gone = len(entry.caps) == 2 and not any(set(pair) == entry.caps for pair in caps)
+        other = entry.name.startswith("MIG-") and entry.name not in uuids
+        if gone or other:
+            out.append(entry)
+    return tuple(out)

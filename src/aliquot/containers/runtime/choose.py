@@ -1,0 +1,137 @@
+"""Which device a container gets: by profile any that is free, or one by name. Pure."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from aliquot.containers.runtime.errors import BareIndexError, NoFreeDeviceError
+from aliquot.containers.runtime.models import Device
+from aliquot.core.model.inventory import Holder
+from aliquot.core.model.profile import ProfileName
+from aliquot.errors import UsageError
+
+Busy = Mapping[str, Sequence[Holder]]
+"""Who has a device, by its UUID."""
+
+_UUID = re.compile(r"(MIG|GPU)-[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}", re.IGNORECASE)
+_OLD_UUID = re.compile(r"MIG-GPU-[0-9a-f-]{36}/\d+/\d+", re.IGNORECASE)
+_INDEX = re.compile(r"\d+:\d+")
+_BARE = re.compile(r"\d+")
+_PCI = re.compile(r"([0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+_TIMES = re.compile(r"(.+)\*(\d{1,3})")
+
+
+def wants(words: Sequence[str]) -> tuple[str, ...]:
+    """What was typed, one word per device: ``1g.5gb*2`` is two. Raises UsageError for a word that names nothing on any
+    machine, and where there is none.
+    """
+    found: list[str] = []
+    if not words:
+        raise UsageError("what should the container have? Give a DEVICE", next_step="aliquot docker run-args --help")
+    for word in (piece.strip() for text in words for piece in text.split(",")):
+        times = _TIMES.fullmatch(word)
+        one, count = (times.group(1), int(times.group(2))) if times else (word, 1)
+        _check(one)
+        if not count:
+            raise UsageError(f"{word}: none of it is nothing to ask for", next_step="aliquot docker list")
+        found += [one] * count
+    return tuple(found)
+
+
+def _check(word: str) -> None:
+    if any(p.fullmatch(word) for p in (_UUID, _OLD_UUID, _INDEX, _BARE, _PCI)):
+        return
+    if word.upper().startswith(("MIG-", "GPU-")):
+        raise UsageError(f"{word} is no UUID of a GPU or MIG device", next_step="aliquot docker list")
+    try:
+        ProfileName.parse(word)
+    except ValueError as error:
+        sentence = f"{word!r} is no profile (3g.20gb), no UUID (MIG-...) and no index (0:1)"
+        raise UsageError(sentence, details=(str(error),), next_step="aliquot docker list") from error
+
+
+def pick(asked: Sequence[str], devices: Sequence[Device], busy: Busy, *, share: bool = False) -> tuple[Device, ...]:
+    """One device for each word, in their order, none twice. ``share`` takes one by name although somebody has it.
+
+    Of a profile's free devices the one on the GPU with the most taken is chosen, so that other GPUs stay idle and can
+    be cut anew; then the lowest index. Raises NoFreeDeviceError, BareIndexError.
+    """
+    chosen: dict[int, Device] = {}
+    for n, word in enumerate(asked):
+        if not _is_profile(word):
+            chosen[n] = _named(word, devices, busy, share, tuple(chosen.values()))
+    for n, word in enumerate(asked):
+        if n not in chosen:
+            chosen[n] = _of_profile(word, devices, busy, tuple(chosen.values()), share)
+    return tuple(chosen[n] for n in range(len(asked)))
+
+
+def _is_profile(word: str) -> bool:
+    return "g." in word and not word.upper().startswith(("MIG-", "GPU-"))
+
+
+def _named(word: str, devices: Sequence[Device], busy: Busy, share: bool, taken: Sequence[Device]) -> Device:
+    _refuse_bare(word, devices)
+    names = word.lower()
+    for device in devices:
+        mine = [device.uuid.lower(), device.index]
+        if device.number < 0:
+            mine += [device.pci.lower(), device.pci.lower().removeprefix("0000:")]
+        if names not in mine:
+            continue
+        if device in taken:
+            raise UsageError(f"{word} is asked for twice", next_step="aliquot docker list")
+        if device.uuid in busy and not share:
+            raise _taken(f"{word} is not free: {_who(busy[device.uuid])}", [device], busy, own=True)
+        return device
+    raise NoFreeDeviceError(
+        f"this node has no device {word}", details=tuple(map(str, devices)) or (_NONE,), next_step="aliquot docker list"
+    )
+
+
+_NONE = "it has none: no GPU, or GPUs in MIG mode without instances"
+
+
+def _refuse_bare(word: str, devices: Sequence[Device]) -> None:
+    """The number, address or UUID of a GPU in MIG mode names no device that a container could use."""
+    inside = [d for d in devices if d.number >= 0 and word.lower() in _of_gpu(d)]
+    if not inside:
+        return
+    raise BareIndexError(
+        f"{word} is a GPU in MIG mode: a container needs one of its MIG devices, and {word} names none",
+        details=tuple(map(str, inside)),
+        next_step=f"aliquot docker run-args {inside[0].index}",
+    )
+
+
+def _of_gpu(device: Device) -> tuple[str, ...]:
+    pci = device.pci.lower()
+    return str(device.gpu), pci, pci.removeprefix("0000:"), device.gpu_uuid.lower()
+
+
+def _of_profile(word: str, devices: Sequence[Device], busy: Busy, taken: Sequence[Device], share: bool) -> Device:
+    wanted = ProfileName.parse(word)
+    mine = [d for d in devices if d.profile and ProfileName.parse(d.profile) == wanted]
+    free = [d for d in mine if d not in taken and (share or d.uuid not in busy)]
+    if free:
+        used = Counter(d.gpu for d in devices if d.uuid in busy or d in taken)
+        return min(free, key=lambda d: (d.uuid in busy, -used[d.gpu], d.gpu, d.number))
+    if not mine:
+        raise NoFreeDeviceError(
+            f"no GPU of this node has a {word}",
+            details=tuple(map(str, devices)) or (_NONE,),
+            next_step=f"aliquot explain {word}",
+        )
+    count = "the only" if len(mine) == 1 else f"all {len(mine)}"
+    raise _taken(f"no {word} is free: {count} of this node {'is' if len(mine) == 1 else 'are'} taken", mine, busy)
+
+
+def _taken(sentence: str, devices: Sequence[Device], busy: Busy, *, own: bool = False) -> NoFreeDeviceError:
+    rows = () if own else tuple(f"{d.index}  {d.uuid}  {_who(busy.get(d.uuid, ()))}" for d in devices)
+    return NoFreeDeviceError(sentence, details=rows, next_step="aliquot docker list")
+
+
+def _who(holders: Sequence[Holder]) -> str:
+    return ", ".join(map(str, holders)) or "asked for in the same command"

@@ -1,0 +1,101 @@
+"""Services of a Compose file with their devices. Pure.
+
+CDI is written as a reservation with driver ``cdi`` for Docker, which every Compose passes on (``devices`` takes CDI
+names only since Compose 2.30), and below ``devices`` for Podman, whose Compose knows only that. The legacy form is a
+reservation with driver ``nvidia``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.containers.runtime.models import LABEL, Device
+from aliquot.errors import AliquotError, UsageError
+
+_SERVICE = re.compile(r"[a-zA-Z0-9._-]+")
+
+
+class Service(msgspec.Struct, frozen=True):
+    """One service. ``cdi`` are the full CDI names of its devices, ``label`` its reservation's id, "" for none."""
+
+    name: str
+    devices: tuple[Device, ...]
+    image: str = ""
+    cdi: tuple[str, ...] = ()
+    label: str = ""
+
+
+def asked(words: Sequence[str]) -> tuple[tuple[str, str], ...]:
+    """``web=3g.20gb`` typed, for several services: names and what each wants; ``3g.20gb`` alone is service ``app``.
+    Raises UsageError.
+    """
+    found: dict[str, str] = {}
+    if not words:
+        raise UsageError("which services? Give SERVICE=DEVICE", next_step=_HELP)
+    for word in words:
+        name, equals, what = word.partition("=")
+        if not equals:
+            name, what = "app", word
+        if not _SERVICE.fullmatch(name):
+            raise UsageError(f"{name!r} is no service name: letters, digits, . _ -", next_step=_HELP)
+        if not what:
+            raise UsageError(f"{word}: what should service {name} have?", next_step=_HELP)
+        if name in found:
+            more = "" if equals else " (a word without a name is service app)"
+            raise UsageError(f"service {name} is there twice{more}: give {name}=A,B for two devices", next_step=_HELP)
+        found[name] = what
+    return tuple(found.items())
+
+
+_HELP = "aliquot docker compose --help"
+
+
+def document(services: Sequence[Service], form: str, runtime: str) -> dict[str, Any]:
+    """The Compose document: a whole file where services have images, else one to merge with ``-f compose.yaml -f``."""
+    made = {"services": {each.name: _service(each, form, runtime) for each in services}}
+    wrong = faults(made)
+    if wrong:
+        raise AliquotError("this is not a valid Compose file", details=wrong)
+    return made
+
+
+def _service(service: Service, form: str, runtime: str) -> dict[str, Any]:
+    made: dict[str, Any] = {"image": service.image} if service.image else {}
+    if service.label:
+        made["labels"] = {LABEL: service.label}
+    uuids = [d.uuid for d in service.devices]
+    if form == "cdi" and runtime == "podman":
+        made["devices"] = list(service.cdi)
+    elif form == "cdi":
+        made["deploy"] = _reserved("cdi", service.cdi)
+    elif form == "gpus":
+        made["deploy"] = _reserved("nvidia", uuids)
+    else:
+        made |= {"runtime": "nvidia"} if runtime == "docker" else {}
+        made["environment"] = {"NVIDIA_VISIBLE_DEVICES": ",".join(uuids)}
+    return made
+
+
+def _reserved(driver: str, ids: Sequence[str]) -> dict[str, Any]:
+    devices = [{"driver": driver, "device_ids": list(ids), "capabilities": ["gpu"]}]
+    return {"resources": {"reservations": {"devices": devices}}}
+
+
+_KEYS = {"image", "labels", "devices", "deploy", "runtime", "environment"}
+
+
+def faults(made: Mapping[str, Any]) -> tuple[str, ...]:
+    """What Compose would refuse, by its specification: names, unknown keys, and requests for devices without any."""
+    found = []
+    for name, service in made["services"].items():
+        found += [f"service {name!r}: no such name is allowed"] if not _SERVICE.fullmatch(name) else []
+        found += [f"service {name}: {key} is not a key of ours" for key in sorted(set(service) - _KEYS)]
+        requests = service.get("deploy", {}).get("resources", {}).get("reservations", {}).get("devices", ())
+        named = any(r["device_ids"] for r in requests) or service.get("devices") or service.get("environment")
+        found += [] if named else [f"service {name}: no device"]
+        found += [f"service {name}: a request without capabilities" for r in requests if not r["capabilities"]]
+    return tuple(found)

@@ -1,0 +1,197 @@
+"""Docker, Podman and nerdctl by their own command lines. Every call is bounded; none of them changes anything."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.containers.runtime.errors import RuntimeAwayError
+from aliquot.containers.runtime.inspect import container, removed
+from aliquot.containers.runtime.models import Container, Reservation
+
+NAMES = ("docker", "podman", "nerdctl")
+PATIENCE_S = 10.0
+_WHERE = (
+    "DOCKER_HOST",
+    "DOCKER_CONTEXT",
+    "DOCKER_CONFIG",
+    "CONTAINER_HOST",
+    "CONTAINER_CONNECTION",
+    "CONTAINERD_ADDRESS",
+    "CONTAINERD_NAMESPACE",
+)
+"""Variables that say which daemon a command line speaks to."""
+
+_SOCKETS = {"docker": "/var/run/docker.sock", "nerdctl": "/run/containerd/containerd.sock"}
+_PACKAGES = {
+    "docker": "install Docker (Debian 13: apt-get install docker.io docker-cli)",
+    "podman": "install Podman (apt-get install podman)",
+    "nerdctl": "install nerdctl, the command line of containerd",
+}
+
+
+class Runtime:
+    """One runtime, reached as this process (or ``where``, variables that go before those) reaches it."""
+
+    def __init__(self, name: str, where: Mapping[str, str] | None = None, patience_s: float = PATIENCE_S) -> None:
+        self.name = name
+        self._environment = dict(os.environ)
+        if where is not None:
+            for variable in _WHERE:
+                self._environment.pop(variable, None)
+            self._environment.update(where)
+        self._patience_s = patience_s
+
+    @property
+    def installed(self) -> bool:
+        return shutil.which(self.name, path=self._environment.get("PATH")) is not None
+
+    @property
+    def worth_asking(self) -> bool:
+        """Whether it is here and, as far as can be told without a call, answers: no socket, no call."""
+        if not self.installed:
+            return False
+        named = any(self._environment.get(v) for v in _WHERE) or os.path.exists(self._settings())
+        return self.name not in _SOCKETS or named or os.path.exists(_SOCKETS[self.name])
+
+    @property
+    def where(self) -> dict[str, str]:
+        """The variables by which it is reached, to ask it the same way later."""
+        return {v: self._environment[v] for v in _WHERE if self._environment.get(v)}
+
+    @property
+    def elsewhere(self) -> str:
+        """The address of a daemon on another machine; "" for one of this machine."""
+        variable = "CONTAINER_HOST" if self.name == "podman" else "DOCKER_HOST"
+        address = self._environment.get(variable, "") if self.name != "nerdctl" else ""
+        return address if address.startswith(("tcp://", "ssh://", "http://", "https://")) else ""
+
+    def containers(self, ids: Sequence[str] | None = None) -> tuple[Container, ...]:
+        """Every container, running or not, or those with one of these ids. One that goes away meanwhile is left out.
+        Raises RuntimeAwayError.
+        """
+        if ids is None:
+            ids = self._call("ps", "--all", "--quiet", "--no-trunc").split()
+        if not ids:
+            return ()
+        found = self._documents(self._call("inspect", *ids, partial=True))
+        return tuple(c for c in (container(each, self.name) for each in found) if c.id)
+
+    def departed(self, since: float) -> frozenset[str]:
+        """The reservations whose container was removed since then (seconds since 1970), as far as the runtime
+        remembers: Docker keeps some hundred events, Podman none where its event log is off. Never raises.
+        """
+        if self.name == "nerdctl":  # its events cannot be asked for the past
+            return frozenset()
+        words = ["events", "--since", str(int(since)), "--filter", "type=container", "--format", "{{json .}}"]
+        words += ["--stream=false"] if self.name == "podman" else ["--until", f"{time.time():.3f}"]
+        try:
+            lines = self._call(*words).splitlines()
+        except RuntimeAwayError:
+            return frozenset()
+        return frozenset(label for line in lines if (label := removed(line)))
+
+    def info(self) -> dict[str, Any]:
+        """What ``info`` says, as its JSON. Raises RuntimeAwayError, where the daemon does not answer, too."""
+        text = self._call("info", "--format", "{{json .}}")
+        try:
+            found = msgspec.json.decode(text, type=dict[str, Any])
+        except msgspec.DecodeError as error:
+            raise self._away(f"{self.name} info answers with something else than JSON: {error}") from error
+        errors = found.get("ServerErrors")
+        if errors:
+            raise self._away(f"{self.name} does not answer: {errors[0]}")
+        return found
+
+    def version(self) -> str:
+        """What ``--version`` prints. Raises RuntimeAwayError."""
+        return self._call("--version").strip()
+
+    def _documents(self, text: str) -> list[dict[str, Any]]:
+        try:
+            return msgspec.json.decode(text or "[]", type=list[dict[str, Any]])
+        except msgspec.DecodeError as error:
+            raise self._away(f"{self.name} inspect answers with something else than JSON: {error}") from error
+
+    def _call(self, *words: str, partial: bool = False) -> str:
+        """Its stdout. ``partial``: it prints what it has and fails because the rest is gone."""
+        try:
+            done = subprocess.run(
+                [self.name, *words],
+                capture_output=True,
+                text=True,
+                errors="replace",
+                stdin=subprocess.DEVNULL,
+                env=self._environment,
+                timeout=self._patience_s,
+            )
+        except FileNotFoundError as error:
+            raise self._away(f"{self.name} is not installed", _PACKAGES.get(self.name)) from error
+        except subprocess.TimeoutExpired as error:
+            raise self._away(f"{self.name} does not answer within {self._patience_s:g} s") from error
+        except OSError as error:
+            raise self._away(f"{self.name} cannot be run: {error.strerror}") from error
+        if done.returncode and not (partial and "no such" in done.stderr.lower()):
+            said = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
+            raise self._away(f"{self.name} {words[0]} fails: {said}")
+        return done.stdout
+
+    def _away(self, sentence: str, step: str | None = None) -> RuntimeAwayError:
+        return RuntimeAwayError(sentence, next_step=step or f"{self.name} info")
+
+    def _settings(self) -> str:
+        """Docker's own settings, where another context than the usual socket may be chosen."""
+        folder = self._environment.get("DOCKER_CONFIG") or os.path.expanduser("~/.docker")
+        return os.path.join(folder, "contexts")
+
+
+_Way = tuple[str, tuple[tuple[str, str], ...]]
+"""A runtime and the variables by which it is reached."""
+
+
+def _way(runtime: Runtime) -> _Way:
+    return runtime.name, tuple(sorted(runtime.where.items()))
+
+
+class Answers:
+    """What each runtime says about its containers, asked once; None where it does not answer."""
+
+    def __init__(self, patience_s: float = PATIENCE_S) -> None:
+        self.silent: list[str] = []
+        self._patience_s = patience_s
+        self._known: dict[_Way, tuple[Container, ...] | None] = {}
+        self._departed: dict[_Way, tuple[float, frozenset[str]]] = {}
+
+    def of(self, reservation: Reservation) -> tuple[Container, ...] | None:
+        """The containers of the runtime that a reservation was made for, reached as it was then."""
+        return self._ask(Runtime(reservation.runtime, reservation.where, self._patience_s))
+
+    def departed(self, reservation: Reservation) -> bool:
+        """Whether the runtime remembers that the reservation's container was removed."""
+        runtime = Runtime(reservation.runtime, reservation.where, self._patience_s)
+        way = _way(runtime)
+        if way not in self._departed or reservation.made < self._departed[way][0]:
+            # What is recorded comes oldest first: one question does for all of them.
+            self._departed[way] = reservation.made, runtime.departed(reservation.made)
+        return reservation.id in self._departed[way][1]
+
+    def here(self, names: Iterable[str] = NAMES) -> tuple[Container, ...]:
+        """All containers of all runtimes that this process reaches."""
+        every = (Runtime(name, patience_s=self._patience_s) for name in names)
+        return tuple(c for runtime in every if runtime.worth_asking for c in self._ask(runtime) or ())
+
+    def _ask(self, runtime: Runtime) -> tuple[Container, ...] | None:
+        key = _way(runtime)
+        if key not in self._known:
+            try:
+                self._known[key] = runtime.containers()
+            except RuntimeAwayError as error:
+                self.silent.append(error.brief)
+                self._known[key] = None
+        return self._known[key]

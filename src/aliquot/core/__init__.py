@@ -1,0 +1,1 @@
+"""Values, planner, text formats, engine and pictures: what computes and does no I/O."""

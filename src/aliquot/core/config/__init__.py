@@ -1,0 +1,1 @@
+"""Text to model. Strings in, values out."""

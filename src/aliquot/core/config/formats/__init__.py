@@ -1,0 +1,1 @@
+"""File formats: native, mig-parted, vgpu-device-manager, checkpoints."""

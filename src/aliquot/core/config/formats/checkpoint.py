@@ -1,0 +1,165 @@
+"""mig-parted's checkpoint: the placed geometry of every MIG-capable GPU as JSON, by UUID.
+
+Profiles are NVML's enumeration indexes, not the ids that nvidia-smi shows. What that format has no word for, vGPUs and
+passthrough, follows in a key of our own where there is any (`checkpoint_vgpu`).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.config.export import refuse_lost
+from aliquot.core.config.formats.checkpoint_vgpu import Shares, add_shares, shares
+from aliquot.core.config.select.gpu_text import gpu_text
+from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.desired import Desired, Fault, GpuWish, InstanceWish
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
+from aliquot.errors import ConfigError
+
+VERSION = "v1"
+
+
+class _Compute(msgspec.Struct, frozen=True, rename="pascal"):
+    profile_id: int = msgspec.field(name="ProfileID")
+    eng_profile_id: int = msgspec.field(name="EngProfileID", default=0)
+
+
+class _Placement(msgspec.Struct, frozen=True, rename="pascal"):
+    start: int
+    size: int
+
+
+class _Instance(msgspec.Struct, frozen=True, rename="pascal"):
+    placement: _Placement
+    profile_id: int = msgspec.field(name="ProfileID")
+    compute_instances: tuple[_Compute, ...] | None = None
+
+
+class _Device(msgspec.Struct, frozen=True, rename="pascal"):
+    mig_mode: int
+    uuid: str = msgspec.field(name="UUID")
+    gpu_instances: tuple[_Instance, ...] | None = None
+
+
+class _State(msgspec.Struct, frozen=True, rename="pascal"):
+    devices: tuple[_Device, ...] | None
+
+
+class _Checkpoint(msgspec.Struct, frozen=True, rename="pascal"):
+    version: str
+    mig_state: _State
+    aliquot: Shares | None = None
+
+
+def checkpoint(inventory: Inventory) -> dict[str, object]:
+    """The document; write it as JSON. Empty lists are null, as mig-parted has them."""
+    refuse_lost(inventory)
+    devices = [_device(inventory, gpu) for gpu in inventory.gpus if gpu.mig.capable and not gpu.passthrough]
+    document: dict[str, object] = {"Version": VERSION, "MigState": {"Devices": devices or None}}
+    more = shares(inventory)
+    return document | {"Aliquot": more} if more else document
+
+
+def _device(inventory: Inventory, gpu: Gpu) -> dict[str, object]:
+    instances: list[dict[str, object]] = []
+    if gpu.mig.enabled and gpu.instances:
+        family = inventory.family(gpu)
+        pairs = [(family.by_id[i.profile_id], i) for i in gpu.instances]
+        pairs.sort(key=lambda pair: (pair[0].nvml_index, pair[1].id))
+        instances = [_instance(profile, instance) for profile, instance in pairs]
+    return {"UUID": gpu.uuid, "MigMode": int(gpu.mig.enabled), "GpuInstances": instances or None}
+
+
+def _instance(profile: Profile, instance: GpuInstance) -> dict[str, object]:
+    table = {c.id: c.nvml_index for c in profile.compute}
+    compute = sorted((table[c.profile_id], c.id) for c in instance.compute_instances)
+    return {
+        "ProfileID": profile.nvml_index,
+        "Placement": {"Start": instance.place.start, "Size": instance.place.size},
+        "ComputeInstances": [{"ProfileID": index, "EngProfileID": 0} for index, _ in compute] or None,
+    }
+
+
+def restore(text: str, inventory: Inventory, source: str = "the checkpoint") -> Desired:
+    """The wish for exactly the state that a checkpoint holds. GPUs that it does not name are left alone.
+
+    A GPU that is missing, or a profile or placement that its GPU does not have, is a fault: nothing is touched.
+    Raises ConfigError for what is no checkpoint, or one of another version.
+    """
+    state = _read(text, source)
+    here = {gpu.uuid: gpu for gpu in inventory.gpus}
+    wishes: dict[str, GpuWish] = {}
+    faults: list[Fault] = []
+    for device in state.mig_state.devices or ():
+        gpu = here.get(device.uuid)
+        if gpu is None:
+            sentence = f"{source}: there is no GPU {device.uuid} here (this node has {len(here)})"
+            faults.append(Fault("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            continue
+        found = _gpu_wish(inventory, gpu, device, source)
+        if isinstance(found, GpuWish):
+            wishes[gpu.pci] = found
+        else:
+            faults.append(found)
+    if state.aliquot is not None:
+        faults += add_shares(state.aliquot, inventory, wishes, source)
+    blocked = {fault.pci for fault in faults}
+    others = [gpu for gpu in inventory.gpus if gpu.mig.capable and gpu.pci not in wishes and gpu.pci not in blocked]
+    notes = tuple(f"{gpu_text(gpu)} is not in {source} and is left alone" for gpu in others)
+    return Desired(tuple(wishes.values()), "checkpoint", notes, tuple(faults))
+
+
+def _read(text: str, source: str) -> _Checkpoint:
+    try:
+        state = msgspec.json.decode(text, type=_Checkpoint)
+    except msgspec.ValidationError as error:
+        raise ConfigError(f"{source} is not a checkpoint of MIG state", details=(str(error),)) from error
+    except (msgspec.DecodeError, UnicodeEncodeError) as error:
+        raise ConfigError(f"{source} is not JSON, so it is no checkpoint", details=(str(error),)) from error
+    if state.version != VERSION:
+        raise ConfigError(f"{source} is a checkpoint of version {state.version!r}: this tool reads {VERSION!r}")
+    uuids = [device.uuid for device in state.mig_state.devices or ()]
+    twice = sorted({uuid for uuid in uuids if uuids.count(uuid) > 1})
+    if twice:
+        raise ConfigError(f"{source} names {', '.join(twice)} more than once")
+    for device in state.mig_state.devices or ():
+        if device.mig_mode not in (0, 1) or (device.gpu_instances and not device.mig_mode):
+            raise ConfigError(f"{source} is not a checkpoint: mode {device.mig_mode} of {device.uuid} makes no sense")
+    if state.aliquot is not None:
+        state.aliquot.check(source)
+    return state
+
+
+def _gpu_wish(inventory: Inventory, gpu: Gpu, device: _Device, source: str) -> GpuWish | Fault:
+    next_step = f"aliquot profiles {gpu.index}"
+    if not gpu.mig.capable:
+        sentence = f"{source}: {gpu_text(gpu)} cannot be partitioned"
+        return Fault("NOT_CAPABLE", sentence, gpu.pci, next_step="aliquot show")
+    try:
+        family = inventory.family(gpu)
+        instances = tuple(_wish(family, instance) for instance in device.gpu_instances or ())
+    except KeyError:
+        return Fault("NO_TABLE", f"{source}: no geometry table is known for {gpu_text(gpu)}", gpu.pci, next_step)
+    except ValueError as error:
+        return Fault("UNKNOWN_PROFILE", f"{source}: {gpu_text(gpu)}: {error}", gpu.pci, next_step)
+    return GpuWish(gpu.pci, device.mig_mode == 1, instances, source)
+
+
+def _wish(family: Family, instance: _Instance) -> InstanceWish:
+    """Raises ValueError with a sentence if the family has no such profile, compute profile or placement."""
+    profile = next((p for p in family.profiles if p.nvml_index == instance.profile_id), None)
+    if profile is None:
+        raise ValueError(f"it has no profile with NVML's index {instance.profile_id}")
+    place = instance.placement
+    if place.size != profile.size or place.start not in profile.starts:
+        raise ValueError(f"{profile.name} cannot be placed at {place.start}:{place.size}")
+    compute = []
+    for part in instance.compute_instances or ():
+        found = next((c for c in profile.compute if c.nvml_index == part.profile_id), None)
+        if found is None or part.eng_profile_id:
+            raise ValueError(
+                f"{profile.name} has no compute profile with NVML's index {part.profile_id} "
+                f"and engine profile {part.eng_profile_id}"
+            )
+        compute.append(found.id)
+    return InstanceWish(profile.id, profile.name, tuple(compute), place.start)

@@ -1,0 +1,176 @@
+"""What a checkpoint says beyond mig-parted's format: virtual functions, vGPUs with functions and UUIDs, mixed-size
+mode, passthrough. It is a key of its own, which is there only where there is any of it.
+"""
+
+from __future__ import annotations
+
+import re
+
+import msgspec
+
+from aliquot.core.config.select.gpu_text import gpu_text
+from aliquot.core.model.desired import Fault, GpuWish, VgpuWish
+from aliquot.core.model.ids import pci_address
+from aliquot.core.model.inventory import Gpu, Inventory, Virtual
+from aliquot.errors import ConfigError
+
+VERSION = "v1"
+VFIO = "vfio-pci"
+_UUID = re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}|")
+
+
+class _Vgpu(msgspec.Struct, frozen=True, rename="pascal"):
+    function: str
+    type: str
+    type_id: int = msgspec.field(name="TypeID")
+    uuid: str = msgspec.field(name="UUID", default="")
+    placement: int | None = None
+
+
+class _Gpu(msgspec.Struct, frozen=True, rename="pascal"):
+    """``functions`` is how many virtual functions there are, None on a GPU that can have none."""
+
+    pci: str = msgspec.field(name="PCI")
+    uuid: str = msgspec.field(name="UUID", default="")
+    passthrough: bool = False
+    functions: int | None = None
+    mixed_size: bool | None = None
+    bound: tuple[str, ...] | None = None
+    vgpus: tuple[_Vgpu, ...] | None = None
+
+
+class Shares(msgspec.Struct, frozen=True, rename="pascal"):
+    """The key ``Aliquot`` of a checkpoint."""
+
+    version: str
+    gpus: tuple[_Gpu, ...]
+
+    def check(self, source: str) -> None:
+        """Raises ConfigError for another version, and for values that nothing can have written."""
+        if self.version != VERSION:
+            raise ConfigError(f"{source} tells vGPUs in version {self.version!r}: this tool reads {VERSION!r}")
+        pcis = [gpu.pci for gpu in self.gpus]
+        for gpu in self.gpus:
+            functions = [v.function for v in gpu.vgpus or ()]
+            for address in (gpu.pci, *functions, *(gpu.bound or ())):
+                _check_address(source, address)
+            mine = [f for f in functions if f != gpu.pci]
+            if pcis.count(gpu.pci) > 1 or len(set(mine)) < len(mine):
+                raise ConfigError(f"{source} is not a checkpoint: it names {gpu.pci} or a function of it twice")
+            wrong = next((v.uuid for v in gpu.vgpus or () if not _UUID.fullmatch(v.uuid)), None)
+            if wrong is not None or (gpu.functions or 0) < 0 or (gpu.passthrough and gpu.vgpus):
+                raise ConfigError(f"{source} is not a checkpoint: what it says of {gpu.pci} makes no sense")
+
+
+def _check_address(source: str, text: str) -> None:
+    try:
+        fine = pci_address(text) == text
+    except ValueError:
+        fine = False
+    if not fine:
+        raise ConfigError(f"{source} is not a checkpoint: {text[:60]!r} is no PCI address as the kernel writes it")
+
+
+def shares(inventory: Inventory) -> dict[str, object] | None:
+    """The key's value; None where no GPU has virtual functions, vGPUs or passthrough. If one has, the others are told
+    too: that they have none is part of the state.
+    """
+    if not any(gpu.vgpus or gpu.passthrough or (gpu.virtual or Virtual()).enabled for gpu in inventory.gpus):
+        return None
+    told = [_gpu(gpu) for gpu in inventory.gpus if gpu.virtual is not None or gpu.vgpus or gpu.passthrough]
+    return {"Version": VERSION, "Gpus": told}
+
+
+def _gpu(gpu: Gpu) -> dict[str, object]:
+    virtual = gpu.virtual or Virtual()
+    bound = tuple(f.pci for f in virtual.functions if f.driver == VFIO)
+    told = _Gpu(
+        pci=gpu.pci,
+        uuid=gpu.uuid,
+        passthrough=gpu.passthrough,
+        functions=len(virtual.functions) if virtual.total or virtual.functions else None,
+        mixed_size=virtual.mixed if virtual.enabled else None,
+        bound=bound if virtual.enabled else None,
+        vgpus=tuple(_Vgpu(v.function, v.type, v.type_id, v.uuid, v.placement) for v in gpu.vgpus) or None,
+    )
+    document: dict[str, object] = msgspec.to_builtins(told)
+    return document
+
+
+def add_shares(state: Shares, inventory: Inventory, wishes: dict[str, GpuWish], source: str) -> list[Fault]:
+    """Adds what was told to the wishes by PCI address. What cannot be here is a fault: nothing is touched."""
+    faults: list[Fault] = []
+    for told in state.gpus:
+        gpu = _find(inventory, told)
+        if gpu is None:
+            sentence = f"{source}: there is no GPU {told.uuid or told.pci} here (this node has {len(inventory.gpus)})"
+            faults.append(Fault("NO_SUCH_GPU", sentence, next_step="aliquot show"))
+            continue
+        found = _wish(inventory, gpu, told, source)
+        if isinstance(found, Fault):
+            faults.append(found)
+        else:
+            former = wishes.get(gpu.pci, GpuWish(gpu.pci, None, None, source))
+            wishes[gpu.pci] = msgspec.structs.replace(
+                former,
+                vgpus=found.vgpus,
+                functions=found.functions,
+                mixed=found.mixed,
+                passthrough=found.passthrough,
+                bound=found.bound,
+            )
+    return faults
+
+
+def _find(inventory: Inventory, told: _Gpu) -> Gpu | None:
+    """The GPU by its UUID; by its address where its UUID is not known."""
+    by_uuid = next((gpu for gpu in inventory.gpus if told.uuid and gpu.uuid == told.uuid), None)
+    there = next((gpu for gpu in inventory.gpus if gpu.pci == told.pci), None)
+    return by_uuid or (there if there is not None and not (told.uuid and there.uuid) else None)
+
+
+def _wish(inventory: Inventory, gpu: Gpu, told: _Gpu, source: str) -> GpuWish | Fault:
+    """What was told of one GPU, as far as mig-parted's format does not say it."""
+    if told.passthrough:
+        return GpuWish(gpu.pci, None, None, passthrough=True)
+    table = inventory.vgpu_table(gpu)
+    vgpus: list[VgpuWish] = []
+    for each in told.vgpus or ():
+        known = table.by_name.get(each.type) if table is not None else None
+        function = _moved(each.function, told.pci, gpu)
+        if known is None or known.id is None:
+            sentence = f"{source}: {gpu_text(gpu)} has no vGPU type {each.type} that can be made here"
+            return Fault("WRONG_CARD", sentence, gpu.pci, f"aliquot vgpu types {gpu.index}")
+        if not function:
+            sentence = f"{source}: {gpu_text(gpu)} has no virtual function {each.function}"
+            return Fault("NO_FUNCTION", sentence, gpu.pci, f"aliquot show {gpu.index}")
+        vgpus.append(VgpuWish(known.id, known.name, function, each.uuid, each.placement))
+    functions = None if told.functions is None else told.functions > 0
+    bound = None if told.bound is None else tuple(_moved(function, told.pci, gpu) for function in told.bound)
+    return GpuWish(
+        gpu.pci,
+        None,
+        None,
+        vgpus=tuple(vgpus),
+        functions=functions,
+        mixed=told.mixed_size,
+        passthrough=False,
+        bound=None if bound is None else tuple(filter(None, bound)),
+    )
+
+
+def _moved(function: str, was: str, gpu: Gpu) -> str:
+    """Where a function of a GPU is now: as far from the GPU's own address as it was. Empty if the GPU has none there.
+
+    Source: PCI Express SR-IOV, 3.3.9: the routing id of a virtual function is that of the physical one plus an offset.
+    """
+    number = _number(gpu.pci) + _number(function) - _number(was)
+    place = f"{gpu.pci[:-7]}{number >> 8:02x}:{number >> 3 & 31:02x}.{number & 7}" if 0 <= number <= 0xFFFF else ""
+    addresses = (gpu.virtual or Virtual()).addresses
+    return place if place in (gpu.pci, *addresses) or (place and not addresses) else ""
+
+
+def _number(address: str) -> int:
+    """The routing id of a PCI address: bus, device and function."""
+    bus, device, function = address[-7:-5], address[-4:-2], address[-1]
+    return int(bus, 16) << 8 | int(device, 16) << 3 | int(function)

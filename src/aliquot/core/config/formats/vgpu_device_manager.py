@@ -1,0 +1,109 @@
+"""vgpu-device-manager's configuration file, version v1.
+
+Everything that the format's own reader refuses is refused; strict reading refuses besides what it accepts in silence
+and cannot be meant. Source: the tool's observable behaviour (version 0.5.0).
+"""
+
+from __future__ import annotations
+
+import re
+
+from aliquot.core.config.file import VGPU, VGPU_DEVICE_MANAGER, ConfigFile, Entry
+from aliquot.core.config.formats.device_entries import DeviceReading
+from aliquot.core.config.formats.native_vgpu import whole
+from aliquot.core.config.select.selector import Selector
+from aliquot.core.config.text.node_reader import Field, close
+from aliquot.core.config.text.vgpu_request import MAX_VGPUS, TypeWish, bare
+from aliquot.core.config.text.yaml_nodes import Document, Node, Scalar
+
+_TIME_SLICED = re.compile(r"([A-Z0-9]+(?:-[a-zA-Z]+)*)-(?:0|[1-9][0-9]*)[ABCQ]")
+_MIG_BACKED = re.compile(r"([A-Z0-9]+)-[1-9]-(?:0|[1-9][0-9]*)[ABCQ](?:ME|NOME|MEALL|GFX)?")
+"""The names that the tool accepts. Source: its observable behaviour."""
+
+_KEYS = ("devices", "device-filter", "vgpu-devices")
+
+
+def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
+    """Raises ConfigError with every fault."""
+    reading = _VgpuFile(source, compat)
+    if not compat:
+        reading.duplicates(document)
+    configs = reading.top(document)
+    reading.faults.check()
+    return ConfigFile(source, VGPU_DEVICE_MANAGER, configs, compat)
+
+
+def card(name: str) -> str:
+    """The card's part of a type's name, empty if the format does not accept the name: ``A2`` of ``A2-4Q``."""
+    found = _TIME_SLICED.fullmatch(name) or _MIG_BACKED.fullmatch(name)
+    return found[1] if found else ""
+
+
+class _VgpuFile(DeviceReading):
+    def top(self, document: Document) -> dict[str, tuple[Entry, ...]]:
+        return {name: self.config(name, node) for name, node in self.named(document.root, "vgpu-configs").items()}
+
+    def config(self, name: str, node: Node) -> tuple[Entry, ...]:
+        found = [self.entry(item) for item in self.entries(node, f"the named config {name!r}")]
+        entries = tuple(e for e in found if e is not None)
+        if not self.compat and len(entries) == len(found):
+            self.overlaps_of_a_card(entries)
+        return entries
+
+    def overlaps_of_a_card(self, entries: tuple[Entry, ...]) -> None:
+        """Entries with one filter may be for two boards with one PCI id: they clash only if they name one card."""
+        by_card: dict[str, list[Entry]] = {}
+        for entry in entries:
+            for name in {card(w.name) for w in entry.types} or {""}:
+                by_card.setdefault(name, []).append(entry)
+        for name, members in by_card.items():
+            self.overlaps((*members, *by_card.get("", ())) if name else tuple(members))
+
+    def entry(self, node: Node) -> Entry | None:
+        fields = self.mapping(node, "an entry")
+        if fields is None:
+            return None
+        self.known(fields, _KEYS, "an entry")
+        for key in ("devices", "vgpu-devices"):
+            if key not in fields:
+                self.faults.add(node, f"the entry lacks the key {key!r}")
+        indexes = self.devices(fields["devices"][1]) if "devices" in fields else None
+        filters = self.filters(fields["device-filter"][1]) if "device-filter" in fields else None
+        types = self.types(fields.get("vgpu-devices"))
+        selector = Selector(indexes=indexes, filters=filters)
+        return Entry(selector, False, (), node.line, node.column, VGPU, types)
+
+    def types(self, field: Field | None) -> tuple[TypeWish, ...]:
+        node = field[1] if field else None
+        if node is None or (isinstance(node, Scalar) and node.value is None):
+            if node is not None and not self.compat:
+                self.faults.add(node, "'vgpu-devices' holds nothing (write {} for no vGPUs)")
+            return ()
+        counts = self.mapping(node, "'vgpu-devices'") or {}
+        keys = [key for key, _ in counts.values() if card(key.text)]
+        for key in keys:
+            if bool(_MIG_BACKED.fullmatch(key.text)) != bool(_MIG_BACKED.fullmatch(keys[0].text)):
+                self.faults.add(key, "time-sliced and MIG-backed types cannot be on the same GPU")
+        found = [self.type(key, value) for key, value in counts.values()]
+        return tuple(wish for wish in found if wish is not None)
+
+    def type(self, key: Scalar, node: Node) -> TypeWish | None:
+        name = key.text
+        if not card(name):
+            short = name.rpartition(" ")[2]
+            near = f" (write {short})" if card(short) else close(name, _names())
+            self.faults.add(key, f"{name!r} is not a vGPU type of this format{near or ' (expected for example A2-4Q)'}")
+        count = whole(self, node, f"the count of {name!r}")
+        if count is not None and count < 1:
+            self.faults.add(node, f"the count of {name!r} must be 1 or more, not {count}")
+        elif count is not None and count > MAX_VGPUS:
+            self.faults.add(node, f"no GPU holds {count} vGPUs")
+        elif count is not None and card(name):
+            return TypeWish(name, key.line, key.column, count, bare(name))
+        return None
+
+
+def _names() -> list[str]:
+    from aliquot.core.model import vgpu_types as vgpu
+
+    return list(dict.fromkeys(t.short for table in vgpu.tables() for t in table.types))

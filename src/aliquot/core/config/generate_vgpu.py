@@ -1,0 +1,70 @@
+"""The configuration file that a host for virtual machines calls for: in the native format, which knows vGPU types."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.core.config.export import Document
+from aliquot.core.config.file import MIG, NATIVE, VGPU
+from aliquot.core.config.formats.yaml_writer import natural
+from aliquot.core.config.generate import generate
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+
+
+def has_vgpus(inventory: Inventory) -> bool:
+    """Whether the vGPU host driver is at work here, with a GPU whose types are known."""
+    manager = inventory.host is not None and inventory.host.vgpu_manager is True
+    return manager and bool(_cards(inventory))
+
+
+def generate_native(inventory: Inventory) -> Document:
+    """Every name that `generate` gives, for the GPUs with MIG, and ``all-vgpu-TYPE`` for every type with a known id: as
+    many as one GPU holds, on every GPU that has the type. Entries name the product where the node has several.
+    """
+    configs: dict[str, object] = {}
+    if any(gpu.mig.capable for gpu in inventory.gpus):
+        partitioned = generate(inventory)["mig-configs"]
+        assert isinstance(partitioned, dict)
+        configs = {name: [_native(entry) for entry in entries] for name, entries in partitioned.items()}
+    cards = _cards(inventory)
+    for name in natural(_names(cards)):
+        configs[f"all-vgpu-{name}"] = [
+            {"gpus": {"product": gpu.product} if len(cards) > 1 else "all", VGPU: {found.name: most(gpu, table, found)}}
+            for gpu, table in cards
+            if (found := _of(table, name)) is not None
+        ]
+    return {"version": NATIVE, "configs": configs}
+
+
+def most(gpu: Gpu, table: VgpuTable, each: VgpuType) -> int:
+    """How many vGPUs of a type one GPU holds: its own most, but no more than there are virtual functions."""
+    total = gpu.virtual.total if gpu.virtual is not None and gpu.virtual.total else table.total_vfs
+    return min(each.max, total) if table.sriov and total else each.max
+
+
+def _cards(inventory: Inventory) -> list[tuple[Gpu, VgpuTable]]:
+    """One GPU of each product that has types, in the order of the node."""
+    found: dict[str, tuple[Gpu, VgpuTable]] = {}
+    for gpu in inventory.gpus:
+        table = inventory.vgpu_table(gpu)
+        if table is not None and not gpu.lost:
+            found.setdefault(gpu.product, (gpu, table))
+    return list(found.values())
+
+
+def _names(cards: Iterable[tuple[Gpu, VgpuTable]]) -> set[str]:
+    return {each.short for _, table in cards for each in table.types if _of(table, each.short) is not None}
+
+
+def _of(table: VgpuTable, short: str) -> VgpuType | None:
+    """The type with a short name, if it can be made."""
+    found = table.by_name.get(short)
+    return found if found is not None and found.id is not None else None
+
+
+def _native(entry: Document) -> Document:
+    """An entry of mig-parted's format in ours."""
+    filters = entry.get("device-filter")
+    mig = entry["mig-devices"] if entry["mig-enabled"] else "disabled"
+    return {"gpus": {"device-filter": filters} if filters else "all", MIG: mig}

@@ -1,0 +1,1 @@
+"""Which GPUs an entry means, and which profiles and vGPU types."""

@@ -1,0 +1,47 @@
+"""A named config for the GPUs of one node."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.config.file import ConfigFile, Entry
+from aliquot.core.config.select.selection import Selection
+from aliquot.core.config.text.node_reader import close
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import ConfigError
+
+
+def named(config: ConfigFile, name: str | None) -> tuple[str, tuple[Entry, ...]]:
+    """The named config, which may be left out where the file has one. Raises ConfigError."""
+    names = config.names
+    if not names:
+        raise ConfigError(f"{config.source} has no named config")
+    if name is None and len(names) == 1:
+        return names[0], config.configs[names[0]]
+    listed = ", ".join(names)
+    if name is None:
+        raise ConfigError(
+            f"{config.source} has {len(names)} named configs: say which with -c",
+            details=(f"{config.source} has: {listed}",),
+        )
+    if name not in config.configs:
+        raise ConfigError(
+            f"{config.source} has no named config {name!r}{close(name, names)}",
+            details=(f"{config.source} has: {listed}",),
+        )
+    return name, config.configs[name]
+
+
+def select(config: ConfigFile, name: str | None, inventory: Inventory) -> Desired:
+    """What a named config wants of this node. Entries count in the order of the file; GPUs that no entry names are
+    left alone. What is wrong only here becomes faults, which block; ConfigError is for what is wrong on every machine.
+    """
+    chosen, entries = named(config, name)
+    return Selection(config, chosen, inventory).select(entries)
+
+
+def mode_only(desired: Desired) -> Desired:
+    """The same wish for MIG modes alone: instances, vGPUs and passthrough are left as they are."""
+    gpus = tuple(GpuWish(gpu.pci, gpu.mig, None, gpu.source) for gpu in desired.gpus)
+    return msgspec.structs.replace(desired, gpus=gpus)

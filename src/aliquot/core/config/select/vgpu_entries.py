@@ -1,0 +1,150 @@
+"""Entries that ask for vGPUs or passthrough: which GPUs they claim, and what for."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.core.config.file import PASSTHROUGH, VGPU_DEVICE_MANAGER, Entry
+from aliquot.core.config.select.gpu_text import gpus_text
+from aliquot.core.config.select.mig_entries import Claims
+from aliquot.core.config.select.selection_report import Report
+from aliquot.core.config.select.selector import packed
+from aliquot.core.config.select.vgpu_lookup import alternatives, every_name, hint, owners
+from aliquot.core.config.select.vgpus import TypeProblem, clash, mig_backed, time_sliced, types
+from aliquot.core.config.text.vgpu_request import TypeWish
+from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.vgpu_types import VgpuTable
+
+
+def claims(report: Report, entry: Entry, gpus: Sequence[Gpu]) -> tuple[Claims, bool]:
+    """The claims of an entry on the GPUs that it is for, and whether it has any say on this node."""
+    lost = [gpu for gpu in gpus if gpu.lost]
+    gpus = [gpu for gpu in gpus if not gpu.lost]
+    _passed_over(report, entry, lost, "GPU_LOST", "fell off the bus", "is on the bus")
+    if entry.share == PASSTHROUGH:
+        wish = GpuWish("", None, None, passthrough=entry.on)
+        return [(gpu, wish) for gpu in gpus], bool(gpus)
+    known: list[tuple[VgpuTable, list[Gpu]]] = []
+    bare: list[Gpu] = []
+    for gpu in gpus:
+        table = report.inventory.vgpu_table(gpu)
+        same = next((members for other, members in known if other == table and members[0].family == gpu.family), None)
+        if table is None:
+            bare.append(gpu)
+        elif same is not None:
+            same.append(gpu)
+        else:
+            known.append((table, [gpu]))
+    if not known:
+        _check_names(report, entry)
+    for gpu in bare:
+        _passed_over(report, entry, [gpu], "NOT_CAPABLE", _why_none(gpu), "has vGPU types")
+    found: Claims = []
+    for table, members in known:
+        wanted = _wanted(report, entry, table, members)
+        found += [(gpu, wanted) for gpu in members]
+    return found, bool(known) or (bool(bare) and not entry.types)
+
+
+def _passed_over(report: Report, entry: Entry, gpus: Sequence[Gpu], rule: str, why: str, able: str) -> None:
+    """GPUs that an entry cannot be for: noted under ``all``, blocking where they were named."""
+    if not gpus:
+        return
+    nothing = entry.share != PASSTHROUGH and not entry.types
+    if entry.selector.everything or (nothing and rule != "GPU_LOST") or report.config.compat:
+        report.left_alone = able
+        report.notes.append(f"{gpus_text(gpus)} {why} and {'is' if len(gpus) == 1 else 'are'} left alone")
+        return
+    what = "passthrough is" if entry.share == PASSTHROUGH else "vGPUs are"
+    report.block(rule, entry, f"{gpus_text(gpus)} {why}, but {what} wanted of it", gpus[0].pci, "aliquot show")
+
+
+def _why_none(gpu: Gpu) -> str:
+    boards = [row.name for row in vgpu.rows() if row.pci_device.lower() == gpu.pci_device.lower()]
+    if len(boards) > 1:
+        return f"could be {' or '.join(boards)}, which only its subsystem id tells"
+    return "has no vGPU types that are known"
+
+
+def _wanted(report: Report, entry: Entry, table: VgpuTable, gpus: Sequence[Gpu]) -> GpuWish | None:
+    """What an entry wants of some GPUs of one card; None if that cannot be, which is noted."""
+    if not entry.types:
+        return GpuWish("", None, None, vgpus=(), mixed=entry.mixed)
+    found, problems = types(table, entry.types)
+    for problem in problems:
+        _problem(report, problem, table, gpus)
+    equal = [gpu for gpu in gpus if not _mixed(entry, gpu)]
+    clashing = clash(table, found, not equal, _way(report))
+    if clashing is not None:
+        _problem(report, clashing, table, equal or gpus)
+    if problems or clashing is not None:
+        return None
+    if not found[0][1].mig_backed:
+        return time_sliced(gpus[0], table, entry, found)
+    try:
+        family = report.inventory.family(gpus[0])
+    except KeyError:
+        _problem(report, TypeProblem("NO_TABLE", entry.types[0], "no geometry table is known for"), table, gpus)
+        return None
+    made = mig_backed(gpus[0], table, family, entry, found)
+    if isinstance(made, TypeProblem):
+        _problem(report, made, table, gpus)
+        return None
+    return made
+
+
+def _mixed(entry: Entry, gpu: Gpu) -> bool:
+    """Whether the GPU is to be in mixed-size mode: as the entry says, and where it says nothing as it is."""
+    if entry.mixed is not None:
+        return entry.mixed
+    return gpu.virtual is not None and gpu.virtual.mixed is True
+
+
+def _way(report: Report) -> str:
+    """How mixed-size mode is asked for."""
+    if report.config.schema == VGPU_DEVICE_MANAGER:
+        return (
+            "which this format cannot say: use the native format with 'mixed-size: true', or --vgpu with --mixed-size"
+        )
+    return "write 'mixed-size: true' beside 'vgpu', or --mixed-size"
+
+
+def _problem(report: Report, problem: TypeProblem, table: VgpuTable, gpus: Sequence[Gpu]) -> None:
+    wish = problem.wish
+    next_step = f"aliquot vgpu types {gpus[0].index}"
+    if problem.mixed:
+        next_step = f"aliquot plan --gpu {gpus[0].index} --vgpu {problem.mixed} --mixed-size"
+    if problem.rule == "TWICE":
+        report.wrong.add(wish, f"{wish.name!r} names a vGPU type that this entry has already")
+    elif problem.rule != "WRONG_CARD":
+        report.block(problem.rule, wish, f"{problem.sentence} {gpus_text(gpus)}", gpus[0].pci, next_step)
+    else:
+        others = owners(report.inventory, wish)
+        if not others:
+            _unknown(report, wish, next_step)
+            return
+        have = "has" if len(gpus) == 1 else "have"
+        where = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it"
+        sentence = f"{gpus_text(gpus)} {have} no vGPU type {wish.name}: {where}{alternatives(wish, table)}"
+        report.block("WRONG_CARD", wish, sentence, gpus[0].pci, next_step)
+
+
+def _unknown(report: Report, wish: TypeWish, next_step: str) -> None:
+    report.wrong.next_step = next_step
+    sentence = f"no GPU has a vGPU type {wish.name}{hint(wish, every_name(report.inventory))}"
+    report.wrong.add(wish, sentence)
+
+
+def _check_names(report: Report, entry: Entry) -> None:
+    """An entry for GPUs that are not here must still name types that exist, unless it is for GPUs that the tables do
+    not know either.
+    """
+    if entry.selector.filters is not None:
+        familiar = {packed(row.pci_device) for row in vgpu.rows()}
+        if not any(primary in familiar for primary, _ in entry.selector.filters):
+            return
+    for wish in entry.types:
+        if not owners(report.inventory, wish):
+            _unknown(report, wish, "aliquot vgpu types")

@@ -1,0 +1,1 @@
+"""YAML with positions, and the faults of a file."""

@@ -1,0 +1,76 @@
+"""The wish for vGPUs as text: ``NVIDIA A2-4Q*4``, ``A2-4Q:4``, ``id:746:4``, ``none``."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.config.text.instance_request import number
+
+MAX_VGPUS = 64
+"""More vGPUs than any GPU can hold: the driver tracks at most 64 virtual functions of one."""
+
+NONE = "none"
+"""Virtual functions stay, vGPUs do not."""
+
+SUFFIXES = ("MEALL", "NOME", "ME", "GFX")
+"""Attributes that vgpu-device-manager lets follow the series; longer ones first."""
+
+
+class TypeWish(msgspec.Struct, frozen=True):
+    """``count`` vGPUs of a type that was asked by its full or its short name, or by its number. ``bare`` is the name
+    without a MIG attribute where the format knows such: it holds if no type has the whole name.
+    """
+
+    name: str
+    line: int
+    column: int
+    count: int = 1
+    bare: str = ""
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return (self.name, self.bare) if self.bare else (self.name,)
+
+    @property
+    def id(self) -> int | None:
+        """The number of a type that was asked by it: ``id:746``, or as the mdev tree has it, ``nvidia-746``."""
+        for prefix in ("id:", "nvidia-"):
+            if self.name.startswith(prefix):
+                return number(self.name.removeprefix(prefix))
+        return None
+
+
+def pieces(text: str) -> list[tuple[int, str]]:
+    """What stands between commas, with its column."""
+    found = []
+    column = 1
+    for piece in text.split(","):
+        found.append((column + len(piece) - len(piece.lstrip()), piece.strip()))
+        column += len(piece) + 1
+    return found
+
+
+def parse_type(text: str, column: int) -> TypeWish:
+    """Reads ``TYPE[*COUNT]`` or ``TYPE[:COUNT]``. Raises ValueError with a sentence."""
+    mark = "id:" if text.startswith("id:") else ""
+    text = text.removeprefix(mark)
+    name, star, count = text.partition("*")
+    if not star:
+        name, star, count = text.partition(":")
+    name = mark + " ".join(name.split())
+    if name.isdigit():
+        raise ValueError(f"{name} is a number: write id:{name}, or the type's name")
+    if not name:
+        raise ValueError("a vGPU type is missing (expected for example A2-4Q:4, or none)")
+    wanted = number(count.strip()) if star else 1
+    if wanted is None or not 0 < wanted <= MAX_VGPUS:
+        raise ValueError(f"the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
+    return TypeWish(name, 0, column, wanted)
+
+
+def bare(name: str) -> str:
+    """The name without its MIG attribute, empty if it has none: ``DC-1-24Q`` for ``DC-1-24QGFX``."""
+    for suffix in SUFFIXES:
+        if name.endswith(suffix):
+            return name.removesuffix(suffix)
+    return ""

@@ -1,0 +1,1 @@
+"""Carries out plans through ports. No effect but through them."""

@@ -1,0 +1,213 @@
+"""Carries out the actions of one GPU: journal, then act, and never on something that is held."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+from aliquot.core.engine import holder_check as holding
+from aliquot.core.engine import vgpu_actions as virtual
+from aliquot.core.engine.action_text import describe
+from aliquot.core.engine.context import Report, World
+from aliquot.core.engine.holder_check import POLL_S
+from aliquot.core.engine.ports import Record
+from aliquot.core.engine.step_timing import name_of
+from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.inventory import Gpu, Holder, Vgpu
+from aliquot.core.model.placement import Placement
+from aliquot.core.model.plan import Policy
+from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
+
+T = TypeVar("T")
+
+SETTLE_S = 2.0
+"""How long a destroy may answer "in use" although nobody is on the instance: the driver takes some tenths of a second
+to let go of a process that has ended (FAR, measured)."""
+
+
+class Run:
+    """One apply as its lanes see it. ``stopping`` asks the other lanes to stop at the next boundary."""
+
+    def __init__(self, world: World, policy: Policy, run: str, report: Report, *, undoing: bool = False) -> None:
+        self.world = world
+        self.policy = policy
+        self.run = run
+        self.report = report
+        self.undoing = undoing
+        self.stopping = False
+        self.calls = 0
+        self.unrecorded = False
+
+    def stop(self) -> None:
+        """Ask the lanes to stop at their next action."""
+        self.stopping = True
+
+    def lane(self, actions: Sequence[Action]) -> AliquotError | None:
+        """Carry out a lane. The error that stopped it, or None."""
+        # The driver creates nothing while a client is on the whole GPU: find out before anything is destroyed.
+        alone = any(isinstance(a, Create | CreateCompute) for a in actions) and not self.undoing
+        for action in actions:
+            if self.stopping:
+                return None
+            try:
+                with self.world.timed(name_of(action), action):
+                    self._act(action, alone)
+            except AliquotError as error:
+                self.stopping = not self.undoing
+                self.note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
+                return error
+        return None
+
+    def _act(self, action: Action, alone: bool) -> None:
+        match action:
+            case Destroy():
+                self._destroy(action, alone)
+            case DestroyCompute():
+                inside = action.instance, action.compute_instance
+                self.clear(action.gpu, lambda gpu: (*_compute_holders(gpu, *inside), *(gpu.holders if alone else ())))
+                self._destroy_compute(action.gpu, action.instance, action.compute_instance)
+            case Create():
+                if self.policy.held != "refuse":
+                    self.clear(action.gpu, lambda gpu: gpu.holders)
+                self._create(action)
+            case CreateCompute():
+                self._create_compute(action.gpu, action.instance, action.profile_id, action.placement)
+            case SetMode():
+                self._set_mode(action)
+            case Reset():
+                raise AssertionError("resets run between the lanes, not inside one")
+            case _:
+                virtual.carry_out(self, action)
+        self.report(describe(action))
+
+    def _destroy(self, action: Destroy, alone: bool) -> None:
+        def holders(gpu: Gpu) -> Sequence[Holder]:
+            return (*_instance_holders(gpu, action.instance), *(gpu.holders if alone else ()))
+
+        seen = self.clear(action.gpu, holders)
+        instance = seen.instance(action.instance)
+        if instance is None or (instance.profile_id, instance.placement) != (action.profile_id, action.placement):
+            raise InUseError(
+                f"GPU {action.gpu}: instance {action.instance} is no longer {action.profile} at {action.placement}",
+                details=("somebody else changed this GPU in the meantime",),
+                next_step="aliquot plan",
+            )
+        for compute in instance.compute_instances:
+            self._destroy_compute(action.gpu, action.instance, compute.id)
+        self.call(
+            action.gpu,
+            f"destroy gi {action.instance} {action.profile} {action.placement}",
+            lambda: self.world.backend.destroy_gpu_instance(action.gpu, action.instance),
+        )
+
+    def _destroy_compute(self, pci: str, instance: int, compute: int) -> None:
+        backend = self.world.backend
+        self.call(
+            pci,
+            f"destroy ci {instance}/{compute}",
+            lambda: backend.destroy_compute_instance(pci, instance, compute),
+        )
+
+    def _create(self, action: Create) -> None:
+        place = Placement.parse(action.placement)
+        backend = self.world.backend
+        made = self.call(
+            action.gpu,
+            f"create gi {action.profile} {action.placement}",
+            lambda: backend.create_gpu_instance(action.gpu, action.profile_id, place.start, place.size),
+        )
+        for part in action.compute:
+            self._create_compute(action.gpu, made, part.profile_id, part.placement)
+
+    def _create_compute(self, pci: str, instance: int, profile_id: int, placement: str | None) -> None:
+        place = Placement.parse(placement) if placement else None
+        start, size = (place.start, place.size) if place else (None, 0)
+        backend = self.world.backend
+        self.call(
+            pci,
+            f"create ci {instance}/{profile_id}",
+            lambda: backend.create_compute_instance(pci, instance, profile_id, start, size),
+        )
+
+    def destroy_vgpu(self, pci: str, vgpu: Vgpu) -> None:
+        """Destroy exactly the vGPU that was seen: the backend compares type, UUID and claim once more."""
+        backend = self.world.backend
+        self.call(
+            pci,
+            f"destroy vgpu {vgpu.type} {vgpu.function} {vgpu.uuid}",
+            lambda: backend.destroy_vgpu(pci, vgpu.function, vgpu.type_id, vgpu.uuid, vgpu.claim),
+        )
+
+    def _set_mode(self, action: SetMode) -> None:
+        self.clear(action.gpu, lambda gpu: gpu.holders)
+        enabled = action.mode == "enabled"
+        self.call(action.gpu, f"mode {action.mode}", lambda: self.world.backend.set_mode(action.gpu, enabled))
+
+    def call(self, pci: str, step: str, act: Callable[[], T]) -> T:
+        """Journal the intent, act, and give the driver time to let go of what has just ended."""
+        self.note(Record("intent", self.run, gpu=pci, step=step), durable=True)
+        patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
+        deadline = self.world.clock.now() + patience
+        while True:
+            self.calls += 1
+            try:
+                result = act()
+            except InUseError:
+                if self.world.clock.now() >= deadline:
+                    raise
+                self.world.clock.sleep(POLL_S)
+                continue
+            self.note(Record("done", self.run, gpu=pci, step=step), durable=False)
+            return result
+
+    def note(self, record: Record, *, durable: bool) -> None:
+        """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
+        try:
+            self.world.journal.append(record, durable=durable)
+        except StorageError:
+            if durable and not self.undoing:
+                raise
+            self.unrecorded = True
+
+    def clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
+        """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
+        return holding.clear(self, pci, holders)
+
+
+def _instance_holders(gpu: Gpu, instance_id: int) -> Sequence[Holder]:
+    instance = gpu.instance(instance_id)
+    return instance.holders if instance else ()
+
+
+def _compute_holders(gpu: Gpu, instance_id: int, compute_id: int) -> Sequence[Holder]:
+    instance = gpu.instance(instance_id)
+    found = instance.compute_instances if instance else ()
+    return next((c.holders for c in found if c.id == compute_id), ())
+
+
+def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
+    """Reset some GPUs side by side, our own NVML session closed meanwhile: it is a client like any other."""
+
+    def job(pci: str) -> Callable[[], AliquotError | None]:
+        def attempt() -> AliquotError | None:
+            try:
+                with world.timed("reset", Reset(gpu=pci, reason="")):
+                    run.call(pci, "reset", lambda: world.host.reset(pci))
+            except AliquotError as error:
+                return error
+            run.report(f"GPU {pci}: reset")
+            return None
+
+        return attempt
+
+    with world.backend.suspend():
+        results = world.workers.run([job(pci) for pci in pcis], run.stop)
+    errors = [r for r in results if r is not None]
+    return errors or [_inactive(gpu) for gpu in map(world.backend.read_gpu, pcis) if gpu.mig.current != gpu.mig.pending]
+
+
+def _inactive(gpu: Gpu) -> HardwareError:
+    return HardwareError(
+        f"GPU {gpu.pci} was reset, but MIG mode is still {gpu.mig.current} ({gpu.mig.pending} is pending)",
+        next_step="reboot the node, then: aliquot plan",
+    )

@@ -1,0 +1,52 @@
+"""The way back from a failure: every touched GPU to what it was."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.engine.action_text import undone
+from aliquot.core.engine.context import Outcome
+from aliquot.core.engine.executor import carry_out
+from aliquot.core.engine.gpu_executor import Run
+from aliquot.core.engine.ports import Record
+from aliquot.core.model.actions import Action, CreateVgpu
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.planner.plan import plan as make
+from aliquot.core.planner.restore_point import former, sparing
+from aliquot.core.planner.verify import verify
+from aliquot.errors import AliquotError
+
+
+def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: AliquotError) -> Outcome:
+    """Lead every touched GPU back to its former placed geometry and its former vGPUs, each on its own: one lost GPU
+    must not keep the others from it.
+    """
+    world = run.world
+    back = Run(world, Policy(), run.run, run.report, undoing=True)
+    back.note(Record("undo", run.run, text=error.brief), durable=True)
+    sentences: list[str] = []
+    actions: list[Action] = []
+    for pci in plan.lanes:
+        way = make(after, _goal(before, after, plan, (pci,)), Policy())
+        if way.blockers:
+            sentences.append(f"GPU {pci}: not undone, {way.blockers[0].message}")
+        actions += way.actions
+    failure = carry_out(back, msgspec.structs.replace(plan, actions=tuple(actions))) if actions else None
+    now = world.backend.read()
+    drift = verify(now, _goal(before, after, plan, tuple(plan.lanes)))
+    sentences += [undone(action) for action in actions if not failure]
+    if failure is not None:
+        sentences.append(f"undoing stopped: {failure.brief}")
+    if back.unrecorded or run.unrecorded:
+        sentences.append("the journal could not be written while undoing")
+    status = "partial" if drift else "undone"
+    back.note(Record("end", run.run, text=status), durable=True)
+    return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
+
+
+def _goal(before: Inventory, after: Inventory, plan: Plan, pcis: tuple[str, ...]) -> Desired:
+    """What was, and beside it what somebody else made meanwhile."""
+    made = [a for pci in pcis for a in plan.lanes[pci] if isinstance(a, CreateVgpu)]
+    return sparing(former(before, pcis), before, after, made)

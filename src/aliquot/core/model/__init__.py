@@ -1,0 +1,1 @@
+"""Frozen values. No I/O, the packaged catalog data aside."""

@@ -1,0 +1,84 @@
+"""Who has a device although no process is on it now: a container, a Slurm job, a pod between two CUDA contexts.
+
+NVML sees processes alone. A claim is what somebody else knows; with it, the instance counts as held.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A holder and its devices by UUID: MIG devices, or whole GPUs with every instance that they have."""
+
+    holder: Holder
+    devices: tuple[str, ...]
+
+
+Claims = Callable[[Sequence[Gpu]], Sequence[Claim]]
+"""A fresh answer to: who claims anything of these GPUs?"""
+HolderSource = Callable[[str], Claims]
+"""A runtime or scheduler that gives out devices. It is told the folder of the simulated node, "" on a real machine."""
+
+
+def held(inventory: Inventory, claims: Iterable[Claim]) -> Inventory:
+    """The inventory with every instance and whole GPU held that somebody claims."""
+    by_device = _by_device(claims)
+    if not by_device:
+        return inventory
+    return msgspec.structs.replace(inventory, gpus=tuple(_gpu(gpu, by_device) for gpu in inventory.gpus))
+
+
+def hold(gpu: Gpu, claims: Iterable[Claim]) -> Gpu:
+    """One GPU with every instance held that somebody claims."""
+    by_device = _by_device(claims)
+    return _gpu(gpu, by_device) if by_device else gpu
+
+
+def unheld(gpu: Gpu) -> Gpu:
+    """The GPU as it is once everybody has left."""
+    replace = msgspec.structs.replace
+    instances = tuple(
+        replace(i, held=False, holders=(), compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances))
+        for i in gpu.instances
+    )
+    functions = tuple(replace(f, holders=()) for f in gpu.virtual.functions) if gpu.virtual else ()
+    virtual = replace(gpu.virtual, functions=functions) if gpu.virtual else None
+    vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
+    return replace(gpu, holders=(), instances=instances, vgpus=vgpus, virtual=virtual)
+
+
+def _by_device(claims: Iterable[Claim]) -> dict[str, list[Holder]]:
+    found: dict[str, list[Holder]] = {}
+    for claim in claims:
+        for device in claim.devices:
+            found.setdefault(device, []).append(claim.holder)
+    return found
+
+
+def _gpu(gpu: Gpu, by_device: Mapping[str, Sequence[Holder]]) -> Gpu:
+    on_all = by_device.get(gpu.uuid, ())
+    instances = tuple(_instance(i, by_device, on_all) for i in gpu.instances)
+    return msgspec.structs.replace(gpu, instances=instances, holders=_joined(gpu.holders, on_all))
+
+
+def _instance(
+    instance: GpuInstance, by_device: Mapping[str, Sequence[Holder]], on_all: Sequence[Holder]
+) -> GpuInstance:
+    compute = tuple(
+        msgspec.structs.replace(c, holders=_joined(c.holders, by_device.get(c.uuid, ())))
+        for c in instance.compute_instances
+    )
+    added = [*on_all, *(h for c in compute for h in by_device.get(c.uuid, ()))]
+    if not added:
+        return instance
+    holders = _joined(instance.holders, added)
+    return msgspec.structs.replace(instance, compute_instances=compute, held=True, holders=holders)
+
+
+def _joined(first: Sequence[Holder], second: Sequence[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys((*first, *second)))

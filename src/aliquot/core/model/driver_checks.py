@@ -1,0 +1,92 @@
+"""What is known about driver versions: too old for a GPU, known bad, or with a caveat. Pure; for ``show``.
+
+Sources: minimum drivers from the MIG User Guide (in the catalog); known-bad drivers and the R535 caveat from the
+documentation of NVIDIA's GPU Operator.
+"""
+
+from __future__ import annotations
+
+from aliquot.core.model import vgpu_checks as vgpu_verdicts
+from aliquot.core.model.inventory import Gpu, Inventory
+
+FLOOR = 470
+"""The oldest driver branch that Aliquot drives."""
+
+BAD_WITH_MIXED_MODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
+"""Drivers with which no GPU workload is scheduled on a node that mixes MIG and full GPUs (gpu-operator issue 1361)."""
+
+GOOD_INSTEAD = "570.86.15"
+FIXED_IN = "570.172.08"
+
+
+def numbers(version: str) -> tuple[int, ...]:
+    """A driver version as numbers that compare; a branch name (``R525``) too. Empty if there is nothing to compare."""
+    parts = version.removeprefix("R").split(".")
+    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else ()
+
+
+def older(version: str, minimum: str | None) -> bool:
+    """Whether a version is known and older than a known minimum."""
+    have, want = numbers(version), numbers(minimum or "")
+    return bool(have and want) and have < want
+
+
+def verdicts(inventory: Inventory) -> tuple[str, ...]:
+    """Sentences for a person: what is wrong, or will be, with this node's driver and modes. Empty when all is well."""
+    of_gpus = (sentence for gpu in inventory.gpus for sentence in _gpu(inventory, gpu))
+    return (*_node(inventory), *of_gpus, *vgpu_verdicts.warnings(inventory))
+
+
+def notes(inventory: Inventory) -> tuple[str, ...]:
+    """What a person should know beside that, and is no fault."""
+    return vgpu_verdicts.notes(inventory)
+
+
+def family_minimum(inventory: Inventory, gpu: Gpu) -> str | None:
+    """The oldest driver that divides this GPU, where that is known."""
+    return inventory.family(gpu).driver_min if gpu.family else None
+
+
+def bad_with_mixed_modes(driver: str) -> str:
+    """What is wrong with a driver on a node that mixes MIG and full GPUs, as a sentence; empty if nothing is known."""
+    if driver not in BAD_WITH_MIXED_MODES:
+        return ""
+    return (
+        f"driver {driver} is known to be bad for nodes that mix MIG and full GPUs (GPU pods stay pending, gpu-operator "
+        f"issue 1361): NVIDIA recommends {GOOD_INSTEAD}, and {FIXED_IN} has it fixed"
+    )
+
+
+def _node(inventory: Inventory) -> tuple[str, ...]:
+    driver, said = inventory.driver, []
+    capable = [g for g in inventory.gpus if g.mig.capable]
+    on = [g for g in inventory.gpus if g.mig.enabled]
+    if older(driver, str(FLOOR)):
+        said.append(f"driver {driver} is too old: R{FLOOR} is the oldest that can be driven")
+    if on and len(on) < len(inventory.gpus):
+        bad = bad_with_mixed_modes(driver)
+        said += [bad] if bad else []
+    if numbers(driver)[:1] == (535,) and any(not g.mig.enabled for g in capable):
+        said.append(
+            f"driver {driver} lists no profiles while MIG mode is off: the catalog's tables are used for those GPUs"
+        )
+    return tuple(said)
+
+
+def _gpu(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
+    said = []
+    if gpu.lost:
+        said.append(f"GPU {gpu.pci} has fallen off the bus: look for Xid messages in the kernel log, then reboot")
+    minimum = family_minimum(inventory, gpu)
+    if minimum and older(inventory.driver, minimum):
+        said.append(
+            f"GPU {gpu.pci} ({gpu.product}) needs driver {minimum} or later for MIG, this is {inventory.driver}"
+        )
+    if gpu.mig.current != gpu.mig.pending:
+        wish = f"MIG mode of GPU {gpu.pci} is {gpu.mig.current}, {gpu.mig.pending} is pending: "
+        said.append(
+            wish + ("a reset makes it active" if gpu.reset else "a reboot of this virtual machine makes it active")
+        )
+    if gpu.mig.enabled and gpu.family is None:
+        said.append(f"GPU {gpu.pci} ({gpu.product}) has MIG mode on, but no geometry table is known for it")
+    return tuple(said)

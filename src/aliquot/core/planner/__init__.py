@@ -1,0 +1,1 @@
+"""Pure functions, model in, model out."""

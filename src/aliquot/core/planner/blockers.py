@@ -1,0 +1,142 @@
+"""Why a wish for one GPU cannot be met: the rule, the slices in the way, the holders, and the next command."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.geometry import geometry, geometry_text
+from aliquot.core.model.inventory import Gpu, GpuInstance
+from aliquot.core.model.placement import slices
+from aliquot.core.model.plan import Blocker
+from aliquot.core.planner import compute_instances as compute
+from aliquot.core.planner import placement_search as pack
+from aliquot.core.planner.placement_table import Board, Placed
+from aliquot.core.planner.rules import refusals
+
+WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
+
+
+def wish_text(board: Board, counts: Counter[int]) -> str:
+    """A geometry as ``--mig`` takes it, without characters that a shell expands: ``3g.20gb,1g.5gb:2``."""
+    parts = [(board.profiles[p].name, counts[p]) for p in board.canonical(p for p in counts if counts[p])]
+    return ",".join(name if n == 1 else f"{name}:{n}" for name, n in parts) or "empty"
+
+
+def asked_text(board: Board, wishes: Sequence[InstanceWish]) -> str:
+    """What was asked, for people: ``3g.20gb:1,1g.5gb:2``."""
+    return geometry_text(geometry(w.name for w in wishes))
+
+
+def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocker | None:
+    """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
+    counts = Counter(w.profile_id for w in wishes)
+    refusal = next(refusals(board, counts), None)
+    if refusal is not None:
+        return _impossible(board, gpu, wishes, refusal.rule, refusal.message)
+    for wish in wishes:
+        blocker = _bad_wish(board, gpu, wish)
+        if blocker is not None:
+            return blocker
+    fixed = [(w.profile_id, w.start) for w in wishes if w.start is not None]
+    taken = 0
+    for place in fixed:
+        clash = board.masks[place] & taken
+        if clash:
+            return _impossible(board, gpu, wishes, "PLACEMENT", "two asked placements overlap", slices(clash))
+        taken |= board.masks[place]
+    if next(pack.arrangements(board, counts, fixed), None) is None:
+        where = " beside the asked placements" if fixed else ""
+        text = f"each count is legal, but no placement of all of them exists{where}"
+        return _impossible(board, gpu, wishes, "PLACEMENT", text, slices(taken))
+    return None
+
+
+def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
+    profile = board.profiles[wish.profile_id]
+    if wish.start is not None and wish.start not in profile.starts:
+        starts = ", ".join(str(s) for s in profile.starts)
+        return Blocker(
+            rule="PLACEMENT",
+            message=f"{profile.name} cannot start at memory slice {wish.start} (it can at {starts})",
+            gpu=gpu.pci,
+            next_step=f"aliquot profiles {gpu.pci}",
+        )
+    if compute.change(profile, (), wish.compute, wish.compute_starts) is None:
+        return Blocker(
+            rule="COMPUTE_INSTANCES",
+            message=f"the compute instances asked do not fit into one {profile.name}",
+            gpu=gpu.pci,
+            next_step=f"aliquot profiles {gpu.pci}",
+        )
+    return None
+
+
+def _impossible(
+    board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], rule: str, why: str, where: tuple[int, ...] = ()
+) -> Blocker:
+    known = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
+    near = pack.nearest(board, known)
+    suggestion = wish_text(board, near) if near else None
+    return Blocker(
+        rule=rule,
+        message=f"{gpu.product} cannot hold {asked_text(board, wishes)}: {why}",
+        gpu=gpu.pci,
+        slices=where,
+        suggestion=suggestion,
+        next_step=f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else f"aliquot profiles {gpu.pci}",
+    )
+
+
+def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequence[GpuInstance]) -> Blocker:
+    """The blocker for a wish that can only be met by destroying held instances."""
+    pinned: list[Placed] = [(i.profile_id, i.place.start) for i in gpu.instances if i.held]
+    wanted = Counter(w.profile_id for w in wishes)
+    near = pack.nearest(board, wanted, [k for k in pinned if k in board.masks])
+    # The same profiles again would be blocked again: then placements or compute instances are in the way.
+    suggestion = wish_text(board, near) if near and near != wanted else None
+    mask = 0
+    for instance in doomed:
+        mask |= instance.place.mask
+    names = ", ".join(f"{i.profile} at {i.placement}" for i in doomed)
+    count = f"{len(doomed)} instance is held" if len(doomed) == 1 else f"{len(doomed)} instances are held"
+    step = f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else WAYS_OUT
+    holders = tuple(h for i in doomed for h in i.holders)
+    if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
+        step = f"destroy the vGPUs, which nobody uses, then the same again: aliquot apply --gpu {gpu.pci} --vgpu none"
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci} cannot become {asked_text(board, wishes)}: {count} ({names})",
+        gpu=gpu.pci,
+        slices=slices(mask),
+        holders=holders,
+        suggestion=suggestion,
+        next_step=step,
+    )
+
+
+def not_capable(gpu: Gpu) -> Blocker:
+    return Blocker(
+        rule="NOT_CAPABLE", message=f"GPU {gpu.pci} ({gpu.product}) has no MIG", gpu=gpu.pci, next_step="aliquot show"
+    )
+
+
+def lost(gpu: Gpu) -> Blocker:
+    return Blocker(
+        rule="GPU_LOST",
+        message=f"GPU {gpu.pci} ({gpu.product}) has fallen off the bus",
+        gpu=gpu.pci,
+        next_step="reboot the node, then: aliquot show",
+    )
+
+
+def busy(gpu: Gpu, what: str) -> Blocker:
+    """Processes use the whole GPU, outside any instance: the driver refuses mode changes and new instances."""
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
+        gpu=gpu.pci,
+        holders=gpu.holders,
+        next_step=WAYS_OUT,
+    )

@@ -1,0 +1,94 @@
+"""Compute instances inside one GPU instance: which can stay, which must go, which come where."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import combinations
+
+import msgspec
+
+from aliquot.core.model.actions import ComputePart
+from aliquot.core.model.catalog import ComputeProfile, Profile
+from aliquot.core.model.inventory import ComputeInstance
+from aliquot.core.model.placement import Placement
+
+Slot = tuple[int, int]
+"""(compute profile id, first compute slot)."""
+
+
+class ComputeChange(msgspec.Struct, frozen=True):
+    """What has to happen inside a GPU instance. ``weight`` is (held destroyed, destroyed, created)."""
+
+    destroy: tuple[ComputeInstance, ...] = ()
+    create: tuple[ComputePart, ...] = ()
+
+    @property
+    def weight(self) -> tuple[int, int, int]:
+        return sum(bool(c.holders) for c in self.destroy), len(self.destroy), len(self.create)
+
+
+def fits(profile: Profile, layout: Sequence[int]) -> bool:
+    """True if these compute profiles fit side by side into an empty instance of the profile."""
+    return change(profile, (), layout, None) is not None
+
+
+def change(
+    profile: Profile, present: Sequence[ComputeInstance], layout: Sequence[int], starts: Sequence[int] | None
+) -> ComputeChange | None:
+    """The least change from the compute instances that are there to the wanted layout (compute profile ids, at
+    ``starts`` if given). None if the layout does not fit into the profile.
+    """
+    table = {c.id: c for c in profile.compute}
+    if any(i not in table for i in layout) or sum(table[i].compute_slices for i in layout) > profile.compute_slices:
+        return None
+    if any(list(layout).count(i) > table[i].max_instances for i in set(layout)):
+        return None
+    if starts is None and not present and list(layout) == [profile.default_compute.id]:
+        return ComputeChange(create=(ComputePart(profile.default_compute.name, profile.default_compute.id),))
+    here = {(c.profile_id, c.place.start): c for c in present}
+    options = [tuple(zip(layout, starts, strict=True))] if starts is not None else list(_layouts(table, layout))
+    options = [slots for slots in options if _legal(table, slots)]
+    if not options:
+        return None
+    changes = [_difference(profile, here, slots) for slots in options]
+    return min(changes, key=lambda c: c.weight)
+
+
+def _difference(profile: Profile, here: dict[Slot, ComputeInstance], slots: tuple[Slot, ...]) -> ComputeChange:
+    table = {c.id: c for c in profile.compute}
+    create = sorted(set(slots) - here.keys(), key=lambda s: (-table[s[0]].size, s[1]))
+    return ComputeChange(
+        destroy=tuple(c for key, c in sorted(here.items()) if key not in slots),
+        create=tuple(_part(profile, table[i], start) for i, start in create),
+    )
+
+
+def _part(profile: Profile, ci: ComputeProfile, start: int) -> ComputePart:
+    whole = ci.id == profile.default_compute.id
+    return ComputePart(ci.name, ci.id, None if whole else str(Placement(start, ci.size)))
+
+
+def _layouts(table: dict[int, ComputeProfile], layout: Sequence[int]) -> list[tuple[Slot, ...]]:
+    """Every way to give the wanted compute profiles distinct slots, lowest slots first."""
+    groups = [(i, list(layout).count(i)) for i in sorted(set(layout), key=lambda i: -table[i].size)]
+    partial: list[tuple[Slot, ...]] = [()]
+    for i, n in groups:
+        partial = [
+            done + tuple((i, s) for s in chosen)
+            for done in partial
+            for chosen in combinations(table[i].starts, n)
+            if _legal(table, done + tuple((i, s) for s in chosen))
+        ]
+    return partial
+
+
+def _legal(table: dict[int, ComputeProfile], slots: Sequence[Slot]) -> bool:
+    mask = 0
+    for i, start in slots:
+        if start not in table[i].starts:
+            return False
+        m = Placement(start, table[i].size).mask
+        if m & mask:
+            return False
+        mask |= m
+    return True

@@ -1,0 +1,112 @@
+"""A family's table compiled for search: masks, limits by profile id, and how much room a mask leaves."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+
+from aliquot.core.model.catalog import ENGINES, Family, Profile, Rule
+
+Placed = tuple[int, int]
+"""A GPU instance in a placed geometry: (profile id, start)."""
+
+
+class Board:
+    """One geometry table as the search sees it. Compiled once per family and process."""
+
+    def __init__(self, family: Family) -> None:
+        self.family = family
+        self.profiles = family.by_id
+        self.starts: dict[int, tuple[int, ...]] = {p.id: p.starts for p in family.profiles}
+        self.masks: dict[Placed, int] = {
+            (p.id, start): p.placement(start).mask for p in family.profiles for start in p.starts
+        }
+        self.order: dict[int, tuple[int, int, int]] = {
+            p.id: (-p.size, -p.compute_slices, n) for n, p in enumerate(family.profiles)
+        }
+        self.engines: dict[int, tuple[int, ...]] = {p.id: self._engines(p) for p in family.profiles}
+        self.totals = tuple(family.engine_totals.get(e) for e in ENGINES)
+        self.rules: tuple[tuple[Rule, frozenset[int], frozenset[int]], ...] = tuple(
+            (rule, self._ids(rule.profiles), self._ids(rule.exceptions)) for rule in family.rules
+        )
+        self._plain_masks = [self.masks[p.id, start] for p in family.plain for start in p.starts]
+        self._room: dict[int, int] = {}
+        self.multisets: dict[tuple[Placed, ...], list[Counter[int]]] = {}
+        """Legal multisets by what is pinned, filled by ``pack.nearest``."""
+
+    def _ids(self, names: Iterable[str]) -> frozenset[int]:
+        return frozenset(self.family.by_name[name].id for name in names if name in self.family.by_name)
+
+    @staticmethod
+    def _engines(profile: Profile) -> tuple[int, ...]:
+        return tuple(profile.engines.get(e) or 0 for e in ENGINES)
+
+    def room(self, mask: int) -> int:
+        """How many (plain profile, placement) choices a mask leaves open.
+
+        This is the driver's own measure when it picks a place: it takes the one that leaves the most.
+        """
+        left = self._room.get(mask)
+        if left is None:
+            left = self._room[mask] = sum(not (mask & m) for m in self._plain_masks)
+        return left
+
+    def choices(self, profile_id: int, mask: int, swapped: bool = False) -> list[int]:
+        """Free starts for a profile in the order in which the driver would choose: most room left first, then the
+        lowest instance id. On a ``swapped`` board ids count from the upper half on.
+        """
+        half = self.family.memory_slices // 2 if swapped else 0
+        free = [s for s in self.starts[profile_id] if not self.masks[profile_id, s] & mask]
+        return sorted(
+            free,
+            key=lambda s: (
+                -self.room(mask | self.masks[profile_id, s]),
+                (s + half) % self.family.memory_slices,
+            ),
+        )
+
+    def mask(self, placed: Iterable[Placed]) -> int:
+        """All slices that a placed geometry covers."""
+        out = 0
+        for key in placed:
+            out |= self.masks[key]
+        return out
+
+    def canonical(self, profile_ids: Iterable[int]) -> list[int]:
+        """Widest first, then the order of ``nvidia-smi mig -lgip``: the order in which instances are created."""
+        return sorted(profile_ids, key=self.order.__getitem__)
+
+
+_MOST = 64
+_boards: dict[str, list[Board]] = {}
+_known: dict[int, tuple[Family, Board]] = {}
+"""By the place of a table in memory, which is its own for as long as it is kept here."""
+
+
+def board(family: Family) -> Board:
+    """The compiled table of a family. Tables that say the same share one: a driver's own comes anew with each session,
+    and with each document of an agent.
+    """
+    known = _known.get(id(family))
+    if known is None:
+        if len(_known) >= _MOST:
+            _known.clear()
+        known = _known[id(family)] = family, _compiled(family)
+    return known[1]
+
+
+def forget() -> None:
+    """The next table is compiled anew, as in a process that begins."""
+    _boards.clear()
+    _known.clear()
+
+
+def _compiled(family: Family) -> Board:
+    alike = _boards.get(family.name, [])
+    found = next((each for each in alike if each.family == family), None)
+    if found is None:
+        if sum(map(len, list(_boards.values()))) >= _MOST:
+            _boards.clear()
+        found = Board(family)
+        _boards.setdefault(family.name, []).append(found)
+    return found

@@ -1,0 +1,17 @@
+"""What still fits now, beside the instances that are there."""
+
+from __future__ import annotations
+
+from aliquot.core.model.catalog import Family
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.placement import Placement
+from aliquot.core.planner import placement_search as pack
+from aliquot.core.planner.placement_table import board
+from aliquot.core.planner.target_state import key
+
+
+def fits_now(family: Family, gpu: Gpu) -> dict[int, tuple[Placement, ...]]:
+    """Profile id -> the placements at which one more instance is legal beside what exists."""
+    b = board(family)
+    placed = [k for k in map(key, gpu.instances) if k in b.masks]
+    return {p.id: tuple(p.placement(start) for start in pack.fits_beside(b, placed, p.id)) for p in family.profiles}

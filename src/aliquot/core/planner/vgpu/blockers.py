@@ -1,0 +1,156 @@
+"""Why a GPU cannot get the vGPUs, virtual functions or passthrough that were asked, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from itertools import islice
+
+from aliquot.core.model.inventory import Gpu, Holder, Vgpu
+from aliquot.core.model.plan import Blocker
+from aliquot.core.model.vgpu_checks import DRIVER
+from aliquot.core.planner.blockers import WAYS_OUT
+from aliquot.core.planner.rules import Refusal
+from aliquot.core.planner.vgpu.naming import plan_command, vgpus_text
+from aliquot.core.planner.vgpu.placement_policies import Types
+from aliquot.core.planner.vgpu.rules import names, text
+
+_TRIES = 24
+"""How many parts of a wish may be tried one by one for the nearest; after them, type by type."""
+
+
+Feasible = Callable[[Types], bool]
+
+
+def nearest(types: Types, feasible: Feasible) -> Types:
+    """A large part of some wanted vGPUs that is feasible: the largest by number, then by size, where that is found
+    within some tries. Empty if nothing is.
+    """
+    for counts in islice(_by_size([n for _, n in types]), _TRIES):
+        some = [(t, n) for (t, _), n in zip(types, counts, strict=True) if n]
+        if some and feasible(some):
+            return some
+    best: Types = []
+    for ordered in (types, list(reversed(types))):
+        some = []
+        for each, n in ordered:
+            fits = _most(n, lambda k, so_far=some, each=each: feasible([*so_far, (each, k)]))  # type: ignore[misc]
+            some = [*some, (each, fits)] if fits else some
+        best = max(best, some, key=lambda found: sum(n for _, n in found))
+    return best
+
+
+def _by_size(most: Sequence[int]) -> Iterator[tuple[int, ...]]:
+    """Every vector of counts below ``most``, by falling sum; the first ones give up the last types."""
+
+    def without(n: int, gone: int) -> Iterator[tuple[int, ...]]:
+        if n == len(most):
+            if not gone:
+                yield ()
+            return
+        for lost in range(max(0, gone - sum(most[n + 1 :])), min(gone, most[n]) + 1):
+            for tail in without(n + 1, gone - lost):
+                yield (most[n] - lost, *tail)
+
+    for gone in range(sum(most)):
+        yield from without(0, gone)
+
+
+def _most(most: int, fits: Callable[[int], bool]) -> int:
+    """The largest number that fits, where every smaller one does."""
+    low, high = 0, most
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return low
+
+
+def impossible(gpu: Gpu, types: Types, refusal: Refusal, near: Types, mixed: bool) -> Blocker:
+    """The blocker for vGPUs that no state of this GPU can ever hold together."""
+    counts = names(near)
+    return Blocker(
+        rule=refusal.rule,
+        message=f"{gpu.product} cannot hold {text(types)}: {refusal.message}",
+        gpu=gpu.pci,
+        suggestion=vgpus_text(counts) if near else None,
+        next_step=plan_command(gpu, counts, mixed) if near else f"aliquot vgpu types {gpu.pci}",
+    )
+
+
+def refused(gpu: Gpu, refusal: Refusal, next_step: str | None = None) -> Blocker:
+    """A blocker for a refusal that names its reason in full."""
+    step = next_step or f"aliquot vgpu types {gpu.pci}"
+    return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
+
+
+def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = (), mixed: bool = False) -> Blocker:
+    """The blocker for a wish that can only be met by destroying vGPUs that virtual machines have open."""
+    listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
+    count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
+    counts = names(near)
+    return Blocker(
+        rule="HELD",
+        message=f"GPU {gpu.pci}: {what} while {count} ({listed})",
+        gpu=gpu.pci,
+        holders=tuple(h for v in vgpus for h in v.holders),
+        suggestion=vgpus_text(counts) if near else None,
+        next_step=plan_command(gpu, counts, mixed) if near else WAYS_OUT,
+    )
+
+
+def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], force: str) -> Blocker:
+    """Virtual functions that must go carry something."""
+    listed = ", ".join(functions)
+    return Blocker(
+        rule="FUNCTIONS_IN_USE",
+        message=f"GPU {gpu.pci}: {what} while its virtual functions are in use ({listed})",
+        gpu=gpu.pci,
+        holders=tuple(holders),
+        next_step=force,
+    )
+
+
+def no_driver(gpu: Gpu, why: str) -> Blocker:
+    message = f"GPU {gpu.pci} ({gpu.product}) cannot have vGPUs here: {why}"
+    return Blocker(rule="NO_VGPU_DRIVER", message=message, gpu=gpu.pci, next_step=DRIVER)
+
+
+def no_iommu(gpu: Gpu, what: str) -> Blocker:
+    message = f"GPU {gpu.pci}: {what} needs an IOMMU, and this machine has none switched on"
+    step = "switch VT-d or AMD-Vi on (firmware, and intel_iommu=on), reboot, then: aliquot passthrough list"
+    return Blocker(rule="NO_IOMMU", message=message, gpu=gpu.pci, next_step=step)
+
+
+def no_vfio(gpu: Gpu) -> Blocker:
+    """Found late, everything that is in its way would have gone before."""
+    message = f"GPU {gpu.pci}: passthrough needs the driver vfio-pci, which is not loaded"
+    step = "modprobe vfio-pci, then: aliquot passthrough list"
+    return Blocker(rule="NO_VFIO", message=message, gpu=gpu.pci, next_step=step)
+
+
+def foreign_group(gpu: Gpu, foreign: Sequence[str]) -> Blocker:
+    """Handing out a GPU hands out its IOMMU group: other devices in it would go along."""
+    group = gpu.virtual.iommu_group if gpu.virtual else None
+    listed = ", ".join(foreign)
+    return Blocker(
+        rule="IOMMU_GROUP",
+        message=f"GPU {gpu.pci} shares IOMMU group {group} with other devices: {listed}",
+        gpu=gpu.pci,
+        next_step=f"put the card in another slot, or give up those devices; see aliquot passthrough check {gpu.pci}",
+    )
+
+
+def handed_out(gpu: Gpu) -> Blocker:
+    """The GPU is a virtual machine's."""
+    return Blocker(
+        rule="PASSTHROUGH",
+        message=f"GPU {gpu.pci} ({gpu.product}) is handed out whole, and in use",
+        gpu=gpu.pci,
+        holders=gpu.holders,
+        next_step=WAYS_OUT,
+    )
+
+
+def outside(gpu: Gpu, why: str, functions: Sequence[str]) -> Blocker:
+    """Virtual functions that were named and are not there."""
+    message = f"GPU {gpu.pci}: {', '.join(functions)} {why}"
+    return Blocker(rule="NO_FUNCTION", message=message, gpu=gpu.pci, next_step=f"aliquot vgpu list {gpu.pci}")

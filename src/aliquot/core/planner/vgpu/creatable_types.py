@@ -1,0 +1,185 @@
+"""Which vGPU types can be made on a GPU now, how many of each, and why the others cannot."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu, Inventory, Virtual
+from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+from aliquot.core.planner.restore_point import VFIO
+from aliquot.core.planner.vgpu.function_assignment import on_the_gpu_itself, usable
+from aliquot.core.planner.vgpu.mig_backed_search import inside
+from aliquot.core.planner.vgpu.placement_policies import EqualRoom, MigRoom, MixedRoom, Room, Seat, profile_of
+from aliquot.core.planner.vgpu.vm_rules import ONLY_Q
+
+
+class TypeAnswer(msgspec.Struct, frozen=True):
+    """One type on one GPU. ``now`` is how many more can be made without changing anything else; ``why`` says in one
+    sentence why none can, by ``rule``. ``per_vm`` is the most in one virtual machine that NVIDIA supports. ``differs``
+    is what the driver says otherwise, empty if it agrees (or has no list).
+    """
+
+    name: str
+    id: int | None
+    series: str
+    kind: str
+    size_mib: int
+    max: int
+    per_vm: int
+    now: int
+    profile: str = ""
+    rule: str = ""
+    why: str = ""
+    differs: str = ""
+
+    @property
+    def creatable(self) -> bool:
+        return self.now > 0
+
+
+def types(inventory: Inventory, gpu: Gpu) -> tuple[TypeAnswer, ...]:
+    """An answer for every type of the GPU's table, in its order; empty for a GPU without one."""
+    table = inventory.vgpu_table(gpu)
+    if table is None:
+        return ()
+    look = _Look(inventory, gpu, table)
+    return tuple(look.answer(each) for each in table.types)
+
+
+def unlisted(inventory: Inventory, gpu: Gpu) -> dict[str, str]:
+    """The types that the driver at work cannot make at all, with the reason: it has a list, and they are not on it
+    although nothing is in their way; and with them their whole series, where none of it is listed (a driver comes with
+    the C series, or with A, B and Q).
+    """
+    answers = types(inventory, gpu)
+    missing = [a for a in answers if a.rule == "SERIES"]
+    listed = set(gpu.virtual.creatable or ()) if gpu.virtual else set()
+    there = {(a.series, a.kind) for a in answers if a.id in listed}
+    gone = {(a.series, a.kind) for a in missing} - there
+    out = {a.name: f"the vGPU driver at work does not list {a.name}" for a in missing}
+    for each in answers:
+        if (each.series, each.kind) in gone:
+            out[each.name] = f"the vGPU driver at work lists no {each.series}-series type, and {each.name} is one"
+    return out
+
+
+class _Look:
+    """One GPU as it is now."""
+
+    def __init__(self, inventory: Inventory, gpu: Gpu, table: VgpuTable) -> None:
+        self.inventory, self.gpu, self.table = inventory, gpu, table
+        self.virtual = gpu.virtual or Virtual()
+        carrying = set() if on_the_gpu_itself(gpu) else {v.function for v in gpu.vgpus}
+        away = frozenset(f.pci for f in self.virtual.functions if f.driver == VFIO)
+        self.free = [pci for _, pci in usable(gpu, away) if pci not in carrying] if self._on() else []
+        self.profiles: dict[str, int] = {}
+        self.room, self.state = self._room()
+
+    def _on(self) -> bool:
+        return self.virtual.enabled or on_the_gpu_itself(self.gpu)
+
+    def _room(self) -> tuple[Room, object]:
+        gpu, table = self.gpu, self.table
+        spots = [v.placement for v in gpu.vgpus]
+        room: Room = MixedRoom(table) if self.virtual.mixed else EqualRoom()
+        if gpu.mig.enabled:
+            family = self.inventory.family(gpu)
+            where = inside(gpu, table, family)
+            spots = [where.get(n) for n in range(len(gpu.vgpus))]
+            self.profiles = {name: p.id for name, p in family.by_name.items()}
+            room = MigRoom(table, [(i.id, i.profile_id) for i in gpu.instances], self.profiles)
+        known = [(table.by_id.get(v.type_id), s) for v, s in zip(gpu.vgpus, spots, strict=True)]
+        return room, room.start([Seat(each, spot) for each, spot in known if each is not None])
+
+    def answer(self, each: VgpuType) -> TypeAnswer:
+        rule, why = self._never(each)
+        now = 0
+        if not why:
+            now = self._count(each)
+            rule, why = ("", "") if now else self._full(each)
+        differs = self._differs(each, now)
+        if now and differs:
+            now, rule, why = 0, "SERIES", "the vGPU driver at work does not list it"
+        return TypeAnswer(
+            name=each.name,
+            id=each.id,
+            series=each.series,
+            kind=each.kind,
+            size_mib=each.fb_mib,
+            max=each.max,
+            per_vm=1 if self.table.name in ONLY_Q and each.series != "Q" else each.per_vm,
+            now=now,
+            profile=each.profile,
+            rule=rule,
+            why=why,
+            differs=differs,
+        )
+
+    def _never(self, each: VgpuType) -> tuple[str, str]:
+        """What stands in the way of every vGPU of this type, as the GPU is."""
+        host = self.inventory.host
+        if each.id is None:
+            return "TYPE_WITHOUT_ID", "no source gives its number, so that it cannot be made"
+        if self.gpu.lost:
+            return "GPU_LOST", "the GPU has fallen off the bus"
+        if self.gpu.passthrough:
+            return "PASSTHROUGH", "the GPU is handed out whole"
+        if self.gpu.virtual is None or (host is not None and host.vgpu_manager is False):
+            return "NO_VGPU_DRIVER", "NVIDIA's vGPU host driver is not here"
+        if self.virtual.world == "" and self.virtual.total == 0:
+            return "NO_VGPU_DRIVER", "no vGPU driver is at work on the GPU"
+        if self.virtual.total and host is not None and not host.iommu:
+            return "NO_IOMMU", "the IOMMU is off"
+        if each.mig_backed and not self.gpu.mig.enabled:
+            return "MIG_TYPE", f"MIG mode is off: it needs a GPU instance {each.profile}"
+        if not each.mig_backed and self.gpu.mig.enabled:
+            return "MIG_TYPE", "MIG mode is on: it needs the GPU undivided"
+        if not self._on():
+            return "NO_FUNCTION", "virtual functions are off"
+        return "", ""
+
+    def _count(self, each: VgpuType) -> int:
+        state, count = self.state, 0
+        while count < len(self.free):
+            found = self.room.put(state, each)
+            if found is None:
+                break
+            state, count = found[0], count + 1
+        return count
+
+    def _full(self, each: VgpuType) -> tuple[str, str]:
+        """Why not one more of it fits."""
+        present = [self.table.by_id[v.type_id] for v in self.gpu.vgpus if v.type_id in self.table.by_id]
+        if not self.free:
+            return "NO_FUNCTION", "every virtual function carries a vGPU or is handed out"
+        if each.mig_backed:
+            wanted = profile_of(each, self.profiles)
+            there = [i for i in self.gpu.instances if i.profile_id == wanted]
+            what = (
+                f"every GPU instance {each.profile} is taken" if there else f"there is no GPU instance {each.profile}"
+            )
+            return "NO_INSTANCE", what
+        if self.virtual.mixed:
+            places = len(each.mixed)
+            return "MIXED_SIZE", f"none of its {places} places is free" if places > 1 else "its one place is not free"
+        other = next((t for t in present if t.fb_mib != each.fb_mib), None)
+        if other is not None:
+            return "EQUAL_SIZE", f"the GPU has vGPUs of {other.size_gib} GiB ({other.name}), and one size only"
+        return "MAX_VGPUS", f"{len(present)} vGPUs are made, {each.max} are the most of {each.short} on one GPU"
+
+    def _differs(self, each: VgpuType, now: int) -> str:
+        """The driver's own list of creatable types against the rules. In mixed-size mode it leaves types out which the
+        driver takes nevertheless (it counts by the equal-size maximum), and where places are not told nothing is known.
+        """
+        listed = self.virtual.creatable
+        if listed is None or each.id is None or not self.free:
+            return ""
+        if self.virtual.mixed:
+            if any(v.placement is None for v in self.gpu.vgpus):
+                return ""
+            now = now if len(self.gpu.vgpus) < each.max else 0
+        if each.id in listed and not now:
+            return "the driver lists it as creatable"
+        if each.id not in listed and now:
+            return "the driver does not list it as creatable"
+        return ""

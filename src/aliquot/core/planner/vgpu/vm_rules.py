@@ -1,0 +1,159 @@
+"""What one virtual machine may hold: checked as a whole before anything is attached."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.plan import Blocker
+from aliquot.core.model.vgpu_types import VgpuType
+
+MOST = 16
+"""vGPUs in one virtual machine (open GPU kernel modules 595: MAX_VGPU_DEVICES_PER_VM)."""
+ONLY_Q = frozenset({"NVIDIA A2", "NVIDIA A16"})
+"""Boards of which only Q-series vGPUs may be several in one virtual machine (NVIDIA vGPU release notes, multiple vGPU
+support). The driver itself lets the C series pass, too.
+"""
+POLICIES = ("nvidia", "driver")
+
+
+class VmDevice(msgspec.Struct, frozen=True):
+    """One GPU or vGPU of a virtual machine: a vGPU of ``type`` on ``gpu``, or the whole GPU (or a virtual function of
+    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them.
+    """
+
+    gpu: Gpu
+    type: VgpuType | None = None
+    ramfb: bool | None = None
+    display: bool | None = None
+    node: str = ""
+
+    @property
+    def board(self) -> str:
+        return self.gpu.product
+
+    @property
+    def can_show(self) -> bool:
+        """Whether the guest can have a console on it: neither compute types nor whole GPUs."""
+        return self.type is not None and not self.type.series.startswith("C")
+
+    def __str__(self) -> str:
+        return self.type.name if self.type is not None else f"GPU {self.gpu.pci} in passthrough"
+
+
+Rule = Callable[[Sequence[VmDevice], str], Iterator[Blocker]]
+
+
+def _no(rule: str, message: str, device: VmDevice | None = None, next_step: str | None = None) -> Blocker:
+    gpu = device.gpu.pci if device is not None else ""
+    step = next_step or (f"aliquot vgpu types {gpu}" if gpu else "aliquot vgpu list")
+    return Blocker(rule=rule, message=message, gpu=gpu, next_step=step)
+
+
+def one_node(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """All devices of a virtual machine are of the machine that it runs on."""
+    nodes = sorted({d.node for d in devices if d.node})
+    if len(nodes) > 1:
+        yield _no("ONE_NODE", f"the devices are of {len(nodes)} nodes ({', '.join(nodes)}), a VM has those of one")
+
+
+def whole_or_shared(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """A GPU is handed out whole, once, or shared."""
+    whole = Counter(d.gpu.pci for d in devices if d.type is None and not _function_of(d))
+    for pci in sorted({d.gpu.pci for d in devices if d.type is not None} & whole.keys()):
+        yield _no("PASSTHROUGH", f"GPU {pci} is to be handed out whole and to give a vGPU", next_step="aliquot show")
+
+
+def _function_of(device: VmDevice) -> bool:
+    return not device.gpu.passthrough and bool(device.gpu.virtual and device.gpu.virtual.functions)
+
+
+def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """Several vGPUs only of types that allow it; on A2 and A16 only the Q series, as NVIDIA supports it (policy
+    ``nvidia``); the driver itself (policy ``driver``) looks at the type's own limit.
+    """
+    vgpus = [d for d in devices if d.type is not None]
+    if len(vgpus) > MOST:
+        yield _no("PER_VM", f"{len(vgpus)} vGPUs in one virtual machine, the driver allows {MOST}")
+    if len(vgpus) < 2:
+        return
+    told: set[str] = set()
+    for device in vgpus:
+        each = device.type
+        if each is None or each.name in told:
+            continue
+        told.add(each.name)
+        count = sum(d.type is not None and d.type.name == each.name for d in vgpus)
+        if each.per_vm < 2:
+            why = f"{each.name} must be the only vGPU of a virtual machine, this one has {len(vgpus)}"
+            yield _no("PER_VM", why, device)
+        elif count > each.per_vm:
+            yield _no("PER_VM", f"{count} x {each.name} in one virtual machine, it allows {each.per_vm}", device)
+        elif policy == "nvidia" and device.board in ONLY_Q and each.series != "Q":
+            why = f"of {device.board} only Q-series vGPUs may be several in one virtual machine, {each.name} is not"
+            yield _no("PER_VM", why, device)
+
+
+def series(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """Several vGPUs of one virtual machine are of one board type and one series, whatever their sizes (NVIDIA vGPU
+    user guide, multiple vGPUs). The driver does not look at this.
+    """
+    vgpus = [d for d in devices if d.type is not None]
+    kinds = {(d.board, d.type.series): d for d in vgpus if d.type is not None}
+    if policy == "nvidia" and len(kinds) > 1:
+        names = " and ".join(f"{letter} of {board}" for board, letter in kinds)
+        why = f"vGPUs of different boards or series in one virtual machine: {names}"
+        yield _no("SERIES", why, list(kinds.values())[1])
+
+
+def ramfb(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """One ramFB per virtual machine, on a vGPU whose display is on."""
+    having = [d for d in devices if d.ramfb]
+    if len(having) > 1:
+        listed = ", ".join(map(str, having))
+        yield _no("RAMFB", f"{len(having)} devices have ramFB ({listed}), a virtual machine has one", having[1])
+    for device in having:
+        if not device.can_show:
+            yield _no("RAMFB", f"{device} has no display, so no ramFB either", device)
+        elif device.display is False:
+            yield _no("RAMFB", f"{device} has ramFB, which needs its display on", device)
+
+
+def displays(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """Compute types and whole GPUs have no display that the hypervisor could show."""
+    for device in devices:
+        if device.display and not device.can_show:
+            yield _no("DISPLAY", f"{device} cannot have a display", device)
+
+
+RULES: tuple[Rule, ...] = (one_node, whole_or_shared, per_vm, series, ramfb, displays)
+
+
+def check(devices: Sequence[VmDevice], policy: str = "nvidia") -> tuple[Blocker, ...]:
+    """Every reason why one virtual machine cannot have these devices together. ``policy`` is what NVIDIA supports
+    (``nvidia``), or what the driver lets pass (``driver``). Raises ValueError for another policy.
+    """
+    if policy not in POLICIES:
+        raise ValueError(f"no such policy: {policy}")
+    return tuple(blocker for rule in RULES for blocker in rule(devices, policy))
+
+
+def default_ramfb(devices: Sequence[VmDevice]) -> tuple[VmDevice, ...]:
+    """The same devices with ramFB on exactly one: the one that asks for it, else the first that can have it and says
+    nothing. None has it where none can, or where all say no.
+    """
+    asked = next((n for n, d in enumerate(devices) if d.ramfb), None)
+    free = (n for n, d in enumerate(devices) if d.can_show and d.ramfb is None and d.display is not False)
+    chosen = asked if asked is not None else next(free, None)
+
+    def one(number: int, device: VmDevice) -> VmDevice:
+        if device.ramfb is not None:
+            return device
+        if number != chosen:
+            return msgspec.structs.replace(device, ramfb=False)
+        return msgspec.structs.replace(device, ramfb=True, display=True)
+
+    return tuple(one(n, d) for n, d in enumerate(devices))

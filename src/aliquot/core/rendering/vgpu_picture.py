@@ -1,0 +1,96 @@
+"""What virtual machines share of a GPU as a picture shows it, over its memory in GiB, now and after a plan."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import msgspec
+
+from aliquot.core.model.actions import Action, CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
+from aliquot.core.model.geometry import geometry, geometry_text
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.vgpu_types import VgpuTable, VgpuType
+
+LETTERS = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Share(msgspec.Struct, frozen=True):
+    """One vGPU in a picture. ``start`` and ``size`` are GiB; ``start`` is None where it has no place of its own:
+    vGPUs of one size are drawn side by side, those inside GPU instances not at all. These have no ``letter`` of their
+    own either: where one stands it is that of their GPU instance.
+    """
+
+    letter: str
+    name: str
+    key: tuple[str, str]
+    size: int
+    start: int | None = None
+    held: bool = False
+    fresh: bool = False
+
+
+def letter(n: int) -> str:
+    """The n-th letter; a GPU has 48 vGPUs at most."""
+    return LETTERS[n % len(LETTERS)]
+
+
+def own(gpu: Gpu, n: int) -> str:
+    """The letter of a GPU's n-th vGPU, empty in MIG mode."""
+    return "" if gpu.mig.enabled else letter(n)
+
+
+def now(gpu: Gpu, table: VgpuTable | None) -> tuple[Share, ...]:
+    """The vGPUs that are, lettered in the order of their functions."""
+    mixed = bool(gpu.virtual and gpu.virtual.mixed)
+    found = []
+    for n, each in enumerate(gpu.vgpus):
+        kind = _kind(table, each.type_id)
+        place = each.placement if mixed else None
+        name, key = short(each.type), (each.function, each.uuid)
+        found.append(Share(own(gpu, n), name, key, _size(kind), place, each.held))
+    return tuple(found)
+
+
+def planned(gpu: Gpu, actions: Sequence[Action], table: VgpuTable | None) -> tuple[Share, ...]:
+    """The vGPUs that will be: those that stay keep their letters, new ones get the next."""
+    gone = {(a.function, a.uuid) for a in actions if isinstance(a, DestroyVgpu)}
+    wiped = any(isinstance(a, SetFunctions) or (isinstance(a, SetPassthrough) and not a.function) for a in actions)
+    stay = [s for s in now(gpu, table) if s.key not in gone and not wiped]
+    modes = [a.on for a in actions if isinstance(a, SetMixedSize)]
+    mixed = modes[-1] if modes else bool(gpu.virtual and gpu.virtual.mixed and not wiped)
+    made = []
+    first = len(gpu.instances) if gpu.mig.enabled else len(gpu.vgpus)
+    for n, a in enumerate(a for a in actions if isinstance(a, CreateVgpu)):
+        size = _size(_kind(table, a.type_id))
+        start = a.placement if mixed else None
+        name = short(a.type)
+        sign = "" if a.instance is not None else letter(first + n)
+        made.append(Share(sign, name, (a.function, a.uuid), size, start, fresh=True))
+    return (*stay, *made)
+
+
+def short(name: str) -> str:
+    """``A2-4Q`` for ``NVIDIA A2-4Q``."""
+    return name.rpartition(" ")[2]
+
+
+def summary(shares: Sequence[Share]) -> str:
+    """``A2-4Q:3  (a held)``, inside GPU instances ``(1 held)``; ``no vGPU`` for none."""
+    held = [s.letter for s in shares if s.held]
+    if held and not all(held):
+        held = [str(len(held))]
+    counts = geometry_text(geometry(s.name for s in shares)) if shares else "no vGPU"
+    return counts + (f"  ({', '.join(held)} held)" if held else "")
+
+
+def drawable(gpu: Gpu, table: VgpuTable | None, shares: Iterable[Share]) -> bool:
+    """Whether a bar of memory says something: not where GPU instances say where each vGPU is."""
+    return table is not None and table.region > 0 and not gpu.mig.enabled and all(s.size > 0 for s in shares)
+
+
+def _kind(table: VgpuTable | None, type_id: int) -> VgpuType | None:
+    return table.by_id.get(type_id) if table else None
+
+
+def _size(kind: VgpuType | None) -> int:
+    return max(1, kind.size_gib) if kind else 0

@@ -1,0 +1,28 @@
+"""The door of a page in a cluster: the cluster's own tokens, and its own rights."""
+
+from __future__ import annotations
+
+from aliquot.dashboard.cluster.access_review import Reviews, Right, User
+from aliquot.dashboard.view_models import Person
+
+READ = (Right("list", "", "nodes"), Right("get", "", "nodes"))
+"""Who may look at nodes may look at this page, which shows what nodes have."""
+
+
+class ClusterDoor:
+    """See ``dashboard.port.Door``. Whoever a token stands for comes in if they may read nodes."""
+
+    hint = "a token of the cluster, for example what this prints: kubectl create token NAME -n NAMESPACE"
+
+    def __init__(self, reviews: Reviews) -> None:
+        self._reviews = reviews
+
+    async def admit(self, token: str) -> Person | None:
+        """Raises AliquotError where nobody can tell now."""
+        user = await self._reviews.user(token)
+        if user is None or not await self._may_read(user):
+            return None
+        return Person(user.username, token, user.groups)
+
+    async def _may_read(self, user: User) -> bool:
+        return all([await self._reviews.allowed(user, right) for right in READ])

@@ -1,0 +1,59 @@
+"""What looks at many alike nodes share, so that a thousand cost little more than one."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+    from aliquot.sim.prefetched_files import Asks
+
+FRESH_S = 2.0
+"""How long it is believed that no container and no job runs on this machine."""
+
+
+class Habit:
+    """Thread-safe."""
+
+    def __init__(self) -> None:
+        self._foreseen: Asks = ()
+        self._lonely = (0.0, False)
+        self._lock = threading.Lock()
+
+    def calm(self, directory: str) -> bool:
+        """Whether nobody can have devices of a node but those whom its driver knows: no container, no job runs on this
+        machine, and nothing is reserved of the node.
+        """
+        from aliquot.node.holders.reservations import FILE
+
+        return self._alone() and not os.path.exists(os.path.join(directory, FILE))
+
+    def _alone(self) -> bool:
+        from aliquot.node.holders import containers as visible
+        from aliquot.slurm.holders import jobs as jobs_here
+
+        with self._lock:
+            when, alone = self._lonely
+            if not when or time.monotonic() - when > FRESH_S:
+                alone = not visible.anybody() and not jobs_here.anybody()
+                self._lonely = time.monotonic(), alone
+            return alone
+
+    @contextmanager
+    def reading(self, connection: Connection) -> Iterator[None]:
+        """Of a simulated node the kernel's files that the last look at any read are read at once."""
+        from aliquot.sim.prefetched_files import ForeseenFiles
+
+        sim = connection.sim
+        if sim is None:
+            yield
+            return
+        files = ForeseenFiles(sim, self._foreseen)
+        connection.backend.kernel.files = files
+        yield
+        self._foreseen = files.asked

@@ -1,0 +1,199 @@
+"""What virtual machines can have of one node, row by row, from its inventory and what was asked of it last. Pure."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from aliquot.core.config.boot_record import Kept
+from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.core.model.vgpu_checks import DRIVER, warnings
+from aliquot.core.planner.fragmentation import holes
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import VFIO
+from aliquot.core.planner.vgpu.creatable_types import TypeAnswer, types
+from aliquot.core.rendering import action_text as acts
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.core.rendering import vgpu_picture as shares
+from aliquot.dashboard.local import desired_state as wishes
+from aliquot.dashboard.view_models import MigRow, ProfileRow, SriovRow, VgpuRow, Virtual
+
+MDEV = "mdev"
+"""The kernel world in which the GPU itself carries its vGPUs."""
+
+ALIKE = "synced"
+DIFFERS = "out-of-sync"
+OFF = "disabled"
+
+
+def rows(inventory: Inventory, kept: Sequence[Kept] = ()) -> Virtual:
+    """Every row of a node."""
+    asked = {each.wish.pci: each for each in kept}
+    vgpus: list[VgpuRow] = []
+    sriov: list[SriovRow] = []
+    for gpu in inventory.gpus:
+        if gpu.virtual is None:
+            continue
+        if gpu.virtual.total:
+            sriov.append(_sriov(inventory, gpu))
+        if gpu.virtual.functions or gpu.virtual.world:
+            vgpus += _places(inventory, gpu)
+    migs = tuple(_mig(inventory, g, asked.get(g.pci)) for g in inventory.gpus if g.mig.capable and g.family)
+    return Virtual(tuple(sriov), tuple(vgpus), migs, (), tuple(_missing(inventory)))
+
+
+# -- SR-IOV
+
+
+def _sriov(inventory: Inventory, gpu: Gpu) -> SriovRow:
+    assert gpu.virtual is not None
+    on = gpu.virtual.enabled
+    return SriovRow(
+        node=inventory.node,
+        gpu=gpu.pci,
+        product=pieces.product(gpu),
+        name=gpu.pci,
+        enabled=on,
+        functions=len(gpu.virtual.functions),
+        total=gpu.virtual.total,
+        vgpus=len(gpu.vgpus),
+        state=_functions(gpu),
+        why_not=_why_not_switched(inventory, gpu, not on),
+    )
+
+
+def _functions(gpu: Gpu) -> str:
+    assert gpu.virtual is not None
+    if gpu.passthrough:
+        return "handed out whole"
+    if not gpu.virtual.enabled:
+        return f"off: {gpu.virtual.total} functions possible"
+    vgpus = "1 vGPU" if len(gpu.vgpus) == 1 else f"{len(gpu.vgpus)} vGPUs"
+    return f"{len(gpu.virtual.functions)} functions, {vgpus}"
+
+
+def _why_not_switched(inventory: Inventory, gpu: Gpu, on: bool) -> str:
+    """The planner's own word. Without the vGPU host driver functions are good for passing them through only."""
+    made = plan(inventory, wishes.functions([gpu.pci], on, inventory))
+    return made.blockers[0].message if made.blockers else ""
+
+
+# -- vGPUs
+
+
+def _places(inventory: Inventory, gpu: Gpu) -> Iterator[VgpuRow]:
+    """A row for each virtual function; for each mdev, and each that could be made, where the GPU carries them."""
+    answers = types(inventory, gpu)
+    able = tuple(shares.short(a.name) for a in answers if a.creatable)
+    why = "" if able else _why_none(answers)
+    assert gpu.virtual is not None
+    if gpu.virtual.world == MDEV:
+        for vgpu in gpu.vgpus:
+            yield _taken(inventory, gpu, vgpu, wishes.place_of(gpu, vgpu), able)
+        for n in range(max((a.now for a in answers), default=0)):
+            yield _row(inventory, gpu, f"{wishes.SPARE}{gpu.pci}#{n + 1}", gpu.pci, types=able, state="free")
+        return
+    on = {v.function: v for v in gpu.vgpus}
+    for function in gpu.virtual.functions:
+        if function.pci in on:
+            yield _taken(inventory, gpu, on[function.pci], function.pci, able)
+        elif function.driver == VFIO:
+            used = tuple(map(str, function.holders))
+            said = "handed out whole (vfio-pci)"
+            yield _row(inventory, gpu, function.pci, function.pci, holders=used, state=said, why_not=f"it is {said}")
+        else:
+            yield _row(inventory, gpu, function.pci, function.pci, types=able, state="free", why_not=why)
+
+
+def _taken(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, name: str, able: tuple[str, ...]) -> VgpuRow:
+    holders = tuple(map(str, vgpu.holders))
+    said = f"held by {acts.holders(vgpu.holders)}" if holders else "idle"
+    return _row(
+        inventory,
+        gpu,
+        name,
+        vgpu.function,
+        type=shares.short(vgpu.type),
+        uuid=vgpu.uuid,
+        types=able,
+        holders=holders,
+        state=said,
+        why_not=f"it is {said}" if holders else "",
+    )
+
+
+def _row(
+    inventory: Inventory,
+    gpu: Gpu,
+    name: str,
+    address: str,
+    *,
+    type: str = "",
+    uuid: str = "",
+    types: tuple[str, ...] = (),
+    holders: tuple[str, ...] = (),
+    state: str = "",
+    why_not: str = "",
+) -> VgpuRow:
+    return VgpuRow(
+        inventory.node, name, address, gpu.pci, pieces.product(gpu), type, uuid, types, holders, state, why_not
+    )
+
+
+def _why_none(answers: Sequence[TypeAnswer]) -> str:
+    """Why no type can be made: what most of them are refused for, those aside that need another MIG mode."""
+    counts = Counter(a.why for a in answers if a.why and a.rule != "MIG_TYPE") or Counter(a.why for a in answers)
+    return counts.most_common(1)[0][0] if counts else "no vGPU type of this GPU is known"
+
+
+# -- MIG
+
+
+def _mig(inventory: Inventory, gpu: Gpu, kept: Kept | None) -> MigRow:
+    family = inventory.family(gpu)
+    present = Counter(i.profile_id for i in gpu.instances)
+    wish = kept.wish if kept is not None else None
+    asked = Counter(w.profile_id for w in wish.instances) if wish and wish.instances is not None else present
+    found = holes(inventory, gpu)
+    room = {r.profile_id: r.now for r in found.rooms} if found is not None else {}
+    profiles = tuple(
+        ProfileRow(
+            name=p.name,
+            id=p.id,
+            requested=asked[p.id],
+            present=present[p.id],
+            available=room.get(p.id, 0) if gpu.mig.enabled else p.max_instances,
+            total=p.max_instances,
+        )
+        for p in family.profiles
+    )
+    met = asked == present and (wish is None or wish.mig in (None, gpu.mig.enabled))
+    status = (ALIKE if gpu.mig.enabled else OFF) if met else DIFFERS
+    return MigRow(
+        node=inventory.node,
+        gpu=gpu.pci,
+        product=pieces.product(gpu),
+        name=gpu.pci,
+        enabled=gpu.mig.enabled,
+        status=status,
+        profiles=profiles,
+        why_not=_why_not_cut(gpu),
+    )
+
+
+def _why_not_cut(gpu: Gpu) -> str:
+    if gpu.lost:
+        return "it has fallen off the bus"
+    if gpu.passthrough:
+        return "it is handed out whole to virtual machines"
+    return f"it is in use as a whole by {acts.holders(gpu.holders)}" if gpu.holders else ""
+
+
+# -- what is not there
+
+
+def _missing(inventory: Inventory) -> Iterator[str]:
+    yield from warnings(inventory)
+    able = any(inventory.vgpu_table(gpu) for gpu in inventory.gpus)
+    if able and inventory.host is not None and inventory.host.vgpu_manager is False:
+        yield f"NVIDIA's vGPU host driver is not there, so that no vGPU can be made: {DRIVER}"

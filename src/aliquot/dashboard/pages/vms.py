@@ -1,0 +1,105 @@
+"""Virtual machines: the devices that each has, and those that it could be given."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.dashboard import formatting as words
+from aliquot.dashboard.page import Region, Shown, Visit
+from aliquot.dashboard.pages.shared import FEW, first, missing, part, refusals, sentences
+from aliquot.dashboard.view_models import SIMULATOR, Device, MachineRow
+
+MOST = 48
+"""Machines on one page."""
+SEVERAL = "only one of this type may be in a machine"
+NOT_BESIDE = "cannot be beside what the machine has: of its type only one may be in a machine"
+
+RAMFB = (
+    "Of several vGPUs in one machine only one can have the boot display (ramFB): a machine in which two have it does "
+    "not start."
+)
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """A device in words. ``rule`` is what must be heeded before it is chosen."""
+
+    value: str
+    id: str
+    label: str
+    rule: str = ""
+    closed: bool = False
+
+
+class Machine(msgspec.Struct, frozen=True):
+    """A machine in words. ``rules`` are shown before anything is saved."""
+
+    id: str
+    name: str
+    namespace: str
+    node: str
+    shown: str
+    where: str
+    state: str
+    running: bool
+    devices: tuple[Offer, ...]
+    free: tuple[Offer, ...]
+    rules: tuple[str, ...]
+    why_not: str
+
+
+def machine(row: MachineRow) -> Machine:
+    shown = f"{row.namespace}/{row.name}" if row.namespace else row.name
+    return Machine(
+        id=f"vm-{words.key(f'{row.node}/{row.namespace}/{row.name}')}",
+        name=row.name,
+        namespace=row.namespace,
+        node=row.node,
+        shown=words.clean(shown),
+        where=words.clean(row.node) or "no node yet",
+        state="running" if row.running else "stopped",
+        running=row.running,
+        devices=tuple(_offer(d, "has") for d in row.devices),
+        free=tuple(_free(d, row.devices) for d in row.free),
+        rules=rules(row),
+        why_not=words.clean(row.why_not, 300),
+    )
+
+
+def _offer(device: Device, word: str) -> Offer:
+    parent = f" of GPU {words.clean(device.parent)}" if device.parent else ""
+    key = words.key(f"{word}/{device.node}/{device.id}")
+    return Offer(device.id, key, f"{words.clean(device.type)}{parent} ({words.clean(device.id)})")
+
+
+def _free(device: Device, there: tuple[Device, ...]) -> Offer:
+    offer = _offer(device, "free")
+    if device.several is not False:
+        return offer
+    return msgspec.structs.replace(offer, rule=NOT_BESIDE if there else SEVERAL, closed=bool(there))
+
+
+def rules(row: MachineRow) -> tuple[str, ...]:
+    """What must hold for this machine as a whole."""
+    said = [words.clean(text, 400) for text in row.warnings]
+    if len(row.free) + len(row.devices) > 1 and row.free and not any("ramfb" in text.casefold() for text in said):
+        said.append(RAMFB)
+    return tuple(said)
+
+
+async def show(visit: Visit) -> Shown:
+    virtual = visit.source.virtual
+    may, lacks, none = await refusals(visit, ("attach", "detach")), missing(virtual), sentences(virtual.no_machines)
+    ways = tuple(may.items())
+    found, pager = part(visit, "/machines", virtual.machines, MOST, lambda r: f"{r.namespace}/{r.name} {r.node}")
+    shown = [(row, machine(row)) for row in found]
+    nobody = ("There is no virtual machine here.",)
+    if visit.source.kind == SIMULATOR:
+        lacks, none, nobody = (), (), none or nobody  # nothing is amiss, and nothing can be done about it
+    known = {"missing": lacks, "absent": none, "empty": nobody if not shown else ()}
+    regions = (
+        Region("missing", "machines_missing.html", tuple(known.values()), known),
+        *(Region(m.id, "machine.html", (row, ways), {"vm": m, "may": may}) for row, m in shown),
+    )
+    q = first(visit, "q")
+    context = {"rows": tuple(m.id for _, m in shown), "pager": pager, "q": q, "many": q or len(virtual.machines) > FEW}
+    return Shown("machines.html", "Virtual machines", regions, context)

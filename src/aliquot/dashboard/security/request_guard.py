@@ -1,0 +1,178 @@
+"""Who a request comes from, and whether it may change anything."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from urllib.parse import parse_qsl
+
+import msgspec
+from starlette.requests import ClientDisconnect, Request
+
+from aliquot.dashboard.ports import Door
+from aliquot.dashboard.security.csrf import foreign_write, same
+from aliquot.dashboard.security.local_peer import owner
+from aliquot.dashboard.security.login_throttle import Attempts
+from aliquot.dashboard.security.sessions import Session, Sessions
+from aliquot.dashboard.security.token_authenticator import digest
+from aliquot.dashboard.view_models import Person
+from aliquot.errors import AliquotError
+
+MOST_BYTES = 256 * 1024
+"""A form that names every vGPU of a large cluster stays below it."""
+MOST_FIELDS = 8192
+BODY_S = 10.0
+BEARER_S = 30.0
+"""How long an Authorization header is believed without asking the door again."""
+MOST_BEARERS = 256
+RECHECK_S = 300.0
+"""How long a session is believed whose token others gave out."""
+MOST_TOKEN = 16 * 1024
+"""Tokens of a cluster that list many groups are long."""
+
+Form = dict[str, tuple[str, ...]]
+"""What a form holds: the values of each name, in their order."""
+
+
+class Refused(Exception):
+    """A request that is not answered as asked: with ``status`` and a sentence."""
+
+    def __init__(self, status: int, sentence: str, next_step: str = "", *, retry_s: float = 0.0) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence, self.next_step, self.retry_s = status, sentence, next_step, retry_s
+
+
+class Caller(msgspec.Struct, frozen=True):
+    """Who asks: a session of a browser, or with ``bearer`` a program (or a proxy) that says its token each time."""
+
+    session: Session
+    bearer: bool = False
+
+
+class Gate:
+    """``secure`` says that we speak HTTPS; ``trusted`` are what a proxy before us goes by. The cookie's name has the
+    port in it: browsers send a host's cookies to all its ports, and two pages must not log each other out.
+    """
+
+    def __init__(
+        self,
+        door: Door,
+        sessions: Sessions,
+        *,
+        secure: bool,
+        trusted: frozenset[str],
+        port: int,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.door, self.sessions, self.secure, self.trusted = door, sessions, secure, trusted
+        self.attempts = Attempts()
+        self._clock = clock
+        self.cookie = f"__Host-aliquot-{port}" if secure else f"aliquot-{port}"
+        self._bearers: OrderedDict[bytes, tuple[Session, float]] = OrderedDict()
+
+    def cookie_is_secure(self, request: Request) -> bool:
+        """Whether the cookie may only travel by HTTPS: a proxy before us may speak it."""
+        return self.secure or request.headers.get("x-forwarded-proto", "").lower() == "https"
+
+    async def caller(self, request: Request) -> Caller | None:
+        """None for somebody unknown. Raises Refused for a wrong Authorization, AliquotError where nobody can tell."""
+        if (given := request.headers.get("authorization")) is not None:
+            return Caller(await self._bearer(request, given), bearer=True)
+        session = self.sessions.find(request.cookies.get(self.cookie, ""))
+        if session is not None and session.owner != owner(request):
+            return None  # the cookie of another user of this machine: a page of his at another port was sent it
+        return Caller(session) if session is not None and await self.still(session) else None
+
+    async def still(self, session: Session) -> bool:
+        """Whether a session may go on. Tokens that others give out end, or are taken back: the door is asked again now
+        and then. Where it cannot tell, nobody is thrown out: what they write is checked by others anyway.
+        """
+        if not self.sessions.alive(session):
+            return False
+        token = session.person.token
+        if token and self._clock() - session.checked > RECHECK_S:
+            session.checked = self._clock()
+            try:
+                person = await self.door.admit(token)
+            except AliquotError:
+                return True
+            if person is None:
+                self.sessions.close(session)
+                return False
+            session.person = person
+        return True
+
+    async def _bearer(self, request: Request, given: str) -> Session:
+        scheme, _, token = given.partition(" ")
+        if scheme.lower() != "bearer" or not token.strip():
+            raise Refused(401, "the Authorization header has to be: Bearer TOKEN")
+        key, now = digest(token.strip()), self._clock()
+        session, until = self._bearers.get(key, (None, 0.0))
+        if session is not None and now < until:
+            return session
+        person = await self.admit(request, token.strip())
+        if session is None or session.person != person or not self.sessions.alive(session):
+            session = Session(person, now)
+        self._bearers[key] = (session, now + BEARER_S)
+        self._bearers.move_to_end(key)
+        while len(self._bearers) > MOST_BEARERS:
+            self._bearers.popitem(last=False)
+        return session
+
+    async def admit(self, request: Request, token: str) -> Person:
+        """The person that a token stands for. Raises Refused for a wrong one, and for whoever guesses too often."""
+        client = request.client.host if request.client else ""
+        if (wait := self.attempts.wait(client)) > 0:
+            raise Refused(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
+        person = await self.door.admit(token) if len(token) <= MOST_TOKEN else None
+        if person is None:
+            self.attempts.wrong(client)
+            raise Refused(401, "this token opens nothing here", f"Give {self.door.hint}.")
+        self.attempts.right(client)
+        return person
+
+    def check_write(self, request: Request, caller: Caller | None, form: Form) -> None:
+        """Raises Refused for a form that no page of ours sent. Programs that say their token need no ``csrf``."""
+        if reason := foreign_write(request, self.trusted, secure=self.secure):
+            raise Refused(403, reason, "Open the page itself and do it there.")
+        if caller is None or caller.bearer:
+            return
+        if not same(first(form, "csrf"), caller.session.csrf):
+            raise Refused(403, "this form is from an earlier login", "Go back, load the page again and repeat it.")
+
+    async def form(self, request: Request) -> Form:
+        """The fields of a form. Raises Refused for one that is too large, too slow, or no form."""
+        if not request.headers.get("content-type", "").startswith("application/x-www-form-urlencoded"):
+            raise Refused(415, "a form has to come as application/x-www-form-urlencoded")
+        body = await _body(request)
+        try:
+            pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=MOST_FIELDS, errors="strict")
+        except ValueError as error:
+            raise Refused(400, "this form cannot be read") from error
+        fields: dict[str, list[str]] = {}
+        for name, value in pairs:
+            fields.setdefault(name, []).append(value)
+        return {name: tuple(values) for name, values in fields.items()}
+
+
+def first(form: Form, name: str) -> str:
+    """The first value of a field, "" for none."""
+    return form.get(name, ("",))[0]
+
+
+async def _body(request: Request) -> bytes:
+    parts, length = [], 0
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                length += len(part)
+                if length > MOST_BYTES:
+                    raise Refused(413, f"this form is larger than {MOST_BYTES // 1024} KiB", "Choose fewer at a time.")
+                parts.append(part)
+    except TimeoutError as error:
+        raise Refused(408, f"the form did not come within {BODY_S:g} s") from error
+    except ClientDisconnect as error:
+        raise Refused(400, "the form broke off") from error
+    return b"".join(parts)

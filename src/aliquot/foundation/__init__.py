@@ -1,0 +1,1 @@
+"""Files, locks, paths, bounded processes and logs, without a word about GPUs."""

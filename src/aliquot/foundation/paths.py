@@ -1,0 +1,55 @@
+"""Where state lies. Simulated nodes and user state below the user's state directory; a real node's lock and journal at
+one place whoever asks, so that there is one writer per node.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+
+RUN = "/run/aliquot"
+LIB = "/var/lib/aliquot"
+SETTING = "/etc/aliquot/directories"
+
+
+def state_dir() -> str:
+    """The user's state directory: ALIQUOT_STATE_DIR, else XDG_STATE_HOME/aliquot, else ~/.local/state/aliquot."""
+    if chosen := os.environ.get("ALIQUOT_STATE_DIR"):
+        return os.path.abspath(chosen)
+    base = os.environ.get("XDG_STATE_HOME") or os.path.join(os.path.expanduser("~"), ".local", "state")
+    return os.path.join(base, "aliquot")
+
+
+def simulated_nodes(state: str) -> str:
+    """Return the folder in which the simulator keeps the nodes of a state directory."""
+    return os.path.join(os.path.abspath(state), "sim")
+
+
+def directories(node: str | None, state: str = "") -> tuple[str, str]:
+    """Return the directories of a node's lock and of its journal: this machine's (``node`` None), or a simulated
+    node's in a state directory, the user's by default.
+    """
+    if node is None:
+        return node_directories()
+    folder = os.path.join(simulated_nodes(state or state_dir()), node)
+    return folder, folder
+
+
+def node_directories(setting: str = SETTING) -> tuple[str, str]:
+    """The directories of a real node's lock and of its journal.
+
+    Only a file that root alone can write moves them (lines ``run=/path`` and ``lib=/path``): an environment variable
+    would let two users write at once, each with a lock of his own.
+    """
+    places = {"run": RUN, "lib": LIB}
+    try:
+        with open(setting) as file:
+            owner = os.fstat(file.fileno())
+            if owner.st_uid == 0 and not owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+                for line in file:
+                    key, _, value = line.partition("=")
+                    if key.strip() in places and os.path.isabs(value.strip()):
+                        places[key.strip()] = value.strip()
+    except OSError:
+        return RUN, LIB
+    return places["run"], places["lib"]

@@ -1,0 +1,188 @@
+"""``catalog check`` and ``catalog record``: the catalog's table against the machine's, and a new table from a machine.
+
+A machine tells placements only with MIG mode on, and compute instance profiles only of instances that exist: what was
+not looked at is neither confirmed nor denied, and a recorded table marks it as an estimate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from aliquot.core.engine.ports import Gpus
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import ComputeProfile, Family, Profile
+from aliquot.errors import BlockedError
+from aliquot.hardware.nvml.backend import NvmlBackend
+from aliquot.hardware.nvml.describe import Described
+from aliquot.hardware.nvml.profiles import ComputeRow, Row
+from aliquot.hardware.nvml.table_from_rows import compute_from_rows, family_from_rows
+
+
+class Difference(msgspec.Struct, frozen=True):
+    """One number that the catalog and the machine disagree on. ``note``: for information (names and memory move with
+    drivers); all others mean that the catalog is wrong for this machine.
+    """
+
+    family: str
+    profile: str
+    what: str
+    catalog: str
+    machine: str
+    note: bool = False
+
+    def __str__(self) -> str:
+        return f"{self.family} {self.profile}: {self.what} is {self.machine} here, {self.catalog} in the catalog"
+
+
+class Report(msgspec.Struct, frozen=True):
+    """What a check found. ``checked`` says what was compared, ``unchecked`` what could not be, in sentences."""
+
+    node: str
+    driver: str
+    nvml: str
+    checked: tuple[str, ...]
+    unchecked: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def agrees(self) -> bool:
+        return all(d.note for d in self.differences)
+
+
+def check(driver: Gpus) -> Report:
+    """Compare the catalog with this machine, one GPU per product (one with MIG mode on where there is one). Raises
+    BlockedError without NVML.
+    """
+    backend = _nvml(driver)
+    inventory = backend.read()
+    chosen: dict[tuple[str, str], str] = {}
+    for gpu in sorted(inventory.gpus, key=lambda g: (not g.mig.enabled, -len(g.instances))):
+        if gpu.mig.capable and not gpu.lost:
+            chosen.setdefault((gpu.pci_device, gpu.subsystem), gpu.pci)
+    checked: list[str] = []
+    unchecked: list[str] = []
+    differences: list[Difference] = []
+    for (device, subsystem), pci in chosen.items():
+        found = backend.describe(pci)
+        name = catalog.family_of_device(device, subsystem)
+        if name is None:
+            unchecked.append(f"{found.gpu.product} ({device}) is not in the catalog: aliquot catalog record")
+            continue
+        if not found.rows:
+            unchecked.append(f"{name}: driver {found.driver} lists no profiles while MIG mode is off")
+            continue
+        family = catalog.family(name)
+        checked.append(f"{name}: {len(found.rows)} profiles of {found.gpu.product} at {pci}")
+        unchecked += _not_told(family, found)
+        differences += _compare(family, found)
+    return Report(
+        node=inventory.node,
+        driver=inventory.driver,
+        nvml=inventory.nvml,
+        checked=tuple(checked),
+        unchecked=tuple(unchecked),
+        differences=tuple(differences),
+    )
+
+
+def _not_told(family: Family, found: Described) -> Iterator[str]:
+    if any(row.placements is None for row in found.rows):
+        yield f"{family.name}: placements (the driver tells them with MIG mode on, to root)"
+    missing = [p.name for p in family.profiles if p.id not in found.compute]
+    if missing:
+        yield f"{family.name}: compute instance profiles of {', '.join(missing)} (no instance of them exists)"
+
+
+def _compare(family: Family, found: Described) -> Iterator[Difference]:
+    rows = {row.id: row for row in found.rows}
+    for profile in family.profiles:
+        row = rows.pop(profile.id, None)
+        if row is None:
+            newer = profile.since_driver is not None
+            yield Difference(family.name, profile.name, "profile", f"id {profile.id}", "absent", newer)
+            continue
+        yield from _compare_profile(family, profile, row)
+        if profile.id in found.compute:
+            yield from _compare_compute(family, profile, found.compute[profile.id])
+    for row in rows.values():
+        yield Difference(family.name, row.name, "profile", "absent", f"id {row.id}")
+
+
+def _compare_profile(family: Family, profile: Profile, row: Row) -> Iterator[Difference]:
+    def differ(what: str, ours: object, theirs: object, note: bool = False) -> Iterator[Difference]:
+        if ours is not None and theirs is not None and ours != theirs:
+            yield Difference(family.name, profile.name, what, str(ours), str(theirs), note)
+
+    yield from differ("name", profile.name, row.name or None, True)
+    yield from differ("memory (MiB)", profile.memory_mib, row.memory_mib, True)
+    yield from differ("NVML index", profile.nvml_index, row.index)
+    yield from differ("compute slices", profile.compute_slices, row.slices)
+    yield from differ("instances at most", profile.max_instances, row.count)
+    yield from differ("SM", profile.sm, row.sm)
+    for engine, count in profile.engines.items():
+        yield from differ(f"{engine} engines", count, row.engines.get(engine))
+    told = None if row.placements is None else " ".join(map(str, row.placements))
+    yield from differ("placements", " ".join(map(str, profile.placements)), told)
+
+
+def _compare_compute(family: Family, profile: Profile, rows: Sequence[ComputeRow]) -> Iterator[Difference]:
+    def facts(c: ComputeProfile) -> str:
+        return f"{c.compute_slices} slices, at most {c.max_instances}, at {' '.join(map(str, c.placements))}"
+
+    ours = {c.id: c for c in profile.compute}
+    theirs = {c.id: c for c in compute_from_rows(profile.name, profile.compute_slices, tuple(rows))}
+    for key in sorted({*ours, *theirs}):
+        left = facts(ours[key]) if key in ours else "absent"
+        right = facts(theirs[key]) if key in theirs else "absent"
+        if left != right:
+            yield Difference(family.name, profile.name, f"compute instance profile {key}", left, right)
+
+
+def record(driver: Gpus, pci: str | None = None, *, date: str, name: str | None = None) -> str:
+    """A catalog file (YAML) made from one GPU of this machine: that at ``pci``, else the first that MIG can divide.
+    ``date`` (ISO) goes into its provenance. Raises BlockedError where the driver lists nothing.
+    """
+    from aliquot.hardware.catalog_yaml import to_yaml
+
+    backend = _nvml(driver)
+    inventory = backend.read()
+    able = [g for g in inventory.gpus if g.mig.capable and not g.lost and pci in (None, g.pci)]
+    if not able:
+        raise BlockedError(
+            f"no GPU that MIG can divide{f' at {pci}' if pci else ' on this machine'}", next_step="aliquot show"
+        )
+    able.sort(key=lambda g: not g.mig.enabled)
+    found = backend.describe(able[0].pci)
+    if not found.rows:
+        raise BlockedError(
+            f"driver {found.driver} lists no profiles while MIG mode is off",
+            next_step=f"enable MIG mode (nvidia-smi -i {able[0].pci} -mig 1), then run it again",
+        )
+    return to_yaml(found, family_of(found, name), date)
+
+
+def _nvml(driver: Gpus) -> NvmlBackend:
+    if not isinstance(driver, NvmlBackend):
+        raise BlockedError(
+            "tables can be read through NVML only, and this simulated node has no NVML library",
+            next_step="install gcc, or unset ALIQUOT_BACKEND",
+        )
+    return driver
+
+
+def family_of(found: Described, name: str | None = None) -> Family:
+    """The table that a description amounts to."""
+    device = found.gpu.pci_device
+    known = catalog.family_of_device(device, found.gpu.subsystem)
+    family = family_from_rows(
+        name or known or f"nvml-{device}", found.rows, found.architecture, device, found.memory_mib
+    )
+    profiles = tuple(
+        msgspec.structs.replace(p, compute=compute_from_rows(p.name, p.compute_slices, found.compute[p.id]))
+        if p.id in found.compute
+        else p
+        for p in family.profiles
+    )
+    return msgspec.structs.replace(family, profiles=profiles)

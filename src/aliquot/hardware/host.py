@@ -1,0 +1,120 @@
+"""The machine around the GPUs: the reset of one GPU, the end of a process."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from collections.abc import Callable
+
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
+from aliquot.foundation.uninterruptible import whole
+
+RESET_TIMEOUT_S = 120.0
+GRACE_S = 10.0
+_KILL_WAIT_S = 30.0
+
+_REFUSALS: tuple[tuple[str, int], ...] = (
+    ("in use by another client", codes.IN_USE),
+    ("being used by", codes.IN_USE),
+    ("insufficient permissions", codes.NO_PERMISSION),
+    ("gpu is lost", codes.GPU_IS_LOST),
+    ("not supported", codes.RESET_TYPE_NOT_SUPPORTED),
+    ("not found", codes.NOT_FOUND),
+    ("no devices were found", codes.NOT_FOUND),
+    ("couldn't communicate with the nvidia driver", codes.DRIVER_NOT_LOADED),
+)
+"""Words in nvidia-smi's refusal of a reset, and the NVML code that they stand for."""
+
+
+class LocalHost:
+    """This machine. ``nvidia_smi`` is the program that resets; NVML has no call for it. ``root`` is the directory that
+    it takes for ``/``: that of a driver container, or of the host around our own container.
+    """
+
+    def __init__(self, nvidia_smi: str = "nvidia-smi", *, root: str = "/", grace_s: float = GRACE_S) -> None:
+        self.nvidia_smi = nvidia_smi
+        self.grace_s = grace_s
+        self._way_in = () if root == "/" else ("chroot", root)
+
+    def reset(self, pci: str) -> None:
+        import subprocess
+
+        attempt = f"resetting GPU {pci}"
+        try:
+            # Ctrl-C would end it in the middle of a reset: it hears of none, and we of ours when it is done.
+            with whole():
+                done = subprocess.run(
+                    [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
+                    stdin=subprocess.DEVNULL,
+                    capture_output=True,
+                    text=True,
+                    errors="replace",
+                    timeout=RESET_TIMEOUT_S,
+                    env={**os.environ, "LC_ALL": "C"},
+                    start_new_session=True,
+                )
+        except subprocess.TimeoutExpired as failure:
+            raise HardwareError(
+                f"{attempt} did not end within {RESET_TIMEOUT_S:.0f} s", next_step="aliquot show"
+            ) from failure
+        except OSError as failure:
+            raise HardwareError(
+                f"{attempt} failed: {self.nvidia_smi} cannot be run ({failure.strerror})",
+                next_step="install nvidia-smi, which comes with the driver, or reboot the machine",
+            ) from failure
+        said = (done.stdout + done.stderr).strip()
+        if done.returncode:
+            raise reset_refused(attempt, pci, done.returncode, said)
+
+    def terminate(self, pid: int) -> None:
+        birth = _birth(pid)
+        for number, wait_s in ((signal.SIGTERM, self.grace_s), (signal.SIGKILL, _KILL_WAIT_S)):
+            try:
+                if _birth(pid) == birth:
+                    os.kill(pid, number)
+            except ProcessLookupError:
+                return
+            except PermissionError as failure:
+                raise PermissionDeniedError(
+                    f"process {pid} belongs to another user and cannot be ended", next_step="run it as root"
+                ) from failure
+            if _wait(lambda: birth is None or _birth(pid) != birth, wait_s):
+                return
+        raise HardwareError(
+            f"process {pid} does not end, even by SIGKILL: it hangs inside the kernel", next_step="reboot the machine"
+        )
+
+
+def reset_refused(attempt: str, pci: str, status: int, said: str) -> AliquotError:
+    """The error for a reset that nvidia-smi refused with this exit status and these words."""
+    words = said.lower()
+    code = next((code for phrase, code in _REFUSALS if phrase in words), status if status in codes.TABLE else None)
+    error = codes.error(code or codes.UNKNOWN, attempt, gpu=pci)
+    lines = tuple(line.strip() for line in said.splitlines() if line.strip())
+    error.details = (*error.details, f"nvidia-smi ended with status {status}", *lines[:8])
+    return error
+
+
+def _birth(pid: int) -> str | None:
+    """When a living process started, in clock ticks: tells it from a later one with the same number. None if it is
+    gone; a zombie is, since its open devices are closed.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in (b"Z", b"X") else fields[19].decode()
+
+
+def _wait(done: Callable[[], bool], seconds: float) -> bool:
+    deadline = time.monotonic() + seconds
+    pause = 0.005
+    while not done():
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(pause)
+        pause = min(pause * 2, 0.1)
+    return True

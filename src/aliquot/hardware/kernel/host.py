@@ -1,0 +1,36 @@
+"""What the machine has for virtual machines."""
+
+from __future__ import annotations
+
+from aliquot.core.model.inventory import VirtualHost
+from aliquot.hardware.kernel.pci import DRIVERS, GROUPS, VFIO
+from aliquot.hardware.kernel.sriov_manage import Tools
+from aliquot.hardware.kernel.sysfs import names, optional
+from aliquot.hardware.kernel_files import Files
+
+_MANAGER = "nvidia_vgpu_vfio"
+
+
+def host(files: Files, tools: Tools) -> VirtualHost:
+    """Reads a handful of files. Modules that are built in show in /sys/module as loaded ones do. Raises OSError."""
+    return VirtualHost(
+        iommu=bool(names(files, GROUPS)),
+        vfio=_module(files, "vfio_pci") or files.exists(f"{DRIVERS}/{VFIO}"),
+        vgpu_manager=vgpu_driver(files),
+        sriov_manage=tools.sriov_manage,
+        kernel=optional(files, "/proc/sys/kernel/osrelease") or "",
+    )
+
+
+def vgpu_driver(files: Files) -> bool | None:
+    """Whether NVIDIA's vGPU host driver is at work; None where no NVIDIA driver is loaded at all."""
+    if _module(files, _MANAGER):
+        return True
+    loaded = optional(files, "/proc/modules") or ""
+    if any(line.startswith(f"{_MANAGER} ") for line in loaded.splitlines()):
+        return True
+    return False if _module(files, "nvidia") or files.exists("/proc/driver/nvidia/version") else None
+
+
+def _module(files: Files, name: str) -> bool:
+    return files.exists(f"/sys/module/{name}")

@@ -1,0 +1,62 @@
+"""The driver's own programs: ``sriov-manage``, where the driver's root directory has it."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from aliquot.hardware.programs import run_to_end
+
+PROGRAM = "/usr/lib/nvidia/sriov-manage"
+TIMEOUT_S = 180.0
+_TIMED_OUT, _CANNOT_RUN = 124, 127
+
+
+class Tools(Protocol):
+    """What runs them. ``sriov_manage`` is the program's path as it is shown; empty where there is none."""
+
+    @property
+    def sriov_manage(self) -> str: ...
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        """Switch a GPU's virtual functions: exit status and what was said. An interrupt from the keyboard waits for
+        its end.
+        """
+        ...
+
+
+class NoTools:
+    """A driver without programs."""
+
+    sriov_manage = ""
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        return 127, "there is no sriov-manage"
+
+
+class DriverTools:
+    """The programs below ``root``. With ``chroot`` they see that directory as ``/``: a driver container's programs
+    find their libraries and the daemons' sockets there.
+    """
+
+    def __init__(self, root: str = "/", *, chroot: bool = False, timeout_s: float = TIMEOUT_S) -> None:
+        self._root = root.rstrip("/")
+        self._chroot = chroot and self._root != ""
+        self._timeout_s = timeout_s
+
+    @property
+    def sriov_manage(self) -> str:
+        """Looked for each time: a driver container may come after us, or again."""
+        path = self._root + PROGRAM
+        return path if os.access(path, os.X_OK) else ""
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        """Other statuses where the program cannot be run, or does not end."""
+        way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
+        try:
+            ran = run_to_end([*way_in, "-e" if on else "-d", pci], self._timeout_s)
+        except TimeoutError as late:
+            return _TIMED_OUT, str(late)
+        except OSError as failure:
+            return _CANNOT_RUN, f"it cannot be run: {failure.strerror}"
+        return ran.status, ran.out + ran.err

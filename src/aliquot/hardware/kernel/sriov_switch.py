@@ -1,0 +1,139 @@
+"""Switching virtual functions on and off, and waiting for them.
+
+NVIDIA's driver refuses a plain write to ``sriov_numvfs`` and brings ``sriov-manage``, which takes the GPU's unbind
+lock, unbinds, writes and binds again. Everywhere else the plain write is the way.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from contextlib import suppress
+
+from aliquot.core.engine.ports import Clock
+from aliquot.errors import HardwareError, InUseError
+from aliquot.hardware.kernel import pci as bus
+from aliquot.hardware.kernel.errors import CLIENTS, refused
+from aliquot.hardware.kernel.sriov import count, links
+from aliquot.hardware.kernel.sriov_manage import Tools
+from aliquot.hardware.kernel.sysfs import optional
+from aliquot.hardware.kernel_files import Files
+
+DEADLINE_S = 120.0
+"""How long virtual functions may take to appear: 8 GPUs with 160 of them need 30 s and more (gpu-operator#2002)."""
+
+LOCK_S = 10.0
+"""How long the unbind lock is asked for again: a client that has just ended still has it for a moment."""
+
+_TELL_S = 10.0
+_BUSY = "unbindlock"
+
+
+def switch(files: Files, tools: Tools, clock: Clock, pci: str, wanted: int) -> None:
+    """Make it ``wanted`` virtual functions, which must not be the number that there is. Does not wait for them. Raises
+    InUseError while a client has the GPU, HardwareError.
+    """
+    now = count(files, pci)
+    if tools.sriov_manage:
+        before = bus.driver(files, pci)
+        try:
+            if now:
+                _manage(tools, clock, pci, False)
+            if wanted:
+                _manage(tools, clock, pci, True)
+        finally:
+            _give_back(files, pci, before)
+        return
+    path = bus.attribute(pci, "sriov_numvfs")
+    for value in ([0] if now else []) + ([wanted] if wanted else []):
+        try:
+            files.write(path, str(value))
+        except OSError as failure:
+            attempt = f"switching the virtual functions of {pci} {'on' if value else 'off'}"
+            raise refused(failure, attempt, path, _MEANING, _NEXT) from failure
+
+
+def _give_back(files: Files, pci: str, driver: str) -> None:
+    """A program that stopped half-way leaves the GPU without its driver, where no undo reaches it."""
+    with suppress(OSError):
+        if driver and not bus.driver(files, pci):
+            bus.rebind(files, pci, driver)
+
+
+_MEANING = {
+    errno.EBUSY: "other virtual functions are on, or one of them is in use",
+    errno.ERANGE: "the device has fewer virtual functions than that",
+    errno.EPERM: "NVIDIA's driver lets nobody but its own sriov-manage switch them, and that program was not found",
+    errno.ENOSYS: "the driver of this function does not do SR-IOV",
+    errno.EOPNOTSUPP: "the driver of this function does not do SR-IOV",
+    errno.ENOENT: "this function has no SR-IOV, or no driver",
+    errno.EINVAL: "its driver refuses that number of virtual functions",
+}
+_NEXT = "install NVIDIA's vGPU host driver, or set ALIQUOT_DRIVER_ROOT to where it is, then run: aliquot show"
+
+
+def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
+    attempt = f"switching the virtual functions of {pci} {'on' if on else 'off'}"
+    deadline, pause = clock.now() + LOCK_S, 0.25
+    while True:
+        status, said = tools.manage(pci, on)
+        # The program's status does not always tell: what it says about the lock does.
+        busy = _BUSY in said.lower().replace(" ", "")
+        if not busy and status == 0:
+            return
+        lines = tuple(line.strip() for line in said.splitlines() if line.strip())[:8]
+        details = (f"{tools.sriov_manage} ended with status {status}", *lines)
+        if not busy:
+            raise HardwareError(f"{attempt} failed", details=details, next_step=f"aliquot show {pci}")
+        if clock.now() + pause > deadline:
+            raise InUseError(
+                f"{attempt} failed: a client still has the GPU open, so that its driver cannot be unbound",
+                details=(*details, CLIENTS),
+                next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
+            )
+        clock.sleep(pause)
+        pause = min(pause * 2, 2.0)
+
+
+def wait(
+    files: Files, clock: Clock, pci: str, wanted: int, lists_types: Callable[[str], bool], say: Callable[[str], None]
+) -> None:
+    """Return when there are ``wanted`` virtual functions, each with a driver and ready (``lists_types``). Raises
+    HardwareError after DEADLINE_S, saying which are not.
+    """
+    deadline, told, pause = clock.now() + DEADLINE_S, clock.now() + _TELL_S, 0.02
+    ready: set[str] = set()
+    by_hand = optional(files, bus.attribute(pci, "sriov_drivers_autoprobe")) == "0"
+    while True:
+        found = links(files, pci)
+        for link in found:
+            if link.pci not in ready:
+                if by_hand and not bus.driver(files, link.pci):
+                    _probe(files, link.pci)
+                if bus.driver(files, link.pci) and lists_types(link.pci):
+                    ready.add(link.pci)
+        if len(found) == wanted and len(ready) == wanted:
+            return
+        if clock.now() >= deadline:
+            break
+        if clock.now() >= told:
+            say(f"GPU {pci}: {len(ready)} of {wanted} virtual functions are ready")
+            told = clock.now() + _TELL_S
+        clock.sleep(pause)
+        pause = min(pause * 1.5, 0.5)
+    late = [link.pci for link in found if link.pci not in ready]
+    raise HardwareError(
+        f"{len(ready)} of {wanted} virtual functions of {pci} were ready after {DEADLINE_S:.0f} s",
+        details=(
+            f"{len(found)} exist",
+            *([f"without a driver or without vGPU types: {', '.join(late)}"] if late else []),
+        ),
+        next_step="look for NVRM messages in the kernel log (dmesg | grep -i nvrm), then run: aliquot show",
+    )
+
+
+def _probe(files: Files, pci: str) -> None:
+    try:
+        files.write(bus.PROBE, pci)
+    except OSError:
+        return  # it is looked at again until the deadline, which then names it

@@ -1,0 +1,72 @@
+"""Reading attributes: one that is not there is an answer, one that says nonsense names its file."""
+
+from __future__ import annotations
+
+import errno
+
+from aliquot.hardware.kernel_files import Files
+
+_ABSENT = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ENXIO, errno.ENODEV})
+"""What the kernel answers where there is no such thing: ENXIO for ``gpu_instance_id`` and ``placement_id`` of a
+virtual function without a vGPU (kernel/hypeman, on real hosts).
+"""
+
+
+class Malformed(ValueError):
+    """An attribute that says what nobody understands."""
+
+
+def absent(failure: OSError) -> bool:
+    """Whether a failure means that there is no such thing."""
+    return failure.errno in _ABSENT
+
+
+def optional(files: Files, path: str) -> str | None:
+    """The stripped text of an attribute, None where there is none. Raises OSError otherwise."""
+    try:
+        return files.read(path).strip()
+    except OSError as failure:
+        if absent(failure):
+            return None
+        raise
+
+
+def number(files: Files, path: str) -> int | None:
+    """An attribute that is a number, decimal or with 0x. None where there is none; raises Malformed."""
+    text = optional(files, path)
+    if not text:
+        return None
+    try:
+        return int(text, 0)
+    except ValueError:
+        raise Malformed(f"{path} says {text[:40]!r}, which is no number") from None
+
+
+def amount(files: Files, path: str) -> int:
+    """A number that stands for none where there is no such attribute. One that is there and says nothing is no zero: by
+    it something that runs would be taken for gone. Raises Malformed.
+    """
+    found = number(files, path)
+    if found is None and optional(files, path) is not None:
+        raise Malformed(f"{path} says nothing")
+    return found or 0
+
+
+def names(files: Files, path: str) -> tuple[str, ...]:
+    """The entries of a folder; none where there is no folder."""
+    try:
+        return files.names(path)
+    except OSError as failure:
+        if absent(failure):
+            return ()
+        raise
+
+
+def target(files: Files, path: str) -> str:
+    """The last part of where a link points (``nvidia`` for ``../../bus/pci/drivers/nvidia``); empty without a link."""
+    try:
+        return files.link(path).rpartition("/")[2]
+    except OSError as failure:
+        if absent(failure) or failure.errno == errno.EINVAL:  # EINVAL: there is something, but it is no link
+            return ""
+        raise

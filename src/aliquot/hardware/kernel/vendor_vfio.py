@@ -1,0 +1,73 @@
+"""vGPUs as a type written to a virtual function (NVIDIA's vendor-specific VFIO: kernel 6.8 and later, no mdev at all).
+
+``nvidia/current_vgpu_type`` holds the type's id, 0 for none; ``nvidia/creatable_vgpu_types`` lists what can be written:
+a header, then ``1145  : NVIDIA L40S-1B`` lines. A function that has a type, and every function of a full GPU, lists
+the header only, so that names must have been learnt before.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.hardware.kernel.framework import CURRENT, VENDOR_VFIO, Found, Offer
+from aliquot.hardware.kernel.mdev import valid
+from aliquot.hardware.kernel.pci import attribute
+from aliquot.hardware.kernel.sysfs import Malformed, amount, names, number, optional, target
+from aliquot.hardware.kernel_files import Files
+
+CREATABLE = "nvidia/creatable_vgpu_types"
+
+
+class VendorVfio:
+    """Vendor-specific VFIO: one vGPU, or none, on each virtual function, which stays bound to ``nvidia``."""
+
+    name = VENDOR_VFIO
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def list_types(self, function: str, unknown: Callable[[int], bool]) -> tuple[Offer, ...]:
+        return parse(optional(self._files, attribute(function, CREATABLE)) or "", attribute(function, CREATABLE))
+
+    def inspect(self, function: str) -> tuple[Found, ...]:
+        type_id = amount(self._files, attribute(function, CURRENT))
+        if not type_id:
+            return ()
+        return (
+            Found(
+                function,
+                type_id,
+                "",
+                devices(self._files, function),
+                valid(number(self._files, attribute(function, "nvidia/gpu_instance_id"))),
+                valid(number(self._files, attribute(function, "nvidia/placement_id"))),
+            ),
+        )
+
+    def create(self, function: str, type_id: int, uuid: str) -> None:
+        self._files.write(self.path(function, type_id), str(type_id))
+
+    def destroy(self, found: Found) -> None:
+        self._files.write(attribute(found.function, CURRENT), "0")
+
+    def path(self, function: str, type_id: int) -> str:
+        return attribute(function, CURRENT)
+
+
+def parse(text: str, path: str) -> tuple[Offer, ...]:
+    """The lines of a creatable list, ascending by id. Raises Malformed for anything but a header and ``id : name``."""
+    offers = []
+    for line in filter(str.strip, text.splitlines()):
+        word, colon, name = (part.strip() for part in line.partition(":"))
+        if word.isdigit() and name:
+            offers.append(Offer(int(word), 1, name))
+        elif word.upper() != "ID" or not colon:
+            raise Malformed(f"{path} has a line that is no type: {line.strip()[:60]!r}")
+    return tuple(sorted(offers, key=lambda offer: offer.type_id))
+
+
+def devices(files: Files, function: str) -> tuple[str, ...]:
+    """The files by which a virtual machine opens a function: of its IOMMU group, and of the device itself (iommufd)."""
+    group = target(files, attribute(function, "iommu_group"))
+    own = tuple(f"/dev/vfio/devices/{name}" for name in sorted(names(files, attribute(function, "vfio-dev"))))
+    return ((f"/dev/vfio/{group}",) if group else ()) + own

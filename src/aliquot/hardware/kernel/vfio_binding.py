@@ -1,0 +1,162 @@
+"""Handing a function to vfio-pci, whole with what shares its board and IOMMU group, and taking it back."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+
+from aliquot.core.engine.ports import Clock
+from aliquot.core.model.inventory import Stranger
+from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
+from aliquot.hardware.kernel import pci as bus
+from aliquot.hardware.kernel.errors import CLIENTS, refused
+from aliquot.hardware.kernel.sysfs import optional
+from aliquot.hardware.kernel.vendor_vfio import devices
+from aliquot.hardware.kernel.vfio_holders import Holders
+from aliquot.hardware.kernel_files import Files
+
+LOCK_S = 10.0
+_STUB = ("", bus.VFIO, "pci-stub", "pcieport")
+"""Drivers beside which VFIO gives a group to a virtual machine: none, itself, stubs, ports."""
+
+
+class GroupError(BlockedError):
+    """The IOMMU group holds what cannot be handed out with the GPU."""
+
+    code = "IOMMU_GROUP"
+
+
+class NoIommuError(BlockedError):
+    """Without an IOMMU no function can be given to a virtual machine."""
+
+    code = "NO_IOMMU"
+
+
+def companions(files: Files, pci: str) -> tuple[bus.Member, ...]:
+    """What must go with a function: the rest of its IOMMU group, if that is of the same board (audio, USB). Raises
+    NoIommuError, and GroupError that lists what is foreign.
+    """
+    group = bus.group(files, pci)
+    if group is None:
+        raise NoIommuError(
+            f"{pci} is in no IOMMU group: the IOMMU is off",
+            next_step="switch it on in the firmware and with intel_iommu=on (AMD: amd_iommu=on), then reboot",
+        )
+    own, foreign = _sorted(files, pci, group)
+    if foreign:
+        raise GroupError(
+            f"{pci} shares IOMMU group {group} with devices that are not part of it",
+            details=tuple(f"{m.pci} (driver {m.driver})" for m in foreign),
+            next_step=f"put the card in another slot, or give up those devices; see aliquot passthrough check {pci}",
+        )
+    return own
+
+
+def strangers(files: Files, pci: str, group: int | None) -> tuple[Stranger, ...]:
+    """Those for whose sake ``companions`` refuses; none without an IOMMU group."""
+    return () if group is None else tuple(Stranger(m.pci, m.driver) for m in _sorted(files, pci, group)[1])
+
+
+def _sorted(files: Files, pci: str, group: int) -> tuple[tuple[bus.Member, ...], tuple[bus.Member, ...]]:
+    """The rest of a function's IOMMU group: what goes with it, and what is foreign."""
+    others = [m for p in bus.members(files, group) if p != pci and not (m := bus.member(files, p)).bridge]
+    own = tuple(m for m in others if m.nvidia and beside(files, pci, m.pci))
+    return own, tuple(m for m in others if m not in own and m.driver not in _STUB)
+
+
+def beside(files: Files, pci: str, other: str) -> bool:
+    """Whether two functions are one board and go together. A virtual function goes alone: where the platform isolates
+    nothing, its group holds its GPU and the other ones, and vGPUs are at work on those.
+    """
+    alone = any(files.exists(bus.attribute(each, "physfn")) for each in (pci, other))
+    return bus.slot(pci) == bus.slot(other) and not alone
+
+
+def lock(files: Files, clock: Clock, pci: str) -> bool:
+    """Ask NVIDIA's driver to let go of a GPU: granted if nobody has it open. Whether there is such a lock. Raises
+    InUseError. Unbinding without it waits inside the kernel for the last client.
+    """
+    path = f"/proc/driver/nvidia/gpus/{pci}/unbindLock"
+    if not files.exists(path):
+        return False
+    deadline, pause = clock.now() + LOCK_S, 0.1
+    while True:
+        try:
+            files.write(path, "1")
+        except OSError as failure:
+            if failure.errno not in (errno.EBUSY, errno.EAGAIN):
+                raise refused(failure, f"locking {pci} against new clients", path) from failure
+        if (optional(files, path) or "").endswith("1"):
+            return True
+        if clock.now() + pause > deadline:
+            raise InUseError(
+                f"{pci} is in use: a client has it open, so that its driver cannot be unbound",
+                details=(f"{path} is not granted", CLIENTS),
+                next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
+            )
+        clock.sleep(pause)
+        pause = min(pause * 2, 1.0)
+
+
+def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:
+    """Bind a function and its companions to vfio-pci: all or none. Raises BlockedError without that driver, InUseError,
+    HardwareError, PermissionDeniedError.
+    """
+    if not files.exists(f"{bus.DRIVERS}/{bus.VFIO}"):
+        raise BlockedError(
+            "the driver vfio-pci is not loaded", next_step=f"modprobe vfio-pci, then: aliquot passthrough enable {pci}"
+        )
+    before = {each: bus.driver(files, each) for each in (pci, *others)}
+    locked = before[pci] == "nvidia" and lock(files, clock, pci)
+    done: list[str] = []
+    try:
+        for each in (*others, pci):
+            done.append(each)
+            _bind(files, each, bus.VFIO)
+    except AliquotError:
+        for each in reversed(done):
+            with suppress(AliquotError):
+                _bind(files, each, before[each])
+        if locked and bus.driver(files, pci) == "nvidia":
+            with suppress(OSError):
+                files.write(f"/proc/driver/nvidia/gpus/{pci}/unbindLock", "0")
+        raise
+
+
+def take_back(files: Files, pci: str, drivers: Mapping[str, str | None]) -> None:
+    """Give a function and its companions to the drivers that they had; None stands for any that takes it. Raises
+    InUseError while a virtual machine has one open, else the first failure; the others are given back all the same.
+    """
+    holders = Holders(files)
+    lent = [each for each in drivers if bus.driver(files, each) == bus.VFIO]
+    found = [str(h) for each in lent for h in holders.of(devices(files, each))]
+    if found:
+        raise InUseError(
+            f"{pci} is open in {', '.join(dict.fromkeys(found))}",
+            next_step="shut that virtual machine down, or detach the GPU from it, then run the command again",
+        )
+    failures = []
+    for each in (pci, *(p for p in drivers if p != pci)):
+        try:
+            _bind(files, each, drivers[each])
+        except AliquotError as failure:
+            failures.append(failure)
+    if failures:
+        raise failures[0]
+
+
+def _bind(files: Files, pci: str, wanted: str | None) -> None:
+    attempt = f"giving {pci} to {wanted or ('no driver' if wanted == '' else 'a driver')}"
+    try:
+        bus.rebind(files, pci, wanted)
+        now = bus.driver(files, pci)
+    except OSError as failure:
+        meaning = {errno.EINVAL: "the driver does not take it", errno.ENODEV: "no driver takes it"}
+        raise refused(failure, attempt, f"{bus.DEVICES}/{pci}", meaning) from failure
+    if now != wanted and (wanted is not None or now == bus.VFIO):
+        raise HardwareError(
+            f"{attempt} failed: it is bound to {now or 'no driver'}",
+            details=(f"{bus.DEVICES}/{pci}/driver",),
+            next_step="look into the kernel log (dmesg | grep -i vfio), then run: aliquot show",
+        )

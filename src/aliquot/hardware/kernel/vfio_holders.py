@@ -1,0 +1,113 @@
+"""Who has a VFIO device open: found in ``/proc``, where every open file of every process is a link.
+
+Whoever cannot look everywhere must not conclude that nobody is there: then every vGPU counts as held.
+"""
+
+from __future__ import annotations
+
+import errno
+from functools import cached_property
+from itertools import pairwise
+
+from aliquot.core.model.inventory import Holder
+from aliquot.hardware.kernel.errors import name
+from aliquot.hardware.kernel_files import Files
+
+PROC = "/proc"
+UNKNOWN = "unknown"
+_VFIO = "/dev/vfio/"
+_CONTAINER = "vfio"
+_HOST_PIDS = "pid:[4026531836]"
+"""The first process namespace's fixed number (PROC_PID_INIT_INO): in any other, processes of the machine are hidden."""
+
+_GONE = (errno.ENOENT, errno.ESRCH)
+
+
+class Holders:
+    """One look. The scan is made when it is first asked for, and serves every question after that."""
+
+    def __init__(self, files: Files) -> None:
+        self._files = files
+
+    def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:
+        """Who has one of these files open; one holder that says why it is unknown where that cannot be told."""
+        if not devices:
+            return ()
+        seen, fault = self._scan
+        pids = sorted({pid for device in devices for pid in seen.get(device, ())})
+        found = tuple(self._holder(pid) for pid in pids)
+        return found or ((Holder("process", UNKNOWN, fault),) if fault else ())
+
+    @cached_property
+    def _scan(self) -> tuple[dict[str, set[int]], str]:
+        """Processes by VFIO device, and why they may not be all."""
+        found: dict[str, set[int]] = {}
+        try:
+            entries = self._files.names(PROC)
+        except OSError as failure:
+            return {}, f"{PROC} cannot be read: {name(failure)}"
+        fault = self._hidden(entries)
+        for entry in filter(str.isdigit, entries):
+            try:
+                for device in self._open(f"{PROC}/{entry}/fd"):
+                    found.setdefault(device, set()).add(int(entry))
+            except OSError as failure:
+                if failure.errno not in _GONE:
+                    fault = fault or f"open files of process {entry} cannot be read: {name(failure)}"
+        return found, fault
+
+    def _open(self, folder: str) -> set[str]:
+        """The VFIO devices that one process has open."""
+        found = set()
+        for number in self._files.names(folder):
+            try:
+                device = self._files.link(f"{folder}/{number}").removesuffix(" (deleted)")
+            except OSError as failure:
+                if failure.errno in _GONE:
+                    continue  # closed meanwhile
+                raise
+            # Of a process in a chroot the path is longer in front: a node of its own is the same device.
+            _, folder_of_devices, own = device.rpartition(_VFIO)
+            if folder_of_devices and own != _CONTAINER:
+                found.add(_VFIO + own.removeprefix("noiommu-"))
+        return found
+
+    def _hidden(self, entries: tuple[str, ...]) -> str:
+        try:
+            space = self._files.link(f"{PROC}/self/ns/pid")
+        except OSError:
+            return ""  # no such file in a tree that is not a machine's own
+        if space != _HOST_PIDS:
+            return "processes of the host are hidden from this container (run it with hostPID)"
+        if "1" not in entries:
+            return (
+                f"{PROC} does not list processes of others (mounted with hidepid): run it as root with CAP_SYS_PTRACE"
+            )
+        return ""
+
+    def _holder(self, pid: int) -> Holder:
+        """A virtual machine by its name, anything else by its command."""
+        try:
+            words = self._files.read(f"{PROC}/{pid}/cmdline").split("\0")
+            guest = guest_name(words)
+            if guest:
+                return Holder("vm", str(pid), guest)
+            return Holder("process", str(pid), self._files.read(f"{PROC}/{pid}/comm").strip())
+        except OSError:
+            return Holder("process", str(pid))
+
+
+class Unasked(Holders):
+    """For looks that need no holders: the scan of a busy host takes longer than all the rest."""
+
+    def of(self, devices: tuple[str, ...]) -> tuple[Holder, ...]:
+        return ()
+
+
+def guest_name(words: list[str]) -> str:
+    """The name in QEMU's ``-name guest=web,debug-threads=on`` (or ``-name web``); empty where there is none."""
+    for flag, value in pairwise(words):
+        if flag == "-name":
+            keys = dict(part.partition("=")[::2] for part in value.split(",") if "=" in part)
+            return keys.get("guest", "" if keys and "=" in value.partition(",")[0] else value.partition(",")[0])
+    return ""

@@ -1,0 +1,82 @@
+"""Facts beside the geometry, as far as nvidia-smi tells them: the rest of a MIG device is what its profile says."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model import catalog
+from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
+from aliquot.core.model.ids import pci_address
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
+from aliquot.hardware.nvidia_smi.command import Smi
+from aliquot.hardware.nvidia_smi.reader import Seen
+from aliquot.hardware.nvml.tables import Tables
+
+
+class Capabilities:
+    """Compute capabilities. A GPU's never changes, so that each is asked for once."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, str], tuple[int, int]] = {}
+
+    def of(self, smi: Smi, seen: Seen) -> dict[str, tuple[int, int]]:
+        """Those of the GPUs that were seen, by PCI address. What was not answered is asked again by the next look."""
+        gpus = [(each.pci, each.uuid) for each in seen.log.gpus]
+        if not self._known.keys() >= set(gpus):
+            found = _capabilities(smi)
+            self._known |= {(pci, uuid): found[pci] for pci, uuid in gpus if any(found.get(pci, ()))}
+        return {pci: self._known[pci, uuid] for pci, uuid in gpus if (pci, uuid) in self._known}
+
+
+def facts(smi: Smi, seen: Seen, tables: Tables, known: Capabilities) -> Facts:
+    """NUMA nodes and the class of a function are not nvidia-smi's to tell: a scan of the bus has them."""
+    capabilities = known.of(smi, seen)
+    there = {g.pci: g for g in seen.gpus if not g.lost}
+    gpus = tuple(
+        GpuFacts(r.pci, r.memory_mib, capabilities.get(r.pci, (0, 0)), vgpu=r.guest)
+        for r in seen.log.gpus
+        if r.pci in there
+    )
+    devices = tuple(d for gpu in there.values() for d in _devices(gpu, tables))
+    return Facts(seen.log.driver, _pair(seen.log.cuda), gpus, devices)
+
+
+def _capabilities(smi: Smi) -> dict[str, tuple[int, int]]:
+    """By PCI address; none where this nvidia-smi does not know the field (before R510)."""
+    ran = smi.run("--query-gpu=pci.bus_id,compute_cap", "--format=csv,noheader")
+    rows = [line.split(", ") for line in ran.out.splitlines()] if ran.status == 0 else []
+    return {pci_address(row[0]): _pair(row[1]) for row in rows if len(row) == 2}
+
+
+def _pair(text: str) -> tuple[int, int]:
+    major, _, minor = text.strip().partition(".")
+    return (int(major), int(minor)) if major.isdigit() and minor.isdigit() else (0, 0)
+
+
+def _devices(gpu: Gpu, tables: Tables) -> list[MigDevice]:
+    pairs = [(i, c) for i in gpu.instances for c in i.compute_instances]
+    return [_device(gpu, i, c, number, tables) for number, (i, c) in enumerate(pairs)]
+
+
+def _device(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, number: int, tables: Tables) -> MigDevice:
+    table = next((t for t in tables.changed() if t.name == gpu.family), None) or catalog.family(gpu.family or "")
+    profile = table.by_id.get(instance.profile_id)
+    bare = MigDevice(
+        uuid=compute.uuid,
+        gpu=gpu.pci,
+        instance=instance.id,
+        compute_instance=compute.id,
+        profile=compute.profile,
+        memory_mib=(profile.memory_mib or 0) if profile is not None else 0,
+        multiprocessors=-1,
+        gi_slices=profile.compute_slices if profile is not None else -1,
+        ci_slices=compute.place.size,
+        index=number,
+    )
+    if profile is None:
+        return bare
+    kind = next((c for c in profile.compute if c.id == compute.profile_id), None)
+    words = {"ce": "copy", "dec": "decoder", "enc": "encoder", "jpeg": "jpeg", "ofa": "ofa"}
+    engines = {word: profile.engines.get(key) or 0 for key, word in words.items()}
+    sm = (kind.sm if kind is not None else None) or (profile.sm if kind is not None and kind.default else None)
+    return msgspec.structs.replace(bare, multiprocessors=-1 if sm is None else sm, **engines)

@@ -1,0 +1,21 @@
+"""The health of GPUs behind nvidia-smi: nobody says."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from aliquot.core.model.xids import Xid
+
+
+class Unwatched:
+    """Implements ``health.Events`` for GPUs whose XIDs cannot be heard."""
+
+    def __init__(self, gpus: Callable[[], tuple[str, ...]]) -> None:
+        self._gpus = gpus
+
+    @property
+    def unwatched(self) -> tuple[str, ...]:
+        return self._gpus()
+
+    def take(self) -> list[Xid]:
+        return []

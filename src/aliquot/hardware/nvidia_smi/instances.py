@@ -1,0 +1,73 @@
+"""The instances of one GPU, from the rows of nvidia-smi's lists. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from aliquot.core.model.catalog import Family
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
+from aliquot.hardware.nvidia_smi.list_output import Instance
+from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
+from aliquot.hardware.nvml.instances import NO_INSTANCE, Process
+from aliquot.hardware.nvml.partition_ids import swapped
+
+Ids = tuple[str, int, int | None]
+"""A MIG device: the GPU's UUID, GPU instance, compute instance."""
+
+
+class Rows(msgspec.Struct, frozen=True):
+    """What is listed of one GPU."""
+
+    instances: tuple[Instance, ...] = ()
+    compute: tuple[Instance, ...] = ()
+
+
+def filled(gpu: Gpu, table: Family, rows: Rows, uuids: Mapping[Ids, str], processes: Sequence[Process]) -> Gpu:
+    """The GPU with its instances and holders."""
+    found = tuple(
+        _instance(gpu, table, each, [c for c in rows.compute if c.instance == each.instance], uuids, processes)
+        for each in sorted(rows.instances, key=lambda i: i.instance)
+    )
+    outside = _distinct(h for gi, _, h in processes if gi == NO_INSTANCE)
+    return msgspec.structs.replace(gpu, instances=found, holders=outside, swapped=swapped(table, found))
+
+
+def _instance(
+    gpu: Gpu,
+    table: Family,
+    row: Instance,
+    inside: Sequence[Instance],
+    uuids: Mapping[Ids, str],
+    processes: Sequence[Process],
+) -> GpuInstance:
+    profile = table.by_id.get(row.profile)
+    kinds = {c.id: c.name for c in profile.compute} if profile is not None else {}
+    gi = row.instance
+    holders = _distinct(h for g, _, h in processes if g == gi)
+    return GpuInstance(
+        id=gi,
+        profile=profile.name if profile is not None else row.name,
+        profile_id=row.profile,
+        placement=str(row.place),
+        held=bool(holders),
+        holders=holders,
+        capability_minor=gi_minor(gpu.minor, gi),
+        compute_instances=tuple(
+            ComputeInstance(
+                id=ci,
+                profile=kinds.get(each.profile, each.name),
+                profile_id=each.profile,
+                placement=str(each.place),
+                uuid=uuids.get((gpu.uuid, gi, ci), ""),
+                capability_minor=ci_minor(gpu.minor, gi, ci),
+                holders=_distinct(h for g, c, h in processes if (g, c) == (gi, ci)),
+            )
+            for ci, each in sorted((c.compute or 0, c) for c in inside)
+        ),
+    )
+
+
+def _distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys(holders))

@@ -1,0 +1,38 @@
+"""The driver's ``sriov-manage``, run through the Programs port."""
+
+from __future__ import annotations
+
+from aliquot.core.engine.programs import Programs
+from aliquot.errors import AliquotError
+from aliquot.hardware.kernel.sriov_manage import PROGRAM, TIMEOUT_S
+
+_ASK_S = 30.0
+_CANNOT_RUN = (126, 127)
+"""What a shell, and a container runtime, say of a program that is not there or cannot be started."""
+
+
+class ProgramTools:
+    """Implements ``kernel.tools.Tools``. Whether the program is there is asked once: it is looked for again only while
+    it was not found.
+    """
+
+    def __init__(self, programs: Programs) -> None:
+        self._programs = programs
+        self._found = False
+
+    @property
+    def sriov_manage(self) -> str:
+        """Its path where ``programs`` run; empty where it is not there, or nothing can be run now."""
+        if not self._found:
+            try:
+                self._found = self._programs.run((PROGRAM, "-h"), _ASK_S).status not in _CANNOT_RUN
+            except AliquotError:
+                self._found = False
+        return PROGRAM if self._found else ""
+
+    def manage(self, pci: str, on: bool) -> tuple[int, str]:
+        """Raises NoDriverError where nothing can be run any more, HardwareError where it does not end."""
+        ran = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
+        if ran.status in _CANNOT_RUN:
+            self._found = False
+        return ran.status, ran.words

@@ -1,0 +1,60 @@
+"""What the pieces of a node's GPUs are used for, as far as ``nvidia-smi -q`` tells: memory, and rates of whole GPUs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from aliquot.core.model.inventory import Gpu
+from aliquot.core.model.usage import NVML, Usage
+from aliquot.hardware.nvidia_smi.command import Smi
+from aliquot.hardware.nvidia_smi.query_output import Path, sections
+
+_DEVICE = "MIG Device"
+_USED = ("FB Memory Usage", "Used")
+_TOTAL = ("FB Memory Usage", "Total")
+
+
+def usage(smi: Smi, gpus: Mapping[str, Gpu]) -> tuple[Usage, ...]:
+    """One command. ``gpus`` are those of the last look, by PCI address: the report has no names of profiles. Raises
+    what a refusal stands for.
+    """
+    text = smi.ok("reading the use of the GPUs", "-q")
+    return tuple(each for pci, facts in sections(text) for each in _pieces(pci, facts, gpus.get(pci)))
+
+
+def _pieces(pci: str, facts: list[tuple[Path, str]], gpu: Gpu | None) -> Iterator[Usage]:
+    told: dict[Path, str] = {}
+    for path, value in facts:
+        told.setdefault(path, value)
+    if told.get(("MIG Mode", "Current")) != "Enabled":
+        share = _number(told.get(("Utilization", "Gpu"), told.get(("Utilization", "GPU"), "")))
+        compute = None if share is None else share / 100
+        used, total = _number(told.get(_USED, "")), _number(told.get(_TOTAL, ""))
+        yield Usage(pci, None, "", used, total, compute, "" if compute is None else NVML)
+        return
+    seen = set[int]()
+    for each in _devices(facts):
+        instance = _number(each.get(("GPU Instance ID",), ""))
+        if instance is None or instance in seen:
+            continue  # compute instances of one GPU instance share its memory
+        seen.add(instance)
+        known = gpu.instance(instance) if gpu is not None else None
+        profile = known.profile if known is not None else ""
+        yield Usage(pci, instance, profile, _number(each.get(_USED, "")), _number(each.get(_TOTAL, "")))
+
+
+def _devices(facts: list[tuple[Path, str]]) -> list[dict[Path, str]]:
+    """The sections of MIG devices, each with what stands below its header."""
+    found: list[dict[Path, str]] = []
+    for path, value in facts:
+        if path == (_DEVICE,):
+            found.append({})
+        elif path[0] == _DEVICE and found:
+            found[-1].setdefault(path[1:], value)
+    return found
+
+
+def _number(text: str) -> int | None:
+    """``12 MiB`` or ``7 %``; None for N/A."""
+    word = text.partition(" ")[0]
+    return int(word) if word.isdigit() else None

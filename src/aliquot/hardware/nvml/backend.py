@@ -1,0 +1,197 @@
+"""The real backend: a node's GPUs through NVML. With ``library`` it drives a simulated node's shim by the same code.
+
+Implements ``engine.ports.Backend``. Each NVML return code becomes one clear error (``codes``). Handles are fetched
+again after a mode change and after a reset: NVML says that they and the minor number may change.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from ctypes import byref
+from typing import TYPE_CHECKING, Any
+
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.errors import AliquotError, HardwareError
+from aliquot.hardware.nvml.reader import Reader
+from aliquot.hardware.nvml.session import Session, library_below
+
+if TYPE_CHECKING:
+    from aliquot.core.model.facts import Facts
+    from aliquot.core.model.usage import Usage
+    from aliquot.core.model.xids import XidPolicy
+    from aliquot.hardware.nvml.describe import Described
+    from aliquot.hardware.nvml.health import Health
+    from aliquot.hardware.nvml.usage import UsageReader
+
+
+class NvmlBackend:
+    """One node's GPUs.
+
+    ``library``: the NVML library to load (a simulated node's shim); ``driver_root``: where the driver's files lie, if
+    not at ``/`` (driver container); ``proc_root``: ``/proc``, None for a simulated node, whose kernel is not this one;
+    ``sys_root``: ``/sys``, which is not looked at either for such a node.
+    """
+
+    def __init__(
+        self,
+        library: str | None = None,
+        node: str = "localhost",
+        proc_root: str | None = "/proc",
+        driver_root: str | None = None,
+        sys_root: str = "/sys",
+    ) -> None:
+        if library is None and driver_root not in (None, "", "/"):
+            library = library_below(str(driver_root))
+        self.node = node
+        self.session = Session(library)
+        self._reader = Reader(self.session, proc_root)
+        self._sys_root = sys_root if proc_root is not None else None
+        self._usage: UsageReader | None = None
+
+    @property
+    def calls(self) -> int:
+        """How many NVML calls were made so far."""
+        return self.session.calls
+
+    def read(self) -> Inventory:
+        with self.session.gate.use():
+            gpus, remarks = self._reader.gpus()
+            return Inventory(
+                node=self.node,
+                gpus=gpus,
+                driver=self.session.driver,
+                nvml=self.session.nvml,
+                tables=self._reader.tables.changed(),
+                notes=self._reader.tables.notes() + remarks,
+            )
+
+    def read_gpu(self, pci: str) -> Gpu:
+        with self.session.gate.use():
+            return self._reader.gpu(pci)
+
+    def facts(self) -> Facts:
+        from aliquot.hardware.nvml.facts import read_facts
+
+        with self.session.gate.use():
+            return read_facts(self._reader, self._sys_root)
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        from aliquot.hardware.nvml.usage import UsageReader
+
+        with self.session.gate.use():
+            self._usage = self._usage or UsageReader(self._reader)
+            return self._usage.read(over_s)
+
+    def set_mode(self, pci: str, enabled: bool) -> bool:
+        nv, wanted = self.session.nv, int(enabled)
+        attempt = f"{'enabling' if enabled else 'disabling'} MIG mode on {pci}"
+        with self.session.gate.use(), self.session.quiet():
+            handle = self._reader.handle(pci)
+            activation = self.session.call(attempt, nv.nvmlDeviceSetMigMode, handle, wanted, gpu=pci)
+            self._reader.forget(pci)
+            handle = self._reader.handle(pci)
+            current, pending = self.session.call(attempt, nv.nvmlDeviceGetMigMode, handle, gpu=pci)
+        # The call answers SUCCESS when the wish is stored and says in a second value whether it took effect; what the
+        # GPU reports afterwards is the only proof (a driver that ignored the wish shows neither).
+        if current != wanted and pending != wanted:
+            raise codes.error(activation or codes.UNKNOWN, attempt, gpu=pci)
+        return bool(current == wanted)
+
+    def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
+        nv = self.session.nv
+        attempt = f"creating a GPU instance of profile {profile_id} at {start}:{size} on {pci}"
+        with self.session.gate.use():
+            handle = self._reader.handle(pci)
+            # byref: pynvml hands its argument through untouched, and a structure by value ends the process.
+            place = byref(nv.c_nvmlGpuInstancePlacement_t(start, size))
+            create = nv.nvmlDeviceCreateGpuInstanceWithPlacement
+            instance = self.session.call(attempt, create, handle, profile_id, place, gpu=pci)
+            return int(self.session.call(attempt, nv.nvmlGpuInstanceGetInfo, instance, gpu=pci).id)
+
+    def destroy_gpu_instance(self, pci: str, instance: int) -> None:
+        attempt = f"destroying GPU instance {instance} on {pci}"
+        with self.session.gate.use():
+            handle = self._instance(attempt, pci, instance)
+            self.session.call(attempt, self.session.nv.nvmlGpuInstanceDestroy, handle, gpu=pci)
+
+    def create_compute_instance(self, pci: str, instance: int, profile_id: int, start: int | None, size: int) -> int:
+        nv = self.session.nv
+        where = "" if start is None else f" at {start}:{size}"
+        attempt = f"creating a compute instance of profile {profile_id}{where} in GPU instance {instance} on {pci}"
+        with self.session.gate.use():
+            handle = self._instance(attempt, pci, instance)
+            if start is None:
+                create = nv.nvmlGpuInstanceCreateComputeInstance
+                made = self.session.call(attempt, create, handle, profile_id, gpu=pci)
+            else:
+                create = nv.nvmlGpuInstanceCreateComputeInstanceWithPlacement
+                place = byref(nv.c_nvmlComputeInstancePlacement_t(start, size))
+                made = self.session.call(attempt, create, handle, profile_id, place, gpu=pci)
+            return int(self.session.call(attempt, nv.nvmlComputeInstanceGetInfo_v2, made, gpu=pci).id)
+
+    def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None:
+        nv = self.session.nv
+        attempt = f"destroying compute instance {compute_instance} of GPU instance {instance} on {pci}"
+        with self.session.gate.use():
+            gi = self._instance(attempt, pci, instance)
+            by_id = nv.nvmlGpuInstanceGetComputeInstanceById
+            handle = self.session.call(attempt, by_id, gi, compute_instance, gpu=pci)
+            self.session.call(attempt, nv.nvmlComputeInstanceDestroy, handle, gpu=pci)
+
+    def mixed_size(self, pci: str) -> bool | None:
+        """Whether mixed-size mode is on; None where the GPU, in its present mode, has none."""
+        with self.session.gate.use():
+            code, mode = self.session.ask(self.session.nv.nvmlDeviceGetVgpuHeterogeneousMode, self._reader.handle(pci))
+        return bool(mode) if code == codes.SUCCESS else None
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        attempt = f"switching mixed-size mode of {pci} {'on' if on else 'off'}"
+        with self.session.gate.use():
+            handle = self._reader.handle(pci)
+            self.session.call(attempt, self.session.nv.nvmlDeviceSetVgpuHeterogeneousMode, handle, int(on), gpu=pci)
+
+    def renumber(self) -> None:
+        """GPUs have come or gone: what is remembered by position is asked again."""
+        self._reader.renumber()
+
+    def describe(self, pci: str) -> Described:
+        """Everything that the driver says about what a GPU can be cut into, for ``record``. Reads only."""
+        from aliquot.hardware.nvml.describe import describe
+
+        with self.session.gate.use():
+            return describe(self._reader, pci)
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        with self.session.gate.suspended():
+            yield
+
+    def health(self, policy: XidPolicy) -> Health:
+        """Watches the GPUs for XIDs, from its first poll on."""
+        from aliquot.hardware.nvml.events import NvmlEvents
+        from aliquot.hardware.nvml.health import Health
+
+        return Health(NvmlEvents(self.session), policy)
+
+    def close(self) -> None:
+        try:
+            self.session.close()
+        except HardwareError:
+            # The work is done and proved by now; a driver that cannot even shut down a session changes nothing.
+            return
+
+    def _instance(self, attempt: str, pci: str, instance: int) -> Any:
+        nv = self.session.nv
+        handle = self._reader.handle(pci)
+        return self.session.call(attempt, nv.nvmlDeviceGetGpuInstanceById, handle, instance, gpu=pci)
+
+
+def available(driver_root: str | None = None) -> AliquotError | None:
+    """Why NVML cannot be used on this machine, or None if it can. Opens and closes a session."""
+    try:
+        NvmlBackend(driver_root=driver_root).close()
+    except AliquotError as error:
+        return error
+    return None

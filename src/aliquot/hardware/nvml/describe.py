@@ -1,0 +1,47 @@
+"""Everything that the driver says about what one GPU can be cut into."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu
+from aliquot.hardware.nvml.profiles import ComputeRow, Row, architecture, memory_mib, read_compute_rows, read_rows
+from aliquot.hardware.nvml.reader import Reader
+
+
+class Described(msgspec.Struct, frozen=True):
+    """The driver's own tables of one GPU. ``compute`` holds, by GPU instance profile id, the compute instance profiles
+    of those profiles that have an instance now: the driver tells them of an existing instance only.
+    """
+
+    gpu: Gpu
+    driver: str
+    nvml: str
+    architecture: str
+    memory_mib: int | None
+    rows: tuple[Row, ...]
+    compute: dict[int, tuple[ComputeRow, ...]]
+    index_names: dict[int, str]
+
+
+def describe(reader: Reader, pci: str) -> Described:
+    """Reads only. Raises what reading raises."""
+    session, handle, gpu = reader.session, reader.handle(pci), reader.gpu(pci)
+    nv = session.nv
+    compute: dict[int, tuple[ComputeRow, ...]] = {}
+    for instance in gpu.instances:
+        if instance.profile_id not in compute:
+            attempt = f"opening GPU instance {instance.id} on {pci}"
+            opened = session.call(attempt, nv.nvmlDeviceGetGpuInstanceById, handle, instance.id, gpu=pci)
+            compute[instance.profile_id] = read_compute_rows(session, opened)
+    prefix = "NVML_GPU_INSTANCE_PROFILE_"
+    return Described(
+        gpu=gpu,
+        driver=session.driver,
+        nvml=session.nvml,
+        architecture=architecture(session, handle),
+        memory_mib=memory_mib(session, handle),
+        rows=read_rows(session, handle, placements=gpu.mig.enabled),
+        compute=compute,
+        index_names={value: name for name, value in vars(nv).items() if name.startswith(prefix) and "_SLICE" in name},
+    )

@@ -1,0 +1,96 @@
+"""XIDs as NVML reports them to an event set.
+
+The set is freed before our session is suspended and around a change of MIG mode, because it keeps the GPUs open like
+any client, and is made again at the next poll; events in between are lost, as they are while no agent runs.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from typing import Any
+
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.ids import pci_address
+from aliquot.core.model.xids import Xid
+from aliquot.hardware.nvml.session import Session
+
+NOT_ATTRIBUTED = 0xFFFFFFFF
+AT_ONCE = 256
+"""Events taken in one poll; the rest waits for the next."""
+
+
+class NvmlEvents:
+    """The XIDs that NVML reports to one event set. ``unwatched``: PCI addresses of GPUs that report none."""
+
+    def __init__(self, session: Session) -> None:
+        self.unwatched: tuple[str, ...] = ()
+        self._session = session
+        self._set: Any = None
+        self._gpus: dict[int | None, str] = {}
+        self._lock = threading.Lock()
+        session.before_close.append(self.free)
+
+    def take(self) -> list[Xid]:
+        """What was reported since the last call. A set that fails, for example because a GPU fell off the bus, is
+        made anew at the next call, without that GPU.
+        """
+        nv, found = self._session.nv, list[Xid]()
+        with self._session.gate.use(), self._lock:
+            if self._session.quiet_now:
+                return found
+            if self._set is None:
+                self._make()
+            for _ in range(AT_ONCE):
+                code, data = self._session.ask(nv.nvmlEventSetWait_v2, self._set, 0)
+                if code == codes.TIMEOUT:
+                    break
+                if code != codes.SUCCESS:
+                    self._free()
+                    break
+                if data.eventType == nv.nvmlEventTypeXidCriticalError:
+                    found.append(self._xid(data))
+        return found
+
+    def free(self) -> None:
+        """Let go of the GPUs."""
+        with self._lock:
+            self._free()
+
+    def _free(self) -> None:
+        if self._set is not None:
+            freed, self._set = self._set, None
+            self._session.ask(self._session.nv.nvmlEventSetFree, freed)
+
+    def _make(self) -> None:
+        nv, ask = self._session.nv, self._session.ask
+        self._set = self._session.call("making an event set", nv.nvmlEventSetCreate)
+        self._gpus, unwatched = {}, []
+        for index in range(self._session.call("counting the GPUs", nv.nvmlDeviceGetCount)):
+            code, handle = ask(nv.nvmlDeviceGetHandleByIndex, index)
+            info = None if code else ask(nv.nvmlDeviceGetPciInfo, handle)[1]
+            if info is None:
+                continue  # fell off the bus: the inventory says so
+            pci = self._gpus[_value(handle)] = _pci(info)
+            supported = ask(nv.nvmlDeviceGetSupportedEventTypes, handle)[1] or 0
+            wanted = supported & nv.nvmlEventTypeXidCriticalError
+            if not wanted or ask(nv.nvmlDeviceRegisterEvents, handle, wanted, self._set)[0]:
+                unwatched.append(pci)
+        self.unwatched = tuple(unwatched)
+
+    def _xid(self, data: Any) -> Xid:
+        gpu = self._gpus.get(_value(data.device))
+        if gpu is None:
+            _, info = self._session.ask(self._session.nv.nvmlDeviceGetPciInfo, data.device)
+            gpu = "" if info is None else _pci(info)
+        instance = None if data.gpuInstanceId == NOT_ATTRIBUTED else int(data.gpuInstanceId)
+        inside = None if data.computeInstanceId == NOT_ATTRIBUTED else int(data.computeInstanceId)
+        return Xid(gpu, int(data.eventData), instance, None if instance is None else inside)
+
+
+def _value(handle: Any) -> int | None:
+    return ctypes.cast(handle, ctypes.c_void_p).value
+
+
+def _pci(info: Any) -> str:
+    return pci_address(info.busId.decode() if isinstance(info.busId, bytes) else info.busId)

@@ -1,0 +1,157 @@
+"""What is on one MIG GPU: instances, MIG devices, and the processes that hold them."""
+
+from __future__ import annotations
+
+from ctypes import byref, c_uint
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
+from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
+from aliquot.hardware.nvml.partition_ids import swapped
+from aliquot.hardware.nvml.session import Session
+
+NO_INSTANCE = 0xFFFFFFFF
+_MAX_INSTANCES = 16
+"""More than any profile allows: at most 15 GPU instance ids per GPU, 8 compute instances per GPU instance."""
+
+Process = tuple[int, int, Holder]
+"""GPU instance id, compute instance id (NO_INSTANCE where there is none), and who it is."""
+
+
+class Instances:
+    """Reads the instances of GPUs through one session."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+        self._uuids: dict[tuple[str, int, int], str] = {}
+
+    def fill(self, gpu: Gpu, handle: Any, table: Family, processes: list[Process]) -> Gpu:
+        """The GPU with its instances and holders."""
+        nv = self.session.nv
+        found: list[GpuInstance] = []
+        room, units = table.compute_slices, table.memory_slices
+        for profile in table.profiles:
+            if room <= 0 or units <= 0:
+                break  # the GPU is full: no other profile can have an instance
+            for each in self._list(nv.nvmlDeviceGetGpuInstances, nv.c_nvmlGpuInstance_t, handle, profile.id, gpu.pci):
+                info = self.session.call(f"reading a GPU instance of {gpu.pci}", nv.nvmlGpuInstanceGetInfo, each)
+                inside = self._compute(each, gpu, info.id, profile, processes)
+                holders = distinct([h for gi, _, h in processes if gi == info.id])
+                found.append(
+                    GpuInstance(
+                        id=info.id,
+                        profile=profile.name,
+                        profile_id=profile.id,
+                        placement=f"{info.placement.start}:{info.placement.size}",
+                        held=bool(holders),
+                        holders=holders,
+                        capability_minor=gi_minor(gpu.minor, info.id),
+                        compute_instances=inside,
+                    )
+                )
+                room, units = room - profile.compute_slices, units - info.placement.size
+        found.sort(key=lambda i: i.id)
+        instances = self._with_uuids(handle, gpu, found)
+        outside = tuple(h for gi, _, h in processes if gi == NO_INSTANCE)
+        return msgspec.structs.replace(gpu, instances=instances, holders=outside, swapped=swapped(table, instances))
+
+    def _compute(
+        self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process]
+    ) -> tuple[ComputeInstance, ...]:
+        nv = self.session.nv
+        found: list[ComputeInstance] = []
+        room = profile.compute_slices
+        for kind in sorted(profile.compute, key=lambda c: not c.default):
+            if room <= 0:
+                break  # every compute slice is accounted for
+            listing = nv.nvmlGpuInstanceGetComputeInstances
+            for each in self._list(listing, nv.c_nvmlComputeInstance_t, instance, kind.id, gpu.pci):
+                info = self.session.call(
+                    f"reading a compute instance of {gpu.pci}", nv.nvmlComputeInstanceGetInfo_v2, each
+                )
+                found.append(
+                    ComputeInstance(
+                        id=info.id,
+                        profile=kind.name,
+                        profile_id=kind.id,
+                        placement=f"{info.placement.start}:{info.placement.size}",
+                        capability_minor=ci_minor(gpu.minor, gi, info.id),
+                        holders=distinct([h for g, c, h in processes if (g, c) == (gi, info.id)]),
+                    )
+                )
+                room -= kind.compute_slices
+        return tuple(sorted(found, key=lambda c: c.id))
+
+    def _list(self, function: Any, kind: Any, parent: Any, profile_id: int, pci: str) -> list[Any]:
+        """An instance list: a raw C call that wants an array large enough and says how many it filled."""
+        array, count = (kind * _MAX_INSTANCES)(), c_uint(_MAX_INSTANCES)
+        code, _ = self.session.ask(function, parent, profile_id, array, byref(count))
+        # A driver that does not have this profile says so: then there is no instance of it either.
+        if code in (codes.NOT_SUPPORTED, codes.INVALID_ARGUMENT, codes.NOT_FOUND):
+            return []
+        if code != codes.SUCCESS:
+            raise codes.error(code, f"listing the instances of profile {profile_id} on {pci}", gpu=pci)
+        return list(array[: count.value])
+
+    def _with_uuids(self, handle: Any, gpu: Gpu, found: list[GpuInstance]) -> tuple[GpuInstance, ...]:
+        """MIG device UUIDs. They follow from the GPU and the two ids since R470, so that one look is enough."""
+        keys = [(gpu.uuid, i.id, c.id) for i in found for c in i.compute_instances]
+        if any(key not in self._uuids for key in keys):
+            self._look_up_uuids(handle, gpu, len(keys))
+
+        def named(i: GpuInstance, c: ComputeInstance) -> ComputeInstance:
+            return msgspec.structs.replace(c, uuid=self._uuids.get((gpu.uuid, i.id, c.id), ""))
+
+        return tuple(
+            msgspec.structs.replace(i, compute_instances=tuple(named(i, c) for c in i.compute_instances)) for i in found
+        )
+
+    def _look_up_uuids(self, handle: Any, gpu: Gpu, expected: int) -> None:
+        nv, call = self.session.nv, self.session.call
+        attempt = f"reading the MIG devices of {gpu.pci}"
+        seen = 0
+        for index in range(call(attempt, nv.nvmlDeviceGetMaxMigDeviceCount, handle, gpu=gpu.pci)):
+            if seen == expected:
+                break
+            code, device = self.session.ask(nv.nvmlDeviceGetMigDeviceHandleByIndex, handle, index)
+            if code in (codes.NOT_FOUND, codes.INVALID_ARGUMENT):
+                continue  # positions may be empty, and there may be holes
+            if code != codes.SUCCESS:
+                raise codes.error(code, attempt, gpu=gpu.pci)
+            gi = call(attempt, nv.nvmlDeviceGetGpuInstanceId, device, gpu=gpu.pci)
+            ci = call(attempt, nv.nvmlDeviceGetComputeInstanceId, device, gpu=gpu.pci)
+            self._uuids[gpu.uuid, gi, ci] = call(attempt, nv.nvmlDeviceGetUUID, device, gpu=gpu.pci)
+            seen += 1
+
+    def processes(self, handle: Any, pci: str) -> list[Process]:
+        """Every process on the GPU: its GPU instance, its compute instance, who it is."""
+        nv = self.session.nv
+        found: dict[tuple[int, int, int], None] = {}
+        for newer, older in (
+            (nv.nvmlDeviceGetComputeRunningProcesses_v3, nv.nvmlDeviceGetComputeRunningProcesses_v2),
+            (nv.nvmlDeviceGetGraphicsRunningProcesses_v3, nv.nvmlDeviceGetGraphicsRunningProcesses_v2),
+        ):
+            code, rows = self.session.ask(newer, handle)
+            if code == codes.FUNCTION_NOT_FOUND:
+                code, rows = self.session.ask(older, handle)
+            if code == codes.NOT_SUPPORTED:
+                continue
+            if code != codes.SUCCESS:
+                raise codes.error(code, f"listing the processes on {pci}", gpu=pci)
+            for row in rows:
+                gi, ci = row.gpuInstanceId, row.computeInstanceId
+                found[NO_INSTANCE if gi is None else gi, NO_INSTANCE if ci is None else ci, row.pid] = None
+        return [(gi, ci, self._holder(pid)) for gi, ci, pid in sorted(found)]
+
+    def _holder(self, pid: int) -> Holder:
+        nv = self.session.nv
+        _, name = self.session.ask(nv.nvmlSystemGetProcessName, pid)
+        return Holder("process", str(pid), (name or "").rpartition("/")[2])
+
+
+def distinct(holders: list[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys(holders))

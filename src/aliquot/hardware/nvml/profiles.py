@@ -1,0 +1,197 @@
+"""The driver's own list of GPU instance and compute instance profiles, read through NVML."""
+
+from __future__ import annotations
+
+from ctypes import Structure, byref, c_char, c_uint, c_ulonglong
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.placement import Placement
+from aliquot.hardware.nvml.session import Session
+
+_LAST_INDEX = 64
+_MAX_PLACEMENTS = 64
+_ARCHITECTURES = {7: "ampere", 8: "ada", 9: "hopper", 10: "blackwell"}
+
+CAPS_P2P = 1
+CAPS_GFX = 2
+_GFX_INDEXES = frozenset({10, 11, 12, 17})
+_SUFFIX_BY_INDEX = {7: "+me", 8: "+me", 13: "-me", 14: "-me", 15: "+me.all", 16: "+me.all"}
+
+
+class _ProfileInfo3(Structure):
+    """nvmlGpuInstanceProfileInfo_v3_t, which nvidia-ml-py lacks: ``capabilities`` tells gfx and P2P profiles apart."""
+
+    _fields_ = [
+        ("version", c_uint),
+        ("id", c_uint),
+        ("sliceCount", c_uint),
+        ("instanceCount", c_uint),
+        ("multiprocessorCount", c_uint),
+        ("copyEngineCount", c_uint),
+        ("decoderCount", c_uint),
+        ("encoderCount", c_uint),
+        ("jpegCount", c_uint),
+        ("ofaCount", c_uint),
+        ("memorySizeMB", c_ulonglong),
+        ("name", c_char * 96),
+        ("capabilities", c_uint),
+    ]
+
+
+_PROFILE_INFO_3 = 3 << 24 | 152
+"""NVML's version word: the version in the top byte, the structure's size below."""
+
+
+class ComputeRow(msgspec.Struct, frozen=True):
+    """One compute instance profile as the driver describes it. ``placements`` None: it would not say."""
+
+    index: int
+    id: int
+    name: str
+    slices: int
+    count: int
+    sm: int
+    placements: tuple[Placement, ...] | None = None
+
+
+class Row(msgspec.Struct, frozen=True):
+    """One GPU instance profile as the driver describes it. ``name`` is empty where the driver tells none."""
+
+    index: int
+    id: int
+    name: str
+    slices: int
+    count: int
+    sm: int
+    engines: dict[str, int]
+    memory_mib: int
+    gfx: bool
+    p2p: bool
+    placements: tuple[Placement, ...] | None = None
+
+
+def read_rows(session: Session, device: Any, *, placements: bool) -> tuple[Row, ...]:
+    """Every profile that this GPU has, by NVML index. Empty where the driver lists none (R535 with MIG mode off)."""
+    rows: list[Row] = []
+    for index in range(_LAST_INDEX):
+        code, info = _profile_info(session, device, index)
+        if code == codes.INVALID_ARGUMENT:
+            break  # past the library's last index
+        if code in (codes.NOT_SUPPORTED, codes.FUNCTION_NOT_FOUND):
+            continue  # an index that this GPU does not have
+        if code != codes.SUCCESS:
+            raise codes.error(code, f"reading GPU instance profile {index}")
+        row = _row(index, info)
+        if placements:
+            row = msgspec.structs.replace(row, placements=_placements(session, device, row.id))
+        rows.append(row)
+    return tuple(rows)
+
+
+def read_compute_rows(session: Session, instance: Any) -> tuple[ComputeRow, ...]:
+    """Every compute instance profile inside one existing GPU instance (``instance`` is its handle)."""
+    nv = session.nv
+    rows: list[ComputeRow] = []
+    for index in range(_LAST_INDEX):
+        code, info = session.ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0)
+        if code == codes.FUNCTION_NOT_FOUND:
+            code, info = session.ask(nv.nvmlGpuInstanceGetComputeInstanceProfileInfo, instance, index, 0, version=1)
+        if code == codes.INVALID_ARGUMENT:
+            break
+        if code != codes.SUCCESS:
+            continue
+        array, count = (nv.c_nvmlComputeInstancePlacement_t * _MAX_PLACEMENTS)(), c_uint(_MAX_PLACEMENTS)
+        listing = nv.nvmlGpuInstanceGetComputeInstancePossiblePlacements
+        told, _ = session.ask(listing, instance, info.id, array, byref(count))
+        places = tuple(Placement(p.start, p.size) for p in array[: count.value]) if told == codes.SUCCESS else None
+        rows.append(
+            ComputeRow(
+                index=index,
+                id=info.id,
+                name=_text(getattr(info, "name", b"")),
+                slices=info.sliceCount,
+                count=info.instanceCount,
+                sm=info.multiprocessorCount,
+                placements=places,
+            )
+        )
+    return tuple(rows)
+
+
+def architecture(session: Session, device: Any) -> str:
+    """The GPU's architecture in lower case, empty if NVML does not say or says one that we do not know."""
+    _, number = session.ask(session.nv.nvmlDeviceGetArchitecture, device)
+    return _ARCHITECTURES.get(number, "") if isinstance(number, int) else ""
+
+
+def memory_mib(session: Session, device: Any) -> int | None:
+    """The GPU's memory, None if NVML does not say."""
+    code, memory = session.ask(session.nv.nvmlDeviceGetMemoryInfo, device)
+    return int(memory.total) >> 20 if code == codes.SUCCESS else None
+
+
+def _profile_info(session: Session, device: Any, index: int) -> tuple[int, Any]:
+    """Version 3 of the answer where the driver knows it, else 2, else 1."""
+    if session.profile_info_version == 3:
+        info = _ProfileInfo3(version=_PROFILE_INFO_3)
+        code = session.raw("nvmlDeviceGetGpuInstanceProfileInfoV", device, c_uint(index), byref(info))
+        if code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
+            return code, info
+        session.profile_info_version = 2
+    read = session.nv.nvmlDeviceGetGpuInstanceProfileInfo
+    if session.profile_info_version == 2:
+        code, info = session.ask(read, device, index)
+        if code not in (codes.FUNCTION_NOT_FOUND, codes.ARGUMENT_VERSION_MISMATCH):
+            return code, info
+        session.profile_info_version = 1
+    return session.ask(read, device, index, version=1)
+
+
+def _row(index: int, info: Any) -> Row:
+    capabilities = getattr(info, "capabilities", None)
+    gfx = index in _GFX_INDEXES or bool((capabilities or 0) & CAPS_GFX)
+    p2p = bool(capabilities & CAPS_P2P) if capabilities is not None else bool(info.isP2pSupported)
+    return Row(
+        index=index,
+        id=info.id,
+        name=_text(getattr(info, "name", b"")),
+        slices=info.sliceCount,
+        count=info.instanceCount,
+        sm=info.multiprocessorCount,
+        engines={
+            "ce": info.copyEngineCount,
+            "dec": info.decoderCount,
+            "enc": info.encoderCount,
+            "jpeg": info.jpegCount,
+            "ofa": info.ofaCount,
+        },
+        memory_mib=info.memorySizeMB,
+        gfx=gfx,
+        p2p=p2p,
+    )
+
+
+def _placements(session: Session, device: Any, profile_id: int) -> tuple[Placement, ...] | None:
+    """Every placement the profile can have on an empty GPU; None where the driver will not say (MIG mode off, or a
+    caller without the right: this list is privileged, the profile list is not).
+    """
+    nv = session.nv
+    array, count = (nv.c_nvmlGpuInstancePlacement_t * _MAX_PLACEMENTS)(), c_uint(_MAX_PLACEMENTS)
+    listing = nv.nvmlDeviceGetGpuInstancePossiblePlacements
+    code, _ = session.ask(listing, device, profile_id, array, byref(count))
+    if code != codes.SUCCESS or not count.value:
+        return None
+    return tuple(sorted(Placement(p.start, p.size) for p in array[: count.value]))
+
+
+def _text(name: Any) -> str:
+    """NVML prints ``MIG 1g.5gb``; the profile's name is the rest."""
+    return (name.decode(errors="replace") if isinstance(name, bytes) else str(name)).removeprefix("MIG ").strip()
+
+
+def suffix_of_index(index: int) -> str:
+    """The attribute part of a profile's name by its NVML index, for drivers too old to tell names (before R510)."""
+    return "+gfx" if index in _GFX_INDEXES else _SUFFIX_BY_INDEX.get(index, "")

@@ -1,0 +1,202 @@
+"""The geometry tables that hold on this machine: the catalog's, corrected by what the driver itself lists.
+
+Profiles are matched by id. Names move with drivers, so a name that differs becomes the profile's name and the catalog's
+an alias; other ids, counts, engines or placements are the driver's, with a note. A GPU that the catalog does not know
+gets a whole table from NVML. Memory is never compared: what a driver lists differs by a few slices of 64 MiB.
+"""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+import msgspec
+
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.inventory import Mig
+from aliquot.hardware.nvml.profiles import Row, architecture, memory_mib, read_rows
+from aliquot.hardware.nvml.session import Session
+
+_GUESSED = ("unknown", "estimate")
+
+
+class Product(Protocol):
+    """The part of a card that a table belongs to."""
+
+    pci_device: str
+    subsystem: str
+    product: str
+    handle: object
+
+
+class Source(Protocol):
+    """Where the driver's own lists are read: through NVML, or through nvidia-smi."""
+
+    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
+        """Every GPU instance profile of a GPU; empty where the driver lists none in its present mode."""
+        ...
+
+    def architecture(self, card: Product) -> str:
+        """In lower case, empty where nobody says."""
+        ...
+
+    def memory_mib(self, card: Product) -> int | None: ...
+
+
+class SessionSource:
+    """The lists of an NVML session."""
+
+    def __init__(self, session: Session) -> None:
+        self._session = session
+
+    def rows(self, card: Product, *, placements: bool) -> tuple[Row, ...]:
+        return read_rows(self._session, card.handle, placements=placements)
+
+    def architecture(self, card: Product) -> str:
+        return architecture(self._session, card.handle)
+
+    def memory_mib(self, card: Product) -> int | None:
+        return memory_mib(self._session, card.handle)
+
+
+class Settled(msgspec.Struct):
+    family: str | None
+    changed: Family | None
+    notes: tuple[str, ...]
+    with_placements: bool
+
+
+class Tables:
+    """The tables of one session, settled once per distinct product (again when MIG mode first allows placements)."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+        self._settled: dict[tuple[str, str, str], Settled] = {}
+
+    def of(self, card: Product, mig: Mig) -> Family | None:
+        """The table itself."""
+        if not mig.capable:
+            return None
+        settled = self._of(card, mig)
+        return settled.changed or (catalog.family(settled.family) if settled.family else None)
+
+    def changed(self) -> tuple[Family, ...]:
+        """The tables that are not the catalog's, for ``Inventory.tables``."""
+        return tuple({s.changed.name: s.changed for s in self._settled.values() if s.changed is not None}.values())
+
+    def notes(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(note for s in self._settled.values() for note in s.notes))
+
+    def _of(self, card: Product, mig: Mig) -> Settled:
+        key = (card.pci_device, card.subsystem, card.product)
+        known = self._settled.get(key)
+        if known is None or (mig.enabled and not known.with_placements):
+            self._settled[key] = known = self._settle(card, mig)
+        return known
+
+    def _settle(self, card: Product, mig: Mig) -> Settled:
+        rows = self._source.rows(card, placements=mig.enabled)
+        name = catalog.family_of_device(card.pci_device, card.subsystem) or _family_of_name(card.product)
+        if name is None:
+            return self._unknown(card, rows, mig.enabled)
+        family = catalog.family(name)
+        changed, notes = corrected(family, rows)
+        if changed is None:
+            return Settled(name, None, notes, mig.enabled)
+        for other in self._settled.values():
+            taken = other.changed is not None and other.changed.name == name and other.changed != changed
+            if taken or (other.family == name and other.changed is None):
+                changed = msgspec.structs.replace(changed, name=f"{name}-{card.pci_device}")
+        return Settled(changed.name, changed, notes, mig.enabled)
+
+    def _unknown(self, card: Product, rows: tuple[Row, ...], enabled: bool) -> Settled:
+        from aliquot.hardware.nvml.table_from_rows import family_from_rows
+
+        name = f"nvml-{card.pci_device}"
+        if not rows:
+            note = (
+                f"GPUs {card.pci_device} are not in the catalog and this driver lists their profiles only in MIG mode"
+            )
+            return Settled(None, None, (note,), enabled)
+        kind = self._source.architecture(card)
+        family = family_from_rows(name, rows, kind, card.pci_device, self._source.memory_mib(card))
+        note = f"GPUs {card.pci_device} are not in the catalog: their table was read from the driver"
+        if "placements" in family.estimates:
+            note += "; placements are an estimate until MIG mode is on"
+        return Settled(name, family, (note,), enabled)
+
+
+def _family_of_name(product: str) -> str | None:
+    """The family of a platform device: part of a system on chip, it has no PCI id in the catalog, only a name."""
+    for device in catalog.devices():
+        if not device.pci_device.startswith("0x") and device.name.partition(" (")[0] == product:
+            return device.mig_family
+    return None
+
+
+def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tuple[str, ...]]:
+    """The family with the driver's numbers in place of those that differ, None if nothing does; and what differs, in
+    sentences. No rows (R535 with MIG mode off) means nothing to compare with.
+    """
+    if not rows:
+        return None, ()
+    by_id, by_index = {r.id: r for r in rows}, {r.index: r for r in rows}
+    profiles: list[Profile] = []
+    notes: list[str] = []
+    matched: set[int] = set()
+    for profile in family.profiles:
+        guessed = profile.confidence.get("ids") in _GUESSED
+        row = by_index.get(profile.nvml_index) if guessed else by_id.get(profile.id)
+        if row is None:
+            since = f" (it needs {profile.since_driver} or later)" if profile.since_driver else ""
+            notes.append(f"{family.name}: this driver does not offer {profile.name}{since}")
+            continue
+        matched.add(row.id)
+        better, remarks = _with_row(profile, row)
+        profiles.append(better)
+        notes += [f"{family.name}: {remark}" for remark in remarks]
+    for row in rows:
+        if row.id not in matched:
+            from aliquot.hardware.nvml.table_from_rows import profile_from_row
+
+            profiles.append(profile_from_row(row, rows, family.memory_slices))
+            notes.append(f"{family.name}: {row.name} (id {row.id}) is not in the catalog, its row is the driver's")
+    if tuple(profiles) == family.profiles:
+        return None, tuple(notes)
+    names = {old.name: new.name for old in family.profiles for new in profiles if old.nvml_index == new.nvml_index}
+    rules = tuple(
+        msgspec.structs.replace(
+            rule,
+            profiles=tuple(names.get(n, n) for n in rule.profiles),
+            exceptions=tuple(names.get(n, n) for n in rule.exceptions),
+        )
+        for rule in family.rules
+    )
+    return msgspec.structs.replace(family, profiles=tuple(profiles), rules=rules, source="nvml"), tuple(notes)
+
+
+def _with_row(profile: Profile, row: Row) -> tuple[Profile, list[str]]:
+    """One profile with the driver's numbers, and a remark per difference other than the name."""
+    changes: dict[str, object] = {}
+    remarks: list[str] = []
+
+    def take(field: str, ours: object, theirs: object, what: str) -> None:
+        if ours != theirs:
+            changes[field] = theirs
+            remarks.append(f"{profile.name}: the driver has {what} {theirs}, the catalog {ours}")
+
+    take("id", profile.id, row.id, "id")
+    take("max_instances", profile.max_instances, row.count, "at most")
+    take("compute_slices", profile.compute_slices, row.slices, "compute slices")
+    known = {e: n if n is None else row.engines.get(e, n) for e, n in profile.engines.items()}
+    take("engines", profile.engines, known, "engines")
+    if row.placements:
+        take("starts", profile.starts, tuple(p.start for p in row.placements), "starts")
+        take("size", profile.size, row.placements[0].size, "size")
+    if row.name and row.name != profile.name:
+        changes["name"] = row.name
+        changes["aliases"] = (*profile.aliases, profile.name)
+        changes["compute"] = tuple(
+            msgspec.structs.replace(c, name=c.name.replace(profile.name, row.name)) for c in profile.compute
+        )
+    return (msgspec.structs.replace(profile, **changes), remarks) if changes else (profile, [])

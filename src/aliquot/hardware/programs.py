@@ -1,0 +1,95 @@
+"""Programs of a driver whose files are on this machine, at ``/`` or below another root."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from aliquot.core.engine.programs import Ran
+from aliquot.errors import HardwareError
+from aliquot.foundation.uninterruptible import whole
+
+if TYPE_CHECKING:
+    from subprocess import Popen
+
+_FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
+_KILLED_S = 5.0
+"""How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
+
+
+class LocalPrograms:
+    """Implements ``Programs``. With ``chroot`` they see ``root`` as ``/``: those of a driver container find their
+    libraries there. Without it their files are started from here. A program that is not there ends with status 127, as
+    in a shell.
+    """
+
+    def __init__(self, root: str = "/", *, chroot: bool = False) -> None:
+        self._root = root.rstrip("/")
+        self._chroot = chroot and self._root != ""
+
+    @property
+    def place(self) -> str:
+        return f"root {self._root}" if self._root else "this machine"
+
+    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+        """Raises HardwareError after ``timeout_s``."""
+        name, *arguments = command
+        path = self._path(name)
+        if path is None:
+            return Ran(127, err=f"{name} is not there")
+        words = [*(["chroot", self._root, path] if self._chroot else [self._root + path]), *arguments]
+        try:
+            return run_to_end(words, timeout_s)
+        except TimeoutError as late:
+            raise HardwareError(
+                f"{name} did not end within {timeout_s:.0f} s ({self.place})",
+                details=(" ".join(words),),
+                next_step="look for Xid messages in the kernel log (dmesg | grep -i xid), then run: aliquot show",
+            ) from late
+        except OSError as failure:
+            return Ran(126, err=f"{name} cannot be run: {failure.strerror}")
+
+    def _path(self, word: str) -> str | None:
+        """The program's absolute path below the root."""
+        candidates = (word,) if word.startswith("/") else tuple(f"/{folder}/{word}" for folder in _FOLDERS)
+        return next((path for path in candidates if os.access(self._root + path, os.X_OK)), None)
+
+
+def run_to_end(words: Sequence[str], timeout_s: float) -> Ran:
+    """How a program ended, its words in English. Ctrl-C waits for that: one that switches a GPU must not stop half-way.
+    Raises TimeoutError after ``timeout_s``, when it was killed; OSError where it cannot be started.
+    """
+    import subprocess  # a command that runs no program does not pay for it
+
+    with whole():
+        # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
+        started = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            errors="replace",
+            env={**os.environ, "LC_ALL": "C"},
+            start_new_session=True,
+        )
+        try:
+            out, err = started.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired as late:
+            _kill(started)
+            raise TimeoutError(f"it did not end within {timeout_s:.0f} s") from late
+        return Ran(started.returncode, out, err)
+
+
+def _kill(started: Popen[str]) -> None:
+    import signal
+    from subprocess import TimeoutExpired
+
+    with suppress(ProcessLookupError):
+        os.killpg(started.pid, signal.SIGKILL)
+    with suppress(TimeoutExpired):
+        started.wait(_KILLED_S)
+    for pipe in filter(None, (started.stdout, started.stderr)):
+        pipe.close()

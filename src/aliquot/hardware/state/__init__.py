@@ -1,0 +1,1 @@
+"""What Aliquot keeps of a host: journal, record for the next boot, the change that runs now."""

@@ -1,0 +1,78 @@
+"""Who changes a node's GPUs just now and how far it is, from its lock and journal alone: no GPU is asked."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+
+import msgspec
+
+from aliquot.core.engine.history import began_since
+from aliquot.core.engine.ports import Record
+from aliquot.core.model.actions import Reset, SetFunctions, SetMode, SetPassthrough
+from aliquot.core.model.plan import Plan
+from aliquot.errors import AliquotError
+from aliquot.foundation import lock, paths
+from aliquot.hardware.state.journal_reader import JOURNAL, last_run
+
+_ALONE = (SetMode, Reset, SetFunctions, SetPassthrough)
+"""Acts that a GPU refuses, or puts off, while anybody has it open: a session that only reads included."""
+
+
+class Changing(msgspec.Struct, frozen=True):
+    """A change under way. ``who`` is the process. ``step`` is what it does now, in the journal's words, and ``done`` of
+    ``count`` acts are behind it: 0 of 0 where it did not say. ``alone``: it needs GPUs that nobody has open.
+    """
+
+    who: str
+    step: str = ""
+    done: int = 0
+    count: int = 0
+    alone: bool = False
+
+    def __str__(self) -> str:
+        far = f", {self.done} of {self.count} acts done" if self.count else ""
+        now = f", now: {self.step}" if self.step else ""
+        return f"{self.who} is changing this node's GPUs{far}{now}"
+
+
+def changing(node: str | None) -> Changing | None:
+    """The change that is under way on this machine (``node`` None) or a simulated node, None where there is none."""
+    run, lib = paths.directories(node)
+    path = os.path.join(run, "lock")
+    who = lock.holder(path)
+    if not who:
+        return None
+    try:
+        found = last_run(os.path.join(lib, JOURNAL))
+    except AliquotError:
+        found = []
+    return told(who, found, lock.since(path))
+
+
+def told(who: str, records: Sequence[Record], since: float) -> Changing:
+    """What the records of the last run say of the change that ``who`` is at, who took the node's lock at ``since``. A
+    run that began before is somebody else's that was cut off: this one has not said yet what it does.
+    """
+    begin = next((r for r in records if r.kind == "begin" and r.plan is not None), None)
+    if begin is None or begin.plan is None or records[-1].kind == "end" or not began_since(begin.at, since):
+        return Changing(who)
+    try:
+        actions = msgspec.json.decode(begin.plan, type=Plan).actions
+    except msgspec.MsgspecError:
+        return Changing(who, alone=True)
+    intents = [r for r in records if r.kind == "intent"]
+    done = {(r.gpu, r.step) for r in records if r.kind == "done"}
+    open_now = [r for r in intents if (r.gpu, r.step) not in done]
+    step = f"{open_now[-1].step} on GPU {open_now[-1].gpu}" if open_now else ""
+    if any(r.kind == "undo" for r in records):
+        step = f"undoing{': ' if step else ''}{step}"
+    alone = any(isinstance(a, _ALONE) for a in actions)
+    return Changing(who, step, min(_acts(records), len(actions)), len(actions), alone)
+
+
+def _acts(records: Sequence[Record]) -> int:
+    """How many acts are behind a run. An act of several calls counts once: the compute instances of a GPU instance are
+    created after it, and destroyed before it.
+    """
+    return sum(r.kind == "done" and not r.step.startswith(("create ci", "destroy ci")) for r in records)

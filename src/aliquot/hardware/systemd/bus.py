@@ -1,0 +1,141 @@
+"""The host's system bus: one connection, calls with a bound, the signals that tell of finished jobs.
+
+Works from a container with nothing but the host's socket mounted. Names and signatures: org.freedesktop.systemd1(5).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from typing import Any
+
+from jeepney import (  # type: ignore[import-untyped]
+    DBusAddress,
+    HeaderFields,
+    MatchRule,
+    MessageType,
+    new_method_call,
+)
+from jeepney.auth import AuthenticationError  # type: ignore[import-untyped]
+from jeepney.io.asyncio import DBusRouter, open_dbus_connection  # type: ignore[import-untyped]
+from jeepney.io.common import RouterClosed  # type: ignore[import-untyped]
+
+from aliquot.hardware.systemd.errors import BusError, BusLostError, NoSystemdError
+from aliquot.hardware.systemd.names import MANAGER, ROOT, SYSTEMD
+
+SOCKET = "run/dbus/system_bus_socket"
+BOOTED = "run/systemd/system"
+"""Exists exactly where systemd is PID 1 (sd_booted(3))."""
+
+_PROPERTIES = "org.freedesktop.DBus.Properties"
+ABSENT = ("ServiceUnknown", "NameHasNoOwner")
+"""Error names (their last word) of a bus on which nobody has the name that was called."""
+REPLY_S = 25.0
+"""libdbus' own default for an answer."""
+_OPEN_S = 10.0
+
+
+def reachable(root: str) -> bool:
+    """Whether the host has a systemd to speak to. False: it runs none, so it has no services of systemd's. Raises
+    NoSystemdError where systemd runs without a bus, or nothing of the host is mounted at ``root``.
+    """
+    if os.path.exists(os.path.join(root, SOCKET)):
+        return True
+    if booted(root):
+        raise NoSystemdError(
+            f"systemd runs on the host, but its bus has no socket at {os.path.join(root, SOCKET)}",
+            next_step="install and start dbus on the host, or mount its /run/dbus into the agent's pod",
+        )
+    if not os.path.isdir(os.path.join(root, "run")):
+        raise NoSystemdError(
+            f"nothing of the host is mounted at {root}: its services cannot be reached",
+            next_step=f"mount the host's /run at {os.path.join(root, 'run')}",
+        )
+    return False
+
+
+def booted(root: str) -> bool:
+    """Whether systemd runs the host, as far as can be seen: only if its /run is mounted as a whole."""
+    return os.path.isdir(os.path.join(root, BOOTED))
+
+
+class Bus:
+    """One open connection. Every call raises BusError for a refusal and BusLostError without an answer."""
+
+    def __init__(self, router: DBusRouter, reply_s: float) -> None:
+        self._router = router
+        self._reply_s = reply_s
+
+    async def call(
+        self,
+        member: str,
+        signature: str = "",
+        *body: Any,
+        to: str = SYSTEMD,
+        path: str = ROOT,
+        interface: str = MANAGER,
+    ) -> tuple[Any, ...]:
+        """The answer's values."""
+        address = DBusAddress(path, to, interface)
+        request = new_method_call(address, member, signature or None, body)
+        try:
+            async with asyncio.timeout(self._reply_s):
+                answer = await self._router.send_and_get_reply(request)
+        except TimeoutError as late:
+            raise BusLostError("", f"no answer to {member} within {self._reply_s:.0f} s") from late
+        except (OSError, EOFError, RouterClosed) as lost:
+            raise BusLostError("", f"the bus went away during {member}") from lost
+        if answer.header.message_type is MessageType.error:
+            name = str(answer.header.fields.get(HeaderFields.error_name, ""))
+            text = answer.body[0] if answer.body and isinstance(answer.body[0], str) else name
+            raise BusError(name, text)
+        return tuple(answer.body)
+
+    async def property(self, path: str, interface: str, name: str) -> Any:
+        """One property's value."""
+        ((_, value),) = await self.call("Get", "ss", interface, name, path=path, interface=_PROPERTIES)
+        return value
+
+    @asynccontextmanager
+    async def finished_jobs(self) -> AsyncIterator[asyncio.Queue[Any]]:
+        """The signals of jobs that end from now on; ``body`` is (id, job, unit, result)."""
+        rule = MatchRule(type="signal", sender=SYSTEMD, interface=MANAGER, member="JobRemoved", path=ROOT)
+        bus = {"to": "org.freedesktop.DBus", "path": "/org/freedesktop/DBus", "interface": "org.freedesktop.DBus"}
+        await self.call("AddMatch", "s", rule.serialise(), **bus)
+        await self.call("Subscribe")
+        # The bus knows the sender by its own number, so that is left to the rule above.
+        ours = MatchRule(type="signal", interface=MANAGER, member="JobRemoved", path=ROOT)
+        queue: asyncio.Queue[Any] = asyncio.Queue()
+        with self._router.filter(ours, queue=queue):
+            yield queue
+
+
+@asynccontextmanager
+async def open_bus(root: str, *, reply_s: float = REPLY_S) -> AsyncIterator[Bus]:
+    """The system bus of the host whose root directory is at ``root``. Raises NoSystemdError."""
+    path = os.path.join(root, SOCKET)
+    try:
+        async with asyncio.timeout(_OPEN_S):
+            connection = await open_dbus_connection(f"unix:path={_escaped(path)}")
+    except (OSError, EOFError, AuthenticationError, RouterClosed, TimeoutError) as failure:
+        why = getattr(failure, "strerror", None) or str(failure) or "no answer"
+        raise NoSystemdError(
+            f"the host's bus at {path} cannot be used: {why}", next_step="systemctl status dbus on the host"
+        ) from failure
+    router = DBusRouter(connection)
+    try:
+        yield Bus(router, reply_s)
+    finally:
+        # The router's end raises again what broke the connection, which every call has told already.
+        with suppress(OSError, EOFError):
+            await router.__aexit__(None, None, None)
+        with suppress(OSError):
+            await connection.close()
+
+
+def _escaped(path: str) -> str:
+    """As D-Bus addresses want it: anything unusual as %XX."""
+    plain = b"-_/.\\*abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789"
+    return "".join(chr(c) if c in plain else f"%{c:02x}" for c in os.fsencode(path))

@@ -1,0 +1,138 @@
+"""Stopping the host's GPU services for a change and starting them again, whatever happens in between.
+
+What is about to stop is recorded before anything stops. Whoever finds the record, after a crash or a reboot, starts it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from aliquot.hardware.systemd.bus import ABSENT, REPLY_S, booted, open_bus, reachable
+from aliquot.hardware.systemd.errors import BusError, BusLostError, NoSystemdError, ServicesError
+from aliquot.hardware.systemd.jobs import Jobs, open_jobs
+from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit, UnitState, with_followers
+
+STOP_S = 30.0
+START_S = 120.0
+_ATTEMPTS = 3
+_PAUSE_S = 1.0
+"""Between attempts to find the bus again, which may be restarting."""
+
+
+class Services:
+    """The services of the host whose root directory is at ``root``. ``stop_s`` and ``start_s`` bound each one."""
+
+    def __init__(self, root: str = "/", *, stop_s: float = STOP_S, start_s: float = START_S) -> None:
+        self.root, self.stop_s, self.start_s = root, stop_s, start_s
+
+    async def stop(
+        self,
+        names: Sequence[str],
+        record: Callable[[StoppedServices], None],
+        earlier: StoppedServices | None = None,
+    ) -> StoppedServices:
+        """Stops what runs of these, in order, and what systemd would stop with them; returns what to start again.
+        ``record`` is called with that before anything stops. ``earlier`` is a record that nobody has started yet, which
+        the new one includes. Units that do not exist, and a host without systemd, are fine. Raises NoSystemdError;
+        ServicesError for a unit that does not stop, the ones before it being stopped then; what ``record`` raises.
+        """
+        before = earlier or StoppedServices()
+        if not names or not reachable(self.root):
+            return before
+        async with open_bus(self.root, reply_s=REPLY_S) as bus:
+            try:
+                async with open_jobs(bus) as jobs:
+                    states = await with_followers(bus, names)
+                    stopped = before.and_(StoppedServices(tuple(s.record for s in states if s.record)))
+                    if stopped.units:
+                        record(stopped)
+                    await self._stop_all(jobs, [state for state in states if state.to_stop])
+                    return stopped
+            except BusError as error:
+                if error.short in ABSENT and not booted(self.root):
+                    return before
+                raise ServicesError(f"the host's systemd does not list or stop services: {error.brief}") from error
+
+    async def start(self, stopped: StoppedServices) -> tuple[str, ...]:
+        """Starts what was stopped, in reverse order, each of them even where another fails. Returns notes on units that
+        are gone, or had failed before and fail again. Raises NoSystemdError, and ServicesError with a line for each
+        other failure, whose ``remaining`` is what does not run.
+        """
+        if not stopped.units:
+            return ()
+        if not reachable(self.root):
+            raise NoSystemdError(
+                f"the host ran systemd when these were stopped, and does not now: {', '.join(stopped.names)}"
+            )
+        starting = _Starting(list(reversed(stopped.units)), self.start_s)
+        lost = ""
+        for attempt in range(_ATTEMPTS):
+            try:
+                async with open_bus(self.root, reply_s=REPLY_S) as bus, open_jobs(bus) as jobs:
+                    await starting.go_on(jobs)
+                break
+            except (BusLostError, NoSystemdError) as error:
+                lost = error.brief
+            except BusError as error:
+                lost = error.brief
+                break
+            if attempt < _ATTEMPTS - 1:
+                await asyncio.sleep(_PAUSE_S)
+        starting.give_up(lost)
+        if starting.faults:
+            raise _not_started(starting.faults, stopped.units)
+        return tuple(starting.notes)
+
+    async def _stop_all(self, jobs: Jobs, states: Sequence[UnitState]) -> None:
+        for state in states:
+            try:
+                fault = await jobs.stop(state.name, self.stop_s)
+            except BusError as error:
+                if error.short == "NoSuchUnit":
+                    continue  # it ended by itself and was forgotten
+                fault = error.brief
+            if fault:
+                raise ServicesError(
+                    f"{state.name} of the host does not stop: {fault}", next_step=f"systemctl status {state.name}"
+                )
+
+
+class _Starting:
+    """Units that wait to be started, over several connections if need be."""
+
+    def __init__(self, waiting: list[StoppedUnit], seconds: float) -> None:
+        self.waiting = waiting
+        self.seconds = seconds
+        self.faults: dict[StoppedUnit, str] = {}
+        self.notes: list[str] = []
+
+    async def go_on(self, jobs: Jobs) -> None:
+        while self.waiting:
+            unit = self.waiting[0]
+            try:
+                fault = await jobs.start(unit.name, self.seconds)
+            except BusLostError:
+                raise
+            except BusError as error:
+                fault = "" if error.short == "NoSuchUnit" else error.brief
+                if not fault:
+                    self.notes.append(f"{unit.name} is no longer there")
+            self.waiting.pop(0)
+            if fault and unit.failed:
+                self.notes.append(f"{unit.name}, which had failed before, did not start: {fault}")
+            elif fault:
+                self.faults[unit] = fault
+
+    def give_up(self, why: str) -> None:
+        self.faults |= dict.fromkeys(self.waiting, why)
+
+
+def _not_started(faults: dict[StoppedUnit, str], units: Sequence[StoppedUnit]) -> ServicesError:
+    count = "a service" if len(faults) == 1 else f"{len(faults)} services"
+    return ServicesError(
+        f"{count} of the host did not start again ({len(units)} were stopped)",
+        details=tuple(f"{unit.name}: {fault}" for unit, fault in faults.items()),
+        next_step=f"systemctl status {next(iter(faults)).name}",
+        remaining=tuple(unit.name for unit in units if unit in faults),
+    )

@@ -1,1 +1,0 @@
-"""One package per runtime. Siblings never import each other."""

@@ -1,0 +1,84 @@
+"""From JSON to the narrow structs."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from functools import cache
+from typing import Any, Generic, TypeVar, cast
+
+import msgspec
+
+from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.object_base import KubeObject, Part
+
+T = TypeVar("T", bound=KubeObject)
+S = TypeVar("S")
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding a text that anybody may have written can raise: of one that is nested very deep, no DecodeError."""
+
+
+class ListMeta(Part, frozen=True):
+    """``more`` is the token of the next page."""
+
+    resource_version: str = ""
+    more: str = msgspec.field(name="continue", default="")
+
+
+class Page(Part, Generic[T], frozen=True):
+    metadata: ListMeta = ListMeta()
+    items: tuple[T, ...] = ()
+
+
+class WatchEvent(msgspec.Struct, frozen=True):
+    """One line of a watch. ``type``: ADDED, MODIFIED, DELETED, BOOKMARK, ERROR."""
+
+    type: str
+    object: msgspec.Raw
+
+
+def decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
+    """Raises ApiError for what is not JSON or not of this kind. A null counts as absent, as in Go."""
+    try:
+        return _decode(body, kind)
+    except RecursionError as error:
+        raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: it is nested too deep") from error
+
+
+def _decode(body: bytes | msgspec.Raw, kind: type[S]) -> S:
+    try:
+        found: S = _decoder(cast("Hashable", kind)).decode(body)
+        return found
+    except msgspec.ValidationError:
+        pass
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        start = bytes(body[:60]).decode(errors="replace") if isinstance(body, bytes) else ""
+        raise ApiError(
+            f"what answers is no Kubernetes API server ({error})", details=(start,) if start else ()
+        ) from error
+    try:
+        return msgspec.convert(_without_nulls(msgspec.json.decode(body)), kind)
+    except msgspec.ValidationError as error:
+        raise ApiError(f"the API server sent a {kind.__name__} that cannot be read: {error}") from error
+
+
+def page(body: bytes, kind: type[T]) -> Page[T]:
+    return decode(body, _page_type(kind))
+
+
+@cache
+def _page_type(kind: type[T]) -> type[Page[T]]:
+    return Page[kind]  # type: ignore[valid-type]
+
+
+@cache
+def _decoder(kind: Any) -> msgspec.json.Decoder[Any]:
+    return msgspec.json.Decoder(kind)
+
+
+def _without_nulls(value: object) -> object:
+    """Lists keep their length: a null inside a list stays and is refused."""
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

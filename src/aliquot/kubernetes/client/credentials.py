@@ -1,0 +1,219 @@
+"""What proves who we are, kept fresh: a fixed token, a token file that the kubelet rewrites, or an exec plugin.
+
+Source: ``client.authentication.k8s.io/v1`` (ExecCredential; a token, a client certificate or both).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import os
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime
+from typing import Protocol
+
+import msgspec
+
+from aliquot.kubernetes.client.errors import UnauthorizedError
+from aliquot.kubernetes.client.kubeconfig import Access, ExecPlugin
+
+TOKEN_FILE_AGE_S = 60.0
+"""A token file is read again after this long; a refused token is read again at once."""
+PLUGIN_TIMEOUT_S = 60.0
+_VERSIONS = ("client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1")
+_EARLY_S = 10.0
+
+
+class Credentials(Protocol):
+    """``certificate`` is a client certificate and its key in PEM, where one came from outside the kubeconfig."""
+
+    certificate: tuple[str, str] | None
+
+    async def header(self) -> str | None:
+        """The Authorization header of the next request. Raises UnauthorizedError."""
+        ...
+
+    async def renew(self) -> bool:
+        """After a 401: True if a second try can go better."""
+        ...
+
+
+class Fixed:
+    """A token or password from the kubeconfig, a client certificate alone, or nothing."""
+
+    def __init__(self, header: str | None) -> None:
+        self.certificate: tuple[str, str] | None = None
+        self._header = header
+
+    async def header(self) -> str | None:
+        return self._header
+
+    async def renew(self) -> bool:
+        return False
+
+
+class TokenFile:
+    """A token that somebody else renews. Between a bad read and the next good one the last token stays in use."""
+
+    def __init__(self, path: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self.certificate: tuple[str, str] | None = None
+        self._path = path
+        self._clock = clock
+        self._token = ""
+        self._read_at = float("-inf")
+
+    async def header(self) -> str | None:
+        if self._clock() - self._read_at >= TOKEN_FILE_AGE_S:
+            self._read()
+        return f"Bearer {self._token}"
+
+    async def renew(self) -> bool:
+        before = self._token
+        self._read()
+        return self._token != before
+
+    def _read(self) -> None:
+        try:
+            with open(self._path, encoding="ascii") as file:
+                token = file.read().strip()
+        except (OSError, UnicodeDecodeError) as error:
+            if self._token:
+                return
+            raise UnauthorizedError(f"the token file {self._path} cannot be read: {error}") from error
+        if token:
+            self._token, self._read_at = token, self._clock()
+        elif not self._token:
+            raise UnauthorizedError(f"the token file {self._path} is empty", next_step=f"ls -l {self._path}")
+
+
+class Given(msgspec.Struct, frozen=True, rename="camel"):
+    """The ``status`` of an ExecCredential."""
+
+    token: str = ""
+    client_certificate_data: str = ""
+    client_key_data: str = ""
+    expiration_timestamp: datetime | None = None
+
+
+class _ExecCredential(msgspec.Struct, frozen=True, rename="camel"):
+    api_version: str
+    status: Given = Given()
+
+
+class Plugin:
+    """Runs the exec plugin when there is no credential yet, when it expires, and when the server refused it."""
+
+    def __init__(self, access: Access, plugin: ExecPlugin, wall: Callable[[], datetime] = lambda: datetime.now(UTC)):
+        self.certificate: tuple[str, str] | None = None
+        self._access = access
+        self._plugin = plugin
+        self._wall = wall
+        self._given: Given | None = None
+        self._lock = asyncio.Lock()
+
+    async def header(self) -> str | None:
+        async with self._lock:
+            given = self._given
+            if given is None or self._expired(given):
+                given = await self._run()
+        return f"Bearer {given.token}" if given.token else None
+
+    async def renew(self) -> bool:
+        before = self._given
+        async with self._lock:
+            if self._given is before:  # else somebody else has just renewed it
+                await self._run()
+        return True
+
+    def _expired(self, given: Given) -> bool:
+        end = given.expiration_timestamp
+        return end is not None and (end - self._wall()).total_seconds() <= _EARLY_S
+
+    async def _run(self) -> Given:
+        plugin = self._plugin
+        if plugin.api_version not in _VERSIONS:
+            raise self._failed(f"speaks {plugin.api_version}, which is not one of {', '.join(_VERSIONS)}")
+        out = await self._output(self._environment())
+        try:
+            answer = msgspec.json.decode(out, type=_ExecCredential)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise self._failed(f"printed no ExecCredential: {error}") from error
+        given = answer.status
+        if answer.api_version != plugin.api_version:
+            raise self._failed(f"answered in {answer.api_version}, but was asked for {plugin.api_version}")
+        if not given.token and not (given.client_certificate_data and given.client_key_data):
+            raise self._failed("gave neither a token nor a client certificate with its key")
+        self._given = given
+        pair = (given.client_certificate_data, given.client_key_data)
+        self.certificate = pair if all(pair) else None
+        return given
+
+    async def _output(self, env: dict[str, str]) -> bytes:
+        words = [self._plugin.command, *(self._plugin.args or ())]
+        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        try:
+            process = await asyncio.create_subprocess_exec(*words, env=env, stdin=nothing, stdout=pipe, stderr=pipe)
+        except OSError as error:
+            raise self._failed(f"cannot be started: {error.strerror}") from error
+        try:
+            async with asyncio.timeout(PLUGIN_TIMEOUT_S):
+                out, said = await process.communicate()
+        except TimeoutError:
+            raise self._failed(f"did not end within {PLUGIN_TIMEOUT_S:g} s") from None
+        finally:
+            if process.returncode is None:
+                process.kill()
+                await process.wait()
+        if process.returncode:
+            lines = said.decode(errors="replace").strip().splitlines()[-5:]
+            raise self._failed(f"ended with {process.returncode}", tuple(lines))
+        return out
+
+    def _environment(self) -> dict[str, str]:
+        spec: dict[str, object] = {"interactive": False}
+        if self._plugin.provide_cluster_info:
+            spec["cluster"] = _cluster_info(self._access)
+        info = {"apiVersion": self._plugin.api_version, "kind": "ExecCredential", "spec": spec}
+        wanted = {entry["name"]: entry.get("value", "") for entry in self._plugin.env or ()}
+        return {**os.environ, **wanted, "KUBERNETES_EXEC_INFO": msgspec.json.encode(info).decode()}
+
+    def _failed(self, why: str, details: tuple[str, ...] = ()) -> UnauthorizedError:
+        hint = self._plugin.install_hint.strip() or f"run {self._plugin.command} by hand"
+        return UnauthorizedError(
+            f"the credential plugin {self._plugin.command} of {self._access.source} {why}",
+            details=details,
+            next_step=hint,
+        )
+
+
+def _cluster_info(access: Access) -> dict[str, object]:
+    """The ``spec.cluster`` of an ExecCredential."""
+    cluster = access.cluster
+    authority = cluster.certificate_authority_data
+    if not authority and cluster.certificate_authority:
+        with open(cluster.certificate_authority, "rb") as file:
+            authority = base64.b64encode(file.read()).decode()
+    info = {
+        "server": access.server,
+        "tls-server-name": access.server_name,
+        "insecure-skip-tls-verify": cluster.insecure_skip_tls_verify,
+        "certificate-authority-data": authority,
+        "proxy-url": access.proxy,
+    }
+    return {key: value for key, value in info.items() if value}
+
+
+def credentials(access: Access) -> Credentials:
+    """The kubeconfig user's credentials, in the order in which kubectl looks at them."""
+    user = access.user
+    if user.token_file:
+        return TokenFile(user.token_file)
+    if user.token:
+        return Fixed(f"Bearer {user.token}")
+    if user.username:
+        pair = f"{user.username}:{user.password or ''}".encode()
+        return Fixed(f"Basic {base64.b64encode(pair).decode()}")
+    if access.plugin is not None:
+        return Plugin(access, access.plugin)
+    return Fixed(None)

@@ -1,0 +1,196 @@
+"""Which API server, and as whom: an explicit file, else the pod's service account, else KUBECONFIG or ~/.kube/config.
+
+Rules (who wins, what a path is relative to): Kubernetes' "Organizing Cluster Access Using kubeconfig Files".
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+import msgspec
+import yaml
+
+from aliquot.errors import ConfigError
+from aliquot.kubernetes.client.errors import ApiError
+
+SERVICE_ACCOUNT = "/var/run/secrets/kubernetes.io/serviceaccount"
+_FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
+
+
+class NoClusterError(ApiError):
+    """Nothing on this machine says where an API server is."""
+
+    code = "KUBERNETES_NO_CLUSTER"
+
+
+class ExecPlugin(msgspec.Struct, frozen=True, rename="camel"):
+    """A program that prints credentials. Source: ``client.authentication.k8s.io/v1``, ExecConfig."""
+
+    command: str
+    api_version: str = "client.authentication.k8s.io/v1"
+    args: tuple[str, ...] | None = None
+    env: tuple[dict[str, str], ...] | None = None
+    install_hint: str = ""
+    provide_cluster_info: bool = False
+
+
+class Cluster(msgspec.Struct, frozen=True, rename="kebab"):
+    """Where the API server is and who vouches for it. ``_data`` is base64 of PEM; it wins over the file."""
+
+    server: str = "http://localhost:8080"
+    certificate_authority: str | None = None
+    certificate_authority_data: str | None = None
+    insecure_skip_tls_verify: bool = False
+
+
+class User(msgspec.Struct, frozen=True, rename="kebab"):
+    """What the kubeconfig itself proves us with."""
+
+    username: str | None = None
+    password: str | None = None
+    token: str | None = None
+    token_file: str | None = msgspec.field(name="tokenFile", default=None)
+    client_certificate: str | None = None
+    client_certificate_data: str | None = None
+    client_key: str | None = None
+    client_key_data: str | None = None
+
+
+class _Context(msgspec.Struct, frozen=True):
+    cluster: str
+    user: str | None = None
+    namespace: str | None = None
+
+
+class Access(msgspec.Struct, frozen=True):
+    """Everything that is needed to open a connection. ``source`` is the file that said so."""
+
+    source: str
+    cluster: Cluster
+    user: User = User()
+    namespace: str = "default"
+    plugin: ExecPlugin | None = None
+    proxy: str = ""
+    server_name: str = ""
+    act_as: tuple[tuple[str, str], ...] = ()
+
+    @property
+    def server(self) -> str:
+        return self.cluster.server.rstrip("/")
+
+
+def find(kubeconfig: str | None = None, env: Mapping[str, str] = os.environ, account: str = SERVICE_ACCOUNT) -> Access:
+    """Raises ConfigError for a file that is there but wrong, NoClusterError if there is none."""
+    if kubeconfig is not None:
+        return from_files([kubeconfig])
+    if env.get("KUBERNETES_SERVICE_HOST") and os.path.exists(os.path.join(account, "token")):
+        return _in_cluster(env, account)
+    named = [path for path in env.get("KUBECONFIG", "").split(os.pathsep) if path]
+    files = named or [os.path.join(env.get("HOME", "/"), ".kube/config")]
+    present = [path for path in files if os.path.exists(path)]
+    if not present:
+        raise NoClusterError(
+            "nothing here says where the Kubernetes API server is: this is no pod with a service account, and "
+            f"{' and '.join(files)} does not exist",
+            next_step="export KUBECONFIG=/path/to/kubeconfig",
+        )
+    return from_files(present)
+
+
+def from_files(paths: list[str]) -> Access:
+    """The current context of these files together: of two entries of one name the first wins. Raises ConfigError."""
+    merged: dict[str, Any] = {}
+    for path in paths:
+        for key, value in _read(path).items():
+            if isinstance(value, list):
+                known = {entry["name"] for entry in merged.setdefault(key, [])}
+                merged[key] += [entry for entry in value if entry["name"] not in known]
+            elif value:
+                merged.setdefault(key, value)
+    try:
+        return _access(merged, os.pathsep.join(paths))
+    except (TypeError, ValueError) as error:
+        raise _wrong(paths, str(error)) from error
+
+
+def _access(merged: dict[str, Any], source: str) -> Access:
+    current = merged.get("current-context")
+    if not current:
+        raise ValueError("no current-context is set")
+    context = msgspec.convert(_entry(merged, "context", current), _Context)
+    cluster = _entry(merged, "cluster", context.cluster)
+    user = _entry(merged, "user", context.user) if context.user else {}
+    if user.get("auth-provider"):
+        raise ValueError("auth-provider was removed from Kubernetes in 1.26: use an exec plugin")
+    act_as = [("Impersonate-User", str(user["as"]))] if user.get("as") else []
+    act_as += [("Impersonate-Group", str(group)) for group in user.get("as-groups") or ()]
+    return Access(
+        source,
+        msgspec.convert(cluster, Cluster),
+        msgspec.convert(user, User),
+        (context.namespace or "").strip() or "default",
+        plugin=msgspec.convert(user["exec"], ExecPlugin) if user.get("exec") else None,
+        proxy=cluster.get("proxy-url") or "",
+        server_name=cluster.get("tls-server-name") or "",
+        act_as=tuple(act_as),
+    )
+
+
+def _entry(merged: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+    found: dict[str, Any] | None = next((e[kind] for e in merged.get(f"{kind}s") or () if e["name"] == name), None)
+    if found is None:
+        raise ValueError(f"there is no {kind} {name!r}")
+    return found
+
+
+def _read(path: str) -> dict[str, Any]:
+    """One file, its relative paths made absolute."""
+    found: Any
+    try:
+        with open(path, encoding="utf-8") as file:
+            found = yaml.load(file, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error.strerror}", next_step=f"ls -l {path}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise _wrong([path], " ".join(str(error).split())) from error
+    if not isinstance(found, dict):
+        raise _wrong([path], "it holds no mapping")
+    return _anchored(found, path)
+
+
+def _anchored(found: dict[str, Any], path: str) -> dict[str, Any]:
+    here = os.path.dirname(os.path.abspath(path))
+    for one, many in (("cluster", "clusters"), ("context", "contexts"), ("user", "users")):
+        for entry in found.get(many) or ():
+            if not isinstance(entry, dict) or "name" not in entry:
+                raise _wrong([path], f"an entry of {many} has no name")
+            entry[one] = _absolute(entry.get(one) or {}, here, _FILES.get(one, ()))
+    return found
+
+
+def _absolute(part: dict[str, Any], here: str, keys: tuple[str, ...]) -> dict[str, Any]:
+    moved: dict[str, Any] = {key: os.path.normpath(os.path.join(here, part[key])) for key in keys if part.get(key)}
+    plugin = part.get("exec")
+    if isinstance(plugin, dict) and "/" in str(plugin.get("command", "")):
+        moved["exec"] = {**plugin, "command": os.path.normpath(os.path.join(here, plugin["command"]))}
+    return {**part, **moved}
+
+
+def _in_cluster(env: Mapping[str, str], account: str) -> Access:
+    """A pod's service account. The token file is read again and again: the kubelet renews it every hour or so."""
+    host, port = env["KUBERNETES_SERVICE_HOST"], env.get("KUBERNETES_SERVICE_PORT", "443")
+    try:
+        with open(os.path.join(account, "namespace"), encoding="utf-8") as file:
+            namespace = file.read().strip()
+    except OSError:
+        namespace = "default"
+    server = f"https://[{host}]:{port}" if ":" in host else f"https://{host}:{port}"
+    cluster = Cluster(server, certificate_authority=os.path.join(account, "ca.crt"))
+    return Access(account, cluster, User(token_file=os.path.join(account, "token")), namespace or "default")
+
+
+def _wrong(paths: list[str], why: str) -> ConfigError:
+    shown = os.pathsep.join(paths)
+    return ConfigError(f"{shown} is no usable kubeconfig: {why}", next_step=f"KUBECONFIG={shown} kubectl config view")

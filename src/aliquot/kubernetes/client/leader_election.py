@@ -1,0 +1,215 @@
+"""One leader among several processes, by a Lease of ``coordination.k8s.io/v1``.
+
+The rules are client-go's: whoever sees a Lease unchanged for its whole duration, by the watcher's own clock, may take
+it; the holder must have renewed within a shorter time or stops leading by itself, so that two never lead at once
+whatever their wall clocks say. The times in the Lease are for people. Writes carry the version that was read.
+Rights needed: get, create and patch on leases.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+import socket
+import time
+import uuid
+from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
+from datetime import UTC, datetime
+from typing import Any
+
+import msgspec
+
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.objects import Lease
+
+RELEASE_S = 3.0
+
+
+class LeaseTiming(msgspec.Struct, frozen=True):
+    """Seconds: how long others respect a Lease, how long after a renewal its holder leads, how often it is renewed."""
+
+    lease_s: int = 15
+    renew_s: float = 10
+    retry_s: float = 2
+
+
+DEFAULT_TIMING = LeaseTiming()
+
+
+def boot_clock() -> float:
+    """Seconds that go on while the machine sleeps: a leader that slept must know that it is none any more."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class Leader:
+    """Runs for the Lease between entering and leaving the context::
+
+        async with Leader(api, "aliquot-controller") as leader:
+            async for leading in leader:
+                ...
+
+    ``on_change`` is called with True when leadership begins and with False when it ends; the latter comes at the
+    latest ``renew_s`` after the last renewal, before anybody else can take the Lease. Check ``is_leader`` before
+    every act: it is right even when this process was stopped for a while.
+    """
+
+    def __init__(
+        self,
+        api: Api,
+        name: str,
+        *,
+        identity: str | None = None,
+        namespace: str | None = None,
+        timing: LeaseTiming = DEFAULT_TIMING,
+        clock: Callable[[], float] = boot_clock,
+        on_change: Callable[[bool], None] | None = None,
+    ) -> None:
+        if not timing.retry_s < timing.renew_s < timing.lease_s:
+            raise ValueError("a lease must last longer than its renewal may take, and that longer than one try")
+        self.identity = identity or f"{socket.gethostname()}_{uuid.uuid4()}"
+        self.error: ApiError | None = None
+        self._api = api
+        self._name = name
+        self._namespace = namespace
+        self._timing = timing
+        self._clock = clock
+        self._on_change = on_change or (lambda _: None)
+        self._until = float("-inf")
+        self._told = False
+        self._seen: Lease | None = None
+        self._seen_at = float("-inf")
+        self._turn = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+
+    @property
+    def is_leader(self) -> bool:
+        return self._clock() < self._until
+
+    @property
+    def holder(self) -> str:
+        """Who leads, as far as is known; empty for nobody."""
+        return self._seen.spec.holder_identity if self._seen is not None else ""
+
+    async def __aenter__(self) -> Leader:
+        self._task = asyncio.create_task(self._run(), name=f"lease {self._name}")
+        self._task.add_done_callback(lambda _: self._turn.set())
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        led = self.is_leader
+        self._until = float("-inf")
+        self._tell()
+        if led:
+            with suppress(ApiError, TimeoutError):
+                async with asyncio.timeout(RELEASE_S):
+                    await self._release()
+
+    async def __aiter__(self) -> AsyncGenerator[bool, None]:
+        """Whether we lead, now and at each change. Ends with the context."""
+        last: bool | None = None
+        while self._task is not None and not self._task.done():
+            turn = self._turn
+            if self.is_leader != last:
+                last = self.is_leader
+                yield last
+            else:
+                await turn.wait()
+        if self._task is not None and not self._task.cancelled() and (error := self._task.exception()):
+            raise error
+
+    async def _run(self) -> None:
+        while True:
+            started = self._clock()
+            budget = self._until - started if self.is_leader else self._timing.renew_s
+            try:
+                async with asyncio.timeout(budget):
+                    await self._try(started)
+                self.error = None
+            except ApiError as error:
+                self.error = error
+            except TimeoutError:
+                pass
+            self._tell()
+            pause = self._timing.retry_s * (1.0 if self.is_leader else random.uniform(1.0, 1.5))
+            if self.is_leader:
+                pause = min(pause, self._until - self._clock())
+            await asyncio.sleep(max(pause, 0))
+            self._tell()
+
+    async def _try(self, started: float) -> None:
+        """Take or renew the Lease if that is allowed. ``started`` is when this try began: leading counts from there."""
+        seen = self._seen if self.is_leader else await self._look()
+        try:
+            if seen is None:
+                self._observe(await self._create())
+            elif self._free(seen):
+                self._observe(await self._write(seen, self._claim(seen)))
+            else:
+                self._until = float("-inf")
+                return
+        except ConflictError:
+            # Somebody wrote in between: perhaps we ourselves, in a write whose answer was lost.
+            seen = await self._look()
+            if seen is None or seen.spec.holder_identity != self.identity:
+                self._until = float("-inf")
+                return
+            self._observe(await self._write(seen, self._claim(seen)))
+        self._until = started + self._timing.renew_s
+
+    async def _look(self) -> Lease | None:
+        try:
+            lease = await self._api.get(Lease, self._name, self._namespace)
+        except NotFoundError:
+            self._seen = None
+            return None
+        self._observe(lease)
+        return lease
+
+    def _observe(self, lease: Lease) -> None:
+        """Start the watcher's own clock anew when anything changed."""
+        if self._seen is None or self._seen.metadata.resource_version != lease.metadata.resource_version:
+            self._seen, self._seen_at = lease, self._clock()
+
+    def _free(self, lease: Lease) -> bool:
+        holder, lasts = lease.spec.holder_identity, lease.spec.lease_duration_seconds or self._timing.lease_s
+        return holder in ("", self.identity) or self._clock() >= self._seen_at + lasts
+
+    def _claim(self, lease: Lease | None) -> dict[str, Any]:
+        now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+        spec = {
+            "holderIdentity": self.identity,
+            "leaseDurationSeconds": self._timing.lease_s,
+            "renewTime": now,
+        }
+        if lease is None or lease.spec.holder_identity != self.identity:
+            spec["acquireTime"] = now
+            spec["leaseTransitions"] = lease.spec.lease_transitions + 1 if lease is not None else 0
+        return spec
+
+    async def _create(self) -> Lease:
+        body = {"metadata": {"name": self._name}, "spec": self._claim(None)}
+        return await self._api.create(Lease, body, self._namespace)
+
+    async def _write(self, seen: Lease, spec: dict[str, Any]) -> Lease:
+        body = {"metadata": {"resourceVersion": seen.metadata.resource_version}, "spec": spec}
+        return await self._api.patch(Lease, self._name, body, namespace=self._namespace)
+
+    async def _release(self) -> None:
+        """Let the next one begin at once."""
+        seen = await self._look()
+        if seen is not None and seen.spec.holder_identity == self.identity:
+            await self._write(seen, self._claim(seen) | {"holderIdentity": "", "leaseDurationSeconds": 1})
+
+    def _tell(self) -> None:
+        leading = self.is_leader
+        if leading != self._told:
+            self._told = leading
+            self._turn.set()
+            self._turn = asyncio.Event()
+            self._on_change(leading)

@@ -1,0 +1,135 @@
+"""Kubernetes objects as narrow frozen structs: only the fields that are read here, the rest is skipped unread.
+
+Decoding what is needed and nothing else is what keeps the agent small: a node of 7.5 KB becomes a few hundred bytes.
+Timestamps stay RFC 3339 text, quantities stay Kubernetes' own text (``"2"``, ``"1936Mi"``). Absent and null are both
+the field's default. Sources: the Kubernetes API reference (v1.30 to v1.36); ``nvidia.com/v1`` of the GPU Operator.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+import msgspec
+
+from aliquot.kubernetes.client.cluster_policy import ClusterPolicy
+from aliquot.kubernetes.client.object_base import Condition, KubeObject, ObjectMeta, OwnerReference, Part, ResourceType
+from aliquot.kubernetes.client.pods import (
+    ConfigMapSource,
+    Container,
+    ContainerResources,
+    ContainerStatus,
+    EnvVar,
+    HostPath,
+    Pod,
+    PodSpec,
+    PodStatus,
+    ResourceClaimUse,
+    Toleration,
+    Volume,
+)
+
+__all__ = [
+    "ClusterPolicy",
+    "Condition",
+    "ConfigMap",
+    "ConfigMapSource",
+    "Container",
+    "ContainerResources",
+    "ContainerStatus",
+    "EnvVar",
+    "Event",
+    "HostPath",
+    "KubeObject",
+    "Lease",
+    "LeaseSpec",
+    "Node",
+    "NodeInfo",
+    "NodeSpec",
+    "NodeStatus",
+    "ObjectMeta",
+    "ObjectReference",
+    "OwnerReference",
+    "Part",
+    "Pod",
+    "PodSpec",
+    "PodStatus",
+    "ResourceClaimUse",
+    "ResourceType",
+    "Taint",
+    "Toleration",
+    "Volume",
+]
+
+
+class Taint(Part, frozen=True):
+    key: str
+    effect: str = ""
+    value: str = ""
+
+
+class NodeSpec(Part, frozen=True):
+    unschedulable: bool = False
+    taints: tuple[Taint, ...] = ()
+    provider_id: str = msgspec.field(name="providerID", default="")
+
+
+class NodeInfo(Part, frozen=True):
+    kernel_version: str = ""
+    os_image: str = ""
+    kubelet_version: str = ""
+    container_runtime_version: str = ""
+    boot_id: str = msgspec.field(name="bootID", default="")
+
+
+class NodeStatus(Part, frozen=True):
+    """``capacity`` and ``allocatable`` by resource name."""
+
+    capacity: dict[str, str] = msgspec.field(default_factory=dict)
+    allocatable: dict[str, str] = msgspec.field(default_factory=dict)
+    conditions: tuple[Condition, ...] = ()
+    node_info: NodeInfo = NodeInfo()
+
+
+class Node(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "nodes", "Node", namespaced=False)
+
+    spec: NodeSpec = NodeSpec()
+    status: NodeStatus = NodeStatus()
+
+
+class ConfigMap(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "configmaps", "ConfigMap")
+
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class LeaseSpec(Part, frozen=True):
+    holder_identity: str = ""
+    lease_duration_seconds: int = 0
+    acquire_time: str | None = None
+    renew_time: str | None = None
+    lease_transitions: int = 0
+
+
+class Lease(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType("coordination.k8s.io", "v1", "leases", "Lease")
+
+    spec: LeaseSpec = LeaseSpec()
+
+
+class ObjectReference(Part, frozen=True):
+    kind: str = ""
+    name: str = ""
+    namespace: str = ""
+    uid: str = ""
+
+
+class Event(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "events", "Event")
+
+    involved_object: ObjectReference = ObjectReference()
+    type: str = ""
+    reason: str = ""
+    message: str = ""
+    count: int = 0
+    last_timestamp: str | None = None

@@ -1,0 +1,102 @@
+"""Pods and what they are made of."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import msgspec
+
+from aliquot.kubernetes.client.object_base import Condition, KubeObject, Part, ResourceType
+
+
+class EnvVar(Part, frozen=True):
+    """``value_from`` is kept as it came (a reference to a field, a Secret or a ConfigMap)."""
+
+    name: str
+    value: str = ""
+    value_from: dict[str, Any] | None = None
+
+
+class ResourceClaimUse(Part, frozen=True):
+    name: str
+    request: str = ""
+
+
+class ContainerResources(Part, frozen=True):
+    limits: dict[str, str] = msgspec.field(default_factory=dict)
+    requests: dict[str, str] = msgspec.field(default_factory=dict)
+    claims: tuple[ResourceClaimUse, ...] = ()
+
+
+class Container(Part, frozen=True):
+    name: str
+    image: str = ""
+    command: tuple[str, ...] = ()
+    args: tuple[str, ...] = ()
+    env: tuple[EnvVar, ...] = ()
+    resources: ContainerResources = ContainerResources()
+    restart_policy: str = ""
+
+
+class Toleration(Part, frozen=True):
+    key: str = ""
+    operator: str = "Equal"
+    value: str = ""
+    effect: str = ""
+
+
+class ConfigMapSource(Part, frozen=True):
+    name: str = ""
+
+
+class HostPath(Part, frozen=True):
+    path: str = ""
+
+
+class Volume(Part, frozen=True):
+    """``empty_dir`` is not None for a volume whose data ends with its pod."""
+
+    name: str
+    config_map: ConfigMapSource | None = None
+    host_path: HostPath | None = None
+    empty_dir: dict[str, Any] | None = None
+
+
+class PodSpec(Part, frozen=True):
+    node_name: str = ""
+    node_selector: dict[str, str] = msgspec.field(default_factory=dict)
+    init_containers: tuple[Container, ...] = ()
+    containers: tuple[Container, ...] = ()
+    tolerations: tuple[Toleration, ...] = ()
+    volumes: tuple[Volume, ...] = ()
+    service_account_name: str = ""
+    runtime_class_name: str = ""
+    priority_class_name: str = ""
+    priority: int = 0
+    restart_policy: str = ""
+    termination_grace_period_seconds: int = 30
+    host_network: bool = False
+    host_pid: bool = msgspec.field(name="hostPID", default=False)
+
+
+class ContainerStatus(Part, frozen=True):
+    name: str
+    ready: bool = False
+    restart_count: int = 0
+    container_id: str = msgspec.field(name="containerID", default="")
+
+
+class PodStatus(Part, frozen=True):
+    phase: str = ""
+    reason: str = ""
+    message: str = ""
+    conditions: tuple[Condition, ...] = ()
+    container_statuses: tuple[ContainerStatus, ...] = ()
+    init_container_statuses: tuple[ContainerStatus, ...] = ()
+
+
+class Pod(KubeObject, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "pods", "Pod")
+
+    spec: PodSpec = PodSpec()
+    status: PodStatus = PodStatus()

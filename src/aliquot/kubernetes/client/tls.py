@@ -1,0 +1,63 @@
+"""Certificates: whose word is taken for the server being the right one, and what proves us to it."""
+
+from __future__ import annotations
+
+import base64
+import os
+import ssl
+from contextlib import ExitStack
+
+import httpx2
+
+from aliquot.kubernetes.client.kubeconfig import Access, Cluster, User
+
+
+def context(access: Access, certificate: tuple[str, str] | None) -> ssl.SSLContext:
+    """What a connection is secured with. ``certificate``: a client certificate and its key in PEM that win over
+    the kubeconfig's. Raises OSError and ValueError for files that are missing or wrong.
+    """
+    user, made = access.user, _trust(access.cluster)
+    if certificate is not None:
+        chain, key = (base64.b64encode(pem.encode()).decode() for pem in certificate)
+        user = User(client_certificate_data=chain, client_key_data=key)
+    if user.client_certificate_data or user.client_certificate:
+        with ExitStack() as stack:
+            chain_file = _as_file(stack, user.client_certificate_data, user.client_certificate)
+            key_file = _as_file(stack, user.client_key_data, user.client_key)
+            made.load_cert_chain(chain_file or "", key_file)
+    return made
+
+
+def _trust(cluster: Cluster) -> ssl.SSLContext:
+    """Whose word is taken for the server being the right one."""
+    if cluster.certificate_authority_data:
+        return ssl.create_default_context(cadata=base64.b64decode(cluster.certificate_authority_data).decode())
+    if cluster.certificate_authority:
+        return ssl.create_default_context(cafile=cluster.certificate_authority)
+    return httpx2.create_ssl_context(verify=not cluster.insecure_skip_tls_verify, trust_env=False)
+
+
+def _as_file(stack: ExitStack, data: str | None, path: str | None) -> str | None:
+    """OpenSSL reads a certificate and its key from files only."""
+    if not data:
+        return path
+    import tempfile  # in a pod there are files anyway
+
+    file = stack.enter_context(tempfile.NamedTemporaryFile())
+    file.write(base64.b64decode(data))
+    file.flush()
+    return file.name
+
+
+def stamps(access: Access) -> tuple[tuple[int, int, int] | None, ...]:
+    """What the certificate files on disk look like: a change means that somebody renewed them."""
+    paths = (access.cluster.certificate_authority, access.user.client_certificate, access.user.client_key)
+    return tuple(_stamp(path) for path in paths if path)
+
+
+def _stamp(path: str) -> tuple[int, int, int] | None:
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_ino, found.st_size

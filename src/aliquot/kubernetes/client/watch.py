@@ -1,0 +1,251 @@
+"""List, then watch, for ever: what is there first, then every change, with nothing lost over any kind of interruption.
+
+The rules are those of Kubernetes' "API concepts" (efficient detection of changes) and of client-go's reflector: resume
+from the last version seen, bookmarks included; after 410 Gone list again, not older than what was seen, and report the
+difference; ask the store itself only when the server's memory cannot answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import AsyncGenerator, Callable
+from contextlib import aclosing
+from typing import Generic
+
+import msgspec
+
+from aliquot.kubernetes.client.client import Api, Selection, Selector
+from aliquot.kubernetes.client.codec import T, WatchEvent, decode
+from aliquot.kubernetes.client.errors import (
+    TOO_LARGE,
+    ApiAwayError,
+    ApiError,
+    GoneError,
+    Status,
+    ThrottledError,
+    UnauthorizedError,
+    from_status,
+)
+from aliquot.kubernetes.client.object_base import KubeObject
+from aliquot.kubernetes.client.session import Target
+from aliquot.kubernetes.client.transport import Call, Stream
+
+LONGEST_LINE = 32 * 1024 * 1024
+"""Bytes. An object is at most some 1.5 MiB in the store."""
+
+
+class Listed(msgspec.Struct, Generic[T], frozen=True):
+    """Comes once, first: everything that is there."""
+
+    items: tuple[T, ...]
+
+
+class Put(msgspec.Struct, Generic[T], frozen=True):
+    """New or changed."""
+
+    item: T
+
+
+class Deleted(msgspec.Struct, Generic[T], frozen=True):
+    """Gone, as it was last seen."""
+
+    item: T
+
+
+Change = Listed[T] | Put[T] | Deleted[T]
+Report = Callable[[ApiError | None], None]
+"""Called with the error of each failed try, and with None once the API server answers again."""
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds. A stream lasts between ``shortest_s`` and ``longest_s`` (the server ends it) and is cut ``grace_s``
+    later. Tries are ``first_backoff_s`` to ``longest_backoff_s`` apart, doubling, with jitter; up to ``refused_s``
+    after a refusal that time alone does not cure (403, 404).
+    """
+
+    shortest_s: float = 300
+    longest_s: float = 600
+    grace_s: float = 30
+    first_backoff_s: float = 0.5
+    longest_backoff_s: float = 30
+    refused_s: float = 60
+
+
+DEFAULT_TIMING = Timing()
+
+
+async def watch(
+    api: Api,
+    kind: type[T],
+    *,
+    namespace: str | None = None,
+    name: str | None = None,
+    labels: Selector | None = None,
+    fields: Selector | None = None,
+    timing: Timing = DEFAULT_TIMING,
+    report: Report | None = None,
+) -> AsyncGenerator[Change[T], None]:
+    """Never ends by itself and raises nothing; failures go to ``report``. ``namespace`` "*" is every namespace."""
+    where = api.selection(kind, namespace, name=name, labels=labels, fields=fields)
+    async with aclosing(_Watch(api, kind, where, timing, report or (lambda _: None)).run()) as changes:
+        async for change in changes:
+            yield change
+
+
+class _Watch(Generic[T]):
+    """``version`` is where to go on, empty before a list; ``floor`` what the next list may not be older than."""
+
+    def __init__(self, api: Api, kind: type[T], where: Selection, timing: Timing, report: Report) -> None:
+        self._api = api
+        self._kind = kind
+        self._where = where
+        self._timing = timing
+        self._report = report
+        self._known: dict[tuple[str, str], T] | None = None
+        self._version = ""
+        self._floor: str | None = "0"
+        self._failures = 0
+        self._gone = 0
+        self._away = False
+
+    async def run(self) -> AsyncGenerator[Change[T], None]:
+        while True:
+            try:
+                if not self._version:
+                    for change in await self._list():
+                        yield change
+                async with aclosing(self._follow()) as changes:
+                    async for change in changes:
+                        yield change
+            except GoneError:
+                self._expired()
+                await asyncio.sleep(self._backoff() if self._gone > 1 else self._jitter())
+            except ApiError as error:
+                if error.reason == TOO_LARGE:
+                    self._expired()
+                self._failures += 1
+                self._away = True
+                self._report(error)
+                await asyncio.sleep(self._delay(error))
+
+    async def _list(self) -> list[Change[T]]:
+        page = await self._api.snapshot(self._kind, self._where, self._floor)
+        self._answered()
+        self._version = page.metadata.resource_version or "0"
+        self._floor = self._version
+        before, self._known = self._known, {item.key: item for item in page.items}
+        return [Listed(page.items)] if before is None else _difference(before, self._known)
+
+    async def _follow(self) -> AsyncGenerator[Change[T], None]:
+        """One stream, from ``version`` on. Returns when it ends, breaks or goes silent: go on from where it was."""
+        loop = asyncio.get_running_loop()
+        seconds = random.uniform(self._timing.shortest_s, self._timing.longest_s)
+        opened, came = loop.time(), False
+        async with self._api.session.stream(self._call(seconds)) as stream:
+            self._answered()
+            async for line in _lines(stream, opened + seconds + self._timing.grace_s):
+                change = self._take(decode(line, WatchEvent))
+                came = True
+                self._well()
+                if change is not None:
+                    yield change
+        if came or loop.time() - opened >= 1:
+            self._well()
+        else:
+            self._failures += 1  # a server that hangs up at once must not be asked in a hot loop
+        await asyncio.sleep(self._backoff() if self._failures else self._jitter() / 4)
+
+    def _take(self, event: WatchEvent) -> Change[T] | None:
+        if event.type == "ERROR":
+            raise from_status(decode(event.object, Status), 500, self._target.asked("watch"))
+        if event.type == "BOOKMARK":
+            self._seen(decode(event.object, KubeObject).metadata.resource_version)
+            return None
+        item = decode(event.object, self._kind)
+        known = self._known if self._known is not None else {}
+        self._seen(item.metadata.resource_version)
+        if event.type == "DELETED":
+            known.pop(item.key, None)
+            return Deleted(item)
+        former = known.get(item.key)
+        known[item.key] = item
+        return None if former == item else Put(item)
+
+    def _seen(self, version: str) -> None:
+        if version:
+            self._version = self._floor = version
+
+    def _expired(self) -> None:
+        """List again: first from the server's memory, and from the store if that has failed as well."""
+        self._gone += 1
+        if not self._version or self._gone > 1:
+            self._floor = None
+        self._version = ""
+        self._failures += 1
+
+    def _well(self) -> None:
+        self._failures = self._gone = 0
+
+    def _answered(self) -> None:
+        if self._away:
+            self._away = False
+            self._report(None)
+
+    @property
+    def _target(self) -> Target:
+        return Target(self._kind.TYPE, self._where.name, self._where.namespace)
+
+    def _call(self, seconds: float) -> Call:
+        params = self._where.params() | {
+            "watch": "true",
+            "allowWatchBookmarks": "true",
+            "resourceVersion": self._version,
+            "timeoutSeconds": str(max(1, round(seconds))),
+        }
+        path = self._kind.TYPE.path(self._where.namespace)
+        return Call(self._target.asked("watch"), "GET", path, params)
+
+    def _delay(self, error: ApiError) -> float:
+        if isinstance(error, ApiAwayError | UnauthorizedError | ThrottledError):
+            return max(self._backoff(), error.retry_after_s or 0)
+        doubled = 2 * self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
+        return min(doubled, self._timing.refused_s) * random.uniform(0.75, 1.25)
+
+    def _backoff(self) -> float:
+        doubled = self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
+        return min(doubled, self._timing.longest_backoff_s) * random.uniform(0.5, 1.0)
+
+    def _jitter(self) -> float:
+        return random.uniform(0, self._timing.first_backoff_s)
+
+
+def _difference(before: dict[tuple[str, str], T], after: dict[tuple[str, str], T]) -> list[Change[T]]:
+    """What happened while nobody looked. An object made anew under an old name was deleted in between."""
+    gone: list[Change[T]] = [
+        Deleted(item)
+        for key, item in before.items()
+        if key not in after or after[key].metadata.uid != item.metadata.uid
+    ]
+    # Equal versions are not enough: a store that went back to a backup gives out the same ones again.
+    return gone + [Put(item) for key, item in after.items() if before.get(key) != item]
+
+
+async def _lines(stream: Stream, deadline: float) -> AsyncGenerator[bytes, None]:
+    """Whole lines until the stream ends, breaks or passes its deadline. Half a line at the end is dropped: it comes
+    again. (Split at newlines only: a text reader would also split at the U+0085 that an annotation may hold.)
+    """
+    rest = b""
+    async with aclosing(stream.chunks()) as chunks:
+        while True:
+            try:
+                async with asyncio.timeout_at(deadline):
+                    chunk = await anext(chunks)
+            except (StopAsyncIteration, TimeoutError, ApiAwayError):
+                return
+            *whole, rest = (rest + chunk).split(b"\n") if b"\n" in chunk else (rest + chunk,)
+            if len(rest) > LONGEST_LINE:
+                raise ApiError(f"the API server sent a line of more than {LONGEST_LINE >> 20} MiB")
+            for line in whole:
+                if line.strip():
+                    yield line

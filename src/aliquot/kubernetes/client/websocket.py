@@ -1,0 +1,107 @@
+"""A WebSocket to the API server: the way that commands in containers take. The one module that holds its library.
+
+TLS, credentials, impersonation and proxies are those of every other request. Redirects are not followed: they would
+carry the token with them.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import time
+from collections.abc import Sequence
+from typing import Any
+from urllib.parse import urlencode
+
+from websockets.asyncio.client import ClientConnection, connect
+from websockets.exceptions import InvalidHandshake, InvalidMessage, InvalidProxy, InvalidStatus, InvalidURI, ProxyError
+from websockets.typing import Subprotocol
+
+from aliquot.kubernetes.client.errors import away
+from aliquot.kubernetes.client.session import Session
+from aliquot.kubernetes.client.transport import KEEP_ALIVE, Call, Way, why
+
+CLOSE_S = 1.0
+"""How long the other side's goodbye is waited for."""
+PING_S = 20.0
+"""Proxies on the way end connections on which nothing moves, and a driver's program may say nothing for minutes."""
+_FRAME_MOST = 4 * 2**20
+_BROKEN = (TimeoutError, ConnectionResetError, BrokenPipeError, EOFError, InvalidMessage)
+
+
+class NotOpened(Exception):
+    """The server answered, but not with a WebSocket: HTTP status, body, and its header ``Retry-After``."""
+
+    def __init__(self, status: int, body: bytes, retry_after: str | None) -> None:
+        super().__init__(status)
+        self.status, self.body, self.retry_after = status, body, retry_after
+
+
+class _Connect(connect):
+    def process_redirect(self, exc: Exception) -> Exception | str:
+        return exc
+
+
+async def opened(
+    session: Session, call: Call, query: Sequence[tuple[str, str]], protocols: Sequence[str], timeout_s: float
+) -> ClientConnection:
+    """An open connection that speaks one of ``protocols``, best first; the caller closes it. Raises NotOpened for any
+    other answer, UnauthorizedError, and ApiAwayError where there was none: BrokenError if the request may have been
+    carried out.
+    """
+    end = time.monotonic() + timeout_s
+    renewed = False
+    while True:
+        way = await session.transport.way(call)
+        started = time.monotonic()
+        try:
+            connection = await _connect(way, f"{call.path}?{urlencode(query)}", protocols, max(end - started, 0.1))
+        except InvalidStatus as refusal:
+            status = refusal.response.status_code
+            session.count(call.asked, status, started)
+            if status == 401 and not renewed and await session.transport.renew():
+                renewed = True
+                continue
+            answer = refusal.response
+            raise NotOpened(status, bytes(answer.body or b""), answer.headers.get("Retry-After")) from None
+        except (OSError, EOFError, InvalidHandshake, InvalidMessage, InvalidProxy, InvalidURI, ImportError) as error:
+            session.count(call.asked, 0, started)
+            raise away(call.asked, way.server, _reason(error, timeout_s), broke=isinstance(error, _BROKEN)) from error
+        session.count(call.asked, 101, started)
+        return connection
+
+
+async def _connect(way: Way, target: str, protocols: Sequence[str], timeout_s: float) -> ClientConnection:
+    named: dict[str, Any] = {"server_hostname": way.server_name} if way.tls and way.server_name else {}
+    # Passed on to kubelet, which has no JSON to offer for a WebSocket, and answers 406.
+    headers = [(name, value) for name, value in way.headers if not name.startswith("Accept")]
+    connection = await _Connect(
+        re.sub("^http", "ws", way.server) + target,
+        subprotocols=[Subprotocol(one) for one in protocols],
+        additional_headers=headers,
+        user_agent_header=None,
+        proxy=way.proxy,
+        ssl=way.tls,
+        compression=None,
+        open_timeout=timeout_s,
+        ping_interval=PING_S,
+        ping_timeout=None,  # a server that is busy with our command need not answer: the caller has a bound of its own
+        close_timeout=CLOSE_S,
+        max_size=_FRAME_MOST,
+        **named,
+    )
+    raw = connection.transport.get_extra_info("socket")
+    for level, option, value in KEEP_ALIVE if raw is not None and raw.family != socket.AF_UNIX else ():
+        raw.setsockopt(level, option, value)
+    return connection
+
+
+def _reason(error: BaseException, timeout_s: float) -> str:
+    if isinstance(error, ProxyError | InvalidProxy):
+        return f"the proxy on the way: {error}"
+    if isinstance(error, TimeoutError) and not error.errno:
+        return f"no answer within {timeout_s:g} s"
+    if isinstance(error, OSError | ssl.SSLError):
+        return why(error)
+    return f"{error} ({error.__cause__})" if error.__cause__ else str(error) or type(error).__name__

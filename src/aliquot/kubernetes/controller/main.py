@@ -1,0 +1,67 @@
+"""The controller's process: what the command line says, the pages that it serves, and its end."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Awaitable, Callable, Mapping
+
+import msgspec
+
+from aliquot.foundation.http_probes import Negotiated, Page
+from aliquot.foundation.logfmt import controller_log, start
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.controller.controller import Controller
+from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
+
+Serve = Callable[[Mapping[str, Page], Mapping[str, Negotiated], int], Awaitable[Callable[[], Awaitable[None]]]]
+"""Serves pages by path on a port until what it returns is called."""
+
+
+class Options(msgspec.Struct, frozen=True):
+    """What the command line says. ``port`` -1 serves nothing. ``kubevirt_namespace`` is where KubeVirt's settings are;
+    empty: this cluster's virtual machines are no concern of ours.
+    """
+
+    kubeconfig: str | None = None
+    namespace: str | None = None
+    identity: str | None = None
+    port: int = 8080
+    debug: bool = False
+    kubevirt_namespace: str = ""
+    webhook: WebhookOptions = WebhookOptions()
+
+
+def run(options: Options, serve: Serve | None = None) -> int:
+    """Runs until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    start(controller_log, debug=options.debug)
+    return asyncio.run(_main(options, serve))
+
+
+async def _main(options: Options, serve: Serve | None) -> int:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    async with Api.connect(options.kubeconfig, namespace=options.namespace) as api:
+        controller = Controller(
+            api,
+            identity=options.identity,
+            kubevirt_namespace=options.kubevirt_namespace,
+            webhook=options.webhook,
+        )
+        close = (
+            await serve(controller.pages, controller.figures, options.port)
+            if serve is not None and options.port >= 0
+            else None
+        )
+        work = asyncio.create_task(controller.run())
+        waiting = asyncio.create_task(stop.wait())
+        await asyncio.wait((work, waiting), return_when=asyncio.FIRST_COMPLETED)
+        for task in (work, waiting):
+            task.cancel()
+        results = await asyncio.gather(work, waiting, return_exceptions=True)
+        if close is not None:
+            await close()
+    if isinstance(results[0], Exception):
+        raise results[0]
+    return 0

@@ -1,0 +1,104 @@
+"""One resource name towards kubelet: its service, its socket, and what kubelet was told."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import random
+import time
+from collections.abc import Callable
+
+import msgspec
+
+from aliquot.errors import AliquotError
+from aliquot.kubernetes.device_plugin.allocate import Allocation
+from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
+from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, SocketServer
+from aliquot.kubernetes.device_plugin.registration import register
+from aliquot.kubernetes.device_plugin.service import ResourcePlugin
+
+log = logging.getLogger(__name__)
+
+
+class Timing(msgspec.Struct, frozen=True):
+    """Seconds: between looks; for one registration (kubelet dials back, for which it has 10); that kubelet may be
+    without a stream before it is told of us again; first and longest pause after a failed registration.
+    """
+
+    look: float = 1.0
+    register: float = 15.0
+    streamless: float = 2.0
+    first_pause: float = 0.5
+    longest_pause: float = 10.0
+
+
+class Endpoint:
+    """``problem`` is why kubelet cannot have this resource now. ``wake`` is called when kubelet drops it."""
+
+    def __init__(
+        self, resource: str, directory: str, how: Allocation, policy: str, timing: Timing, wake: Callable[[], None]
+    ) -> None:
+        self.resource = resource
+        self.plugin = ResourcePlugin(resource, how, policy, self._lost)
+        self.problem: AliquotError | None = None
+        self._directory = directory
+        self._name = socket_name(resource)
+        self._server = SocketServer(os.path.join(directory, self._name), [self.plugin])
+        self._serving = asyncio.Lock()
+        self._timing = timing
+        self._wake = wake
+        self._told: Identity | None = None
+        self._tried: Identity | None = None
+        self._known_at = 0.0
+        self._failures = 0
+        self._not_before = 0.0
+
+    async def serve(self) -> None:
+        """Serve if the socket is not there, or not ours any more (kubelet wipes the directory when it starts)."""
+        async with self._serving:
+            if self._server.there:
+                return
+            try:
+                await self._server.listen()
+            except KubeletAwayError as error:
+                self.problem = error
+            else:
+                self._told = None
+
+    async def tell(self, kubelet: Identity) -> None:
+        """Register with this kubelet if it does not have us and no pause is due."""
+        now = time.monotonic()
+        if not self._server.there or not self._unknown(kubelet, now):
+            return
+        if kubelet == self._tried and now < self._not_before:
+            return
+        self._tried = kubelet
+        try:
+            await register(self._directory, self._name, self.resource, self._timing.register)
+        except AliquotError as error:
+            self._told, self.problem = None, error
+            pause = min(self._timing.longest_pause, self._timing.first_pause * 2.0**self._failures)
+            self._failures = min(self._failures + 1, 30)
+            self._not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+        else:
+            self._told, self.problem, self._failures = kubelet, None, 0
+            self._known_at = time.monotonic()
+            log.info("kubelet has %s", self.resource)
+
+    async def close(self) -> None:
+        await self._server.close()
+
+    def _unknown(self, kubelet: Identity, now: float) -> bool:
+        if self._told != kubelet:
+            return True
+        return not self.plugin.watchers and now - self._known_at > self._timing.streamless
+
+    def _lost(self) -> None:
+        self._known_at = time.monotonic()
+        self._wake()
+
+
+def socket_name(resource: str) -> str:
+    """The socket's file name for a resource: ``aliquot-nvidia.com_mig-1g.5gb.sock``."""
+    return f"aliquot-{resource.replace('/', '_')}.sock"

@@ -1,0 +1,189 @@
+"""Unix sockets that speak gRPC: which file is ours, servers that end for good, channels.
+
+What grpclib leaves to its user: it does not remove the socket file, its connections outlive the server (so that waiting
+for its end never returns from Python 3.12 on), it answers unknown methods without a content type, which Go's client
+cannot read, and a peer that hangs up at once makes it raise what is no error of the wire.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from contextlib import suppress
+from typing import TypeVar
+from weakref import WeakSet
+
+from google.protobuf.message import DecodeError
+from grpclib.client import Channel
+from grpclib.const import Cardinality, Handler, Status
+from grpclib.encoding.base import CodecBase
+from grpclib.exceptions import GRPCError, StreamTerminatedError
+from grpclib.protocol import H2Protocol
+from grpclib.server import Server, Stream
+from h2.exceptions import H2Error
+
+from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
+from aliquot.kubernetes.device_plugin.protos.deviceplugin_pb2 import Empty
+
+PATH_LIMIT = 107
+"""Bytes that a unix socket's path may have on Linux."""
+CLOSE_S = 2.0
+
+T = TypeVar("T")
+Identity = tuple[int, int, int]
+
+
+def identity(path: str) -> Identity | None:
+    """Which file lies at a path: device, inode and the time of its last change, since inodes are used again at once.
+    None where there is none.
+    """
+    try:
+        found = os.lstat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino, found.st_ctime_ns
+
+
+class Unanswered(Exception):
+    """Nobody answered, or not in words that gRPC knows. The text says what was seen."""
+
+
+async def ask(
+    path: str, timeout_s: float, call: Callable[[Channel], Awaitable[T]], codec: CodecBase | None = None
+) -> T:
+    """The answer to one call on a socket. Raises Unanswered, and GRPCError where the other side refuses."""
+    line = Channel(path=path, codec=codec)
+    try:
+        async with asyncio.timeout(timeout_s):  # a call's own deadline does not cover the connecting
+            return await call(line)
+    except TimeoutError as failure:
+        raise Unanswered("it took too long") from failure
+    except AttributeError as failure:
+        # The other side hung up between connecting and calling: the library has dropped its transport by then.
+        if failure.name != "_transport":
+            raise
+        raise Unanswered("the connection was closed at once") from failure
+    except (OSError, StreamTerminatedError, H2Error, DecodeError) as failure:
+        raise Unanswered(str(failure)) from failure
+    finally:
+        line.close()
+
+
+async def _unknown(_stream: Stream[Empty, Empty]) -> None:
+    raise GRPCError(Status.UNIMPLEMENTED, "no such method here")
+
+
+class _Methods(dict[str, Handler]):
+    """A table of methods that has an answer for every name."""
+
+    _missing = Handler(_unknown, Cardinality.UNARY_UNARY, Empty, Empty)
+
+    def get(self, key: str, default: object = None) -> Handler:
+        return super().get(key, self._missing)
+
+
+class _Protocol(H2Protocol):
+    """A server's side of a connection, which may be told to end before it has begun."""
+
+    unwanted = False
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        if self.unwanted:
+            transport.close()
+        else:
+            super().connection_made(transport)
+
+    def connection_lost(self, exc: BaseException | None) -> None:
+        if hasattr(self, "processor"):
+            super().connection_lost(exc)
+
+    def end(self) -> None:
+        self.unwanted = True
+        if hasattr(self, "processor"):
+            self.processor.close("server closed")
+
+
+class _EndingServer(Server):
+    """A server whose connections end with it, also those that are just being accepted."""
+
+    def __init__(self, handlers: Collection[object]) -> None:
+        super().__init__(handlers)  # type: ignore[arg-type]
+        self._mapping = _Methods(self._mapping)
+        self._protocols: WeakSet[_Protocol] = WeakSet()
+        self._ended = False
+
+    def _protocol_factory(self) -> H2Protocol:
+        made = super()._protocol_factory()
+        protocol = _Protocol(made.handler, made.config, made.h2_config)
+        protocol.unwanted = self._ended
+        self._protocols.add(protocol)
+        return protocol
+
+    def close(self) -> None:
+        self._ended = True
+        super().close()
+        for protocol in list(self._protocols):
+            protocol.end()
+
+
+class SocketServer:
+    """gRPC handlers on a socket file. ``listen`` may be called again when the file was wiped."""
+
+    def __init__(self, path: str, handlers: Collection[object]) -> None:
+        self.path = path
+        self._handlers = handlers
+        self._server: _EndingServer | None = None
+        self._mine: Identity | None = None
+
+    @property
+    def there(self) -> bool:
+        """Whether the file at the path is still the one that is served."""
+        return self._mine is not None and identity(self.path) == self._mine
+
+    async def listen(self) -> None:
+        """Take the path: a file that is there (of a process that was killed, or of our predecessor) is removed. Raises
+        KubeletAwayError where the directory is missing or the path cannot be bound.
+        """
+        await self.close()
+        sock = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            if len(os.fsencode(self.path)) > PATH_LIMIT:
+                raise OSError(f"the path is longer than {PATH_LIMIT} bytes")
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+            sock.bind(self.path)
+            os.chmod(self.path, 0o600)
+            self._mine = identity(self.path)
+            server = _EndingServer(self._handlers)
+            await server.start(sock=sock)
+        except BaseException as failure:
+            sock.close()
+            if not isinstance(failure, OSError):
+                raise
+            raise KubeletAwayError(
+                f"cannot serve {self.path}: {failure.strerror or failure}",
+                next_step=f"ls -ld {os.path.dirname(self.path)}",
+            ) from failure
+        self._server = server
+
+    async def close(self) -> None:
+        """Remove the file if it is still ours, end all connections and stop listening. A second call does nothing."""
+        if self.there:
+            with suppress(FileNotFoundError):
+                os.unlink(self.path)
+        self._mine = None
+        if self._server is not None:
+            server, self._server = self._server, None
+            await _turns()  # asyncio loses a connection that it accepts while its server closes
+            server.close()
+            with suppress(TimeoutError):
+                await asyncio.wait_for(server.wait_closed(), CLOSE_S)
+            await _turns()
+
+
+async def _turns() -> None:
+    """As many turns of the event loop as a connection that is just being accepted needs to begin, or to end."""
+    for _ in range(8):
+        await asyncio.sleep(0)

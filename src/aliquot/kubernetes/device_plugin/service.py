@@ -1,0 +1,97 @@
+"""Kubelet's DevicePlugin service for one resource name. Every answer comes from the last snapshot."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+
+from grpclib.exceptions import GRPCError
+from grpclib.server import Stream
+
+from aliquot.kubernetes.device_plugin.allocate import Allocation, Refusal, Snapshot
+from aliquot.kubernetes.device_plugin.preferred_allocation import preferred
+from aliquot.kubernetes.device_plugin.protos import deviceplugin_pb2 as pb
+from aliquot.kubernetes.device_plugin.protos.deviceplugin_grpc import DevicePluginBase
+
+OPTIONS = pb.DevicePluginOptions(pre_start_required=False, get_preferred_allocation_available=True)
+
+
+class ResourcePlugin(DevicePluginBase):
+    """One resource name. ``watchers`` counts the open ListAndWatch streams: kubelet has us exactly while there is one;
+    ``lost`` is called when the last one ends.
+    """
+
+    def __init__(self, resource: str, allocation: Allocation, policy: str, lost: Callable[[], None]) -> None:
+        self.snapshot = Snapshot(resource)
+        self.watchers = 0
+        self.given: dict[str, float] = {}
+        self._allocation = allocation
+        self._policy = policy
+        self._lost = lost
+        self._changed = asyncio.Event()
+
+    def publish(self, snapshot: Snapshot) -> None:
+        """Answer from this snapshot from now on, and send it to kubelet if it says anything new."""
+        former, self.snapshot = self.snapshot, snapshot
+        self.given = {each: when for each, when in self.given.items() if each in snapshot.by_id}
+        if snapshot.listed != former.listed:
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+
+    async def GetDevicePluginOptions(self, stream: Stream[pb.Empty, pb.DevicePluginOptions]) -> None:
+        await stream.recv_message()
+        await stream.send_message(OPTIONS)
+
+    async def ListAndWatch(self, stream: Stream[pb.Empty, pb.ListAndWatchResponse]) -> None:
+        await stream.recv_message()
+        self.watchers += 1
+        try:
+            while True:
+                changed = self._changed
+                await stream.send_message(self.snapshot.listed)
+                await changed.wait()
+        finally:
+            self.watchers -= 1
+            if not self.watchers:
+                self._lost()
+
+    async def GetPreferredAllocation(
+        self, stream: Stream[pb.PreferredAllocationRequest, pb.PreferredAllocationResponse]
+    ) -> None:
+        request = await stream.recv_message()
+        answer = pb.PreferredAllocationResponse()
+        for each in [] if request is None else request.container_requests:
+            chosen = preferred(
+                each.available_deviceIDs,
+                each.must_include_deviceIDs,
+                each.allocation_size,
+                self.snapshot.usable,
+                self._policy,
+            )
+            answer.container_responses.add(deviceIDs=chosen)
+        await stream.send_message(answer)
+
+    async def Allocate(self, stream: Stream[pb.AllocateRequest, pb.AllocateResponse]) -> None:
+        request = await stream.recv_message()
+        answer = pb.AllocateResponse()
+        snapshot = self.snapshot
+        asked = [list(each.devices_ids) for each in (request or pb.AllocateRequest()).container_requests]
+        _refuse(snapshot.refusal([each for ids in asked for each in ids]))
+        answer.container_responses.extend(snapshot.answer(ids, self._allocation) for ids in asked)
+        # No await between the look at the snapshot and this: a hold that comes later finds these ids here.
+        now = time.monotonic()
+        self.given.update((each, now) for ids in asked for each in ids)
+        await stream.send_message(answer)
+
+    async def PreStartContainer(
+        self, stream: Stream[pb.PreStartContainerRequest, pb.PreStartContainerResponse]
+    ) -> None:
+        request = await stream.recv_message()
+        _refuse(self.snapshot.refusal(list((request or pb.PreStartContainerRequest()).devices_ids)))
+        await stream.send_message(pb.PreStartContainerResponse())
+
+
+def _refuse(refusal: Refusal | None) -> None:
+    if refusal is not None:
+        raise GRPCError(refusal.status, refusal.text)

@@ -1,0 +1,1 @@
+"""GPUs as Kubernetes names them: labels, resources, operands, pods."""

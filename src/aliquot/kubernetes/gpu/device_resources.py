@@ -1,0 +1,174 @@
+"""What a device plugin offers to the kubelet: NVIDIA's resource names, with MIG devices and their device nodes.
+
+- ``none``: every GPU is ``nvidia.com/gpu``, in MIG mode or not.
+- ``single``: MIG devices are ``nvidia.com/gpu``. As with NVIDIA's plugin, an empty MIG GPU, MIG mode on some GPUs only
+  and devices that differ take the whole node's resources away: a pod that asks for ``nvidia.com/gpu`` under this
+  strategy relies on every one being alike. What is wrong is said in a sentence.
+- ``mixed``: ``nvidia.com/gpu`` for GPUs without MIG mode, ``nvidia.com/mig-<profile>`` for MIG devices (``+`` written
+  ``.``), also of compute instance profiles (``nvidia.com/mig-1c.3g.20gb``: NVIDIA's plugin fails as a whole on them).
+  Each name and each device stands for itself: one that cannot be offered takes no other away.
+
+A GPU that containers cannot have (lost, passed through, vGPUs) takes no other away under any strategy.
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model.facts import Facts, MigDevice
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import ConfigError
+from aliquot.kubernetes.gpu import label_names as text
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.container_gpus import Card, attribute_fault, cards, single_fault
+
+PREFIX = "nvidia.com/"
+WHOLE = PREFIX + "gpu"
+
+_LAST_CONTROL_CAP = 2
+"""``nvidia-cap1`` (mig/config) and ``nvidia-cap2`` (mig/monitor) open every instance: no pod gets them."""
+
+
+class Delivery(msgspec.Struct, frozen=True):
+    """A way of its own to hand a device over, instead of CDI or NVIDIA's runtime: the environment variable that lists
+    the ids of a container's devices, separated by commas, and the device files with these permissions. ``common`` are
+    files that each container with such a device needs beside the device's own.
+    """
+
+    variable: str
+    common: tuple[str, ...] = ()
+    permissions: str = "mrw"
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One thing that a container can have. ``id``: the UUID, GPU- or MIG-, or an address; ``gpu``: its PCI address;
+    ``paths``: the nodes below /dev that open it, those of all GPUs (nvidiactl, nvidia-uvm) aside; ``index``: ``0`` or
+    ``0:3``. ``delivery`` is None for what containers get as the node's settings say.
+    """
+
+    id: str
+    gpu: str
+    paths: tuple[str, ...]
+    index: str
+    numa: int | None
+    healthy: bool = True
+    delivery: Delivery | None = None
+
+
+class Resource(msgspec.Struct, frozen=True):
+    name: str
+    devices: tuple[Device, ...]
+
+
+class Offer(msgspec.Struct, frozen=True):
+    """Resources by name; ``refusals`` are sentences about what is there and cannot be offered."""
+
+    resources: tuple[Resource, ...] = ()
+    refusals: tuple[str, ...] = ()
+
+
+Share = tuple[Card, MigDevice | None]
+"""A GPU, or a MIG device on it."""
+
+
+def offer(inventory: Inventory, facts: Facts, strategy: str, *, unhealthy: frozenset[str] = frozenset()) -> Offer:
+    """What this node offers now. ``unhealthy``: UUIDs; a GPU's stands for all MIG devices on it too. Raises ConfigError
+    for a strategy that there is not.
+    """
+    named, refusals = _named(inventory, facts, strategy)
+    resources = []
+    for name, shares in named.items():
+        devices = []
+        for share in shares:
+            made = _device(*share, unhealthy)
+            if isinstance(made, str):
+                refusals.append(made)
+            else:
+                devices.append(made)
+        resources.append(Resource(name, tuple(devices)))
+    return Offer(tuple(resources), tuple(refusals))
+
+
+def counts(inventory: Inventory, facts: Facts, strategy: str) -> dict[str, int]:
+    """How many of each resource, by name. Raises ConfigError for a strategy that there is not."""
+    return {name: len(shares) for name, shares in _named(inventory, facts, strategy)[0].items()}
+
+
+def _named(inventory: Inventory, facts: Facts, strategy: str) -> tuple[dict[str, list[Share]], list[str]]:
+    if strategy not in names.STRATEGIES:
+        raise ConfigError(f"{strategy!r} is not a MIG strategy", details=(f"known: {', '.join(names.STRATEGIES)}",))
+    present, left_out = cards(inventory, facts)
+    refusals = list(left_out)
+    if strategy == "none":
+        return _only({WHOLE: [(card, None) for card in present]}), refusals
+    if strategy == "single":
+        return _single(present, refusals), refusals
+    return _mixed(present, refusals), refusals
+
+
+def _only(named: dict[str, list[Share]]) -> dict[str, list[Share]]:
+    return {name: shares for name, shares in named.items() if shares}
+
+
+def _single(present: tuple[Card, ...], refusals: list[str]) -> dict[str, list[Share]]:
+    fault = single_fault(present) or attribute_fault(present)
+    if fault is not None:
+        refusals.append(f"nothing is offered under strategy single: {fault}")
+        return {}
+    shares: list[Share] = []
+    for card in present:
+        shares += [(card, device) for device in card.devices] if card.enabled else [(card, None)]
+    return _only({WHOLE: shares})
+
+
+def _mixed(present: tuple[Card, ...], refusals: list[str]) -> dict[str, list[Share]]:
+    named: dict[str, list[Share]] = {WHOLE: [(card, None) for card in present if not card.enabled]}
+    for card in present:
+        if card.enabled and not card.devices:
+            refusals.append(f"{card} offers nothing: it has MIG mode on and no MIG device")
+        for device in card.devices:
+            name = f"mig-{text.profile_word(device.profile)}"
+            if device.profile and text.is_name(name):
+                named.setdefault(PREFIX + name, []).append((card, device))
+            else:
+                refusals.append(f"MIG device {device.uuid} is not offered: {name!r} is not a legal resource name")
+    return (
+        {WHOLE: named.pop(WHOLE)} | dict(sorted(named.items())) if named[WHOLE] else _only(dict(sorted(named.items())))
+    )
+
+
+def _device(card: Card, device: MigDevice | None, unhealthy: frozenset[str]) -> Device | str:
+    """A device, or a sentence that says why a container could not open it."""
+    gpu = card.gpu
+    if gpu.minor < 0:
+        return f"{card} is not offered: it has no device node"
+    paths = (f"/dev/nvidia{gpu.minor}",)
+    if device is None:
+        return Device(gpu.uuid, gpu.pci, paths, str(gpu.index), card.facts.numa_node, gpu.uuid not in unhealthy)
+    minors = _capabilities(card, device)
+    if isinstance(minors, str):
+        return f"MIG device {device.uuid} on {card} is not offered: {minors}"
+    number = device.index if device.index >= 0 else card.devices.index(device)
+    return Device(
+        id=device.uuid,
+        gpu=gpu.pci,
+        paths=paths + tuple(f"/dev/nvidia-caps/nvidia-cap{minor}" for minor in minors),
+        index=f"{gpu.index}:{number}",
+        numa=card.facts.numa_node,
+        healthy=not {gpu.uuid, device.uuid} & unhealthy,
+    )
+
+
+def _capabilities(card: Card, device: MigDevice) -> tuple[int, int] | str:
+    """The capability minors of a GPU instance and a compute instance, or why there are none. Facts and inventory are
+    two reads: an instance that only one of them has was made or destroyed in between.
+    """
+    instance = card.gpu.instance(device.instance)
+    inside = instance.compute_instances if instance is not None else ()
+    compute = next((c for c in inside if c.id == device.compute_instance), None)
+    if instance is None or compute is None or compute.uuid not in ("", device.uuid):
+        return "the GPU was divided anew while it was read"
+    minors = (instance.capability_minor, compute.capability_minor)
+    if min(minors) <= _LAST_CONTROL_CAP:
+        return "its capability device nodes are not known"
+    return minors

@@ -1,0 +1,51 @@
+"""Changing a node's labels, annotations and cordon without overwriting what somebody sets at the same moment."""
+
+from __future__ import annotations
+
+import asyncio
+import random
+from collections.abc import Callable
+from typing import Any, Protocol, TypeVar
+
+from aliquot.kubernetes.client.errors import ConflictError
+from aliquot.kubernetes.client.objects import KubeObject, Node
+from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
+
+K = TypeVar("K", bound=KubeObject)
+
+_ATTEMPTS = 12
+_LONGEST_S = 0.5
+
+
+class NodeApi(Protocol):
+    """What is needed of the API server here."""
+
+    async def get(self, kind: type[K], name: str, namespace: str | None = None) -> K: ...
+
+    async def patch(self, kind: type[K], name: str, body: dict[str, Any]) -> K: ...
+
+
+def marks(node: Node) -> Marks:
+    """What of a node pausing reads and writes."""
+    return Marks(node.metadata.labels, node.metadata.annotations, node.spec.unschedulable)
+
+
+async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePatch]) -> Node:
+    """Reads the node, asks ``change`` what to do about it and sends that, tied to what was read: if somebody changed
+    the node in between, it is read and ``change`` is asked again. The node as it is then. Raises ApiError;
+    ConflictError where the node did not hold still for several attempts.
+    """
+    attempt = 0
+    while True:
+        node = await api.get(Node, name)
+        patch = change(marks(node))
+        if not patch:
+            return node
+        try:
+            return await api.patch(Node, name, patch.body(node.metadata.resource_version))
+        except ConflictError:
+            attempt += 1
+            if attempt == _ATTEMPTS:
+                raise
+            # Soon again: a node changes seldom, and whoever writes all the time is not waited out but overtaken.
+            await asyncio.sleep(random.uniform(0, min(0.005 * 2.0**attempt, _LONGEST_S)))

@@ -1,0 +1,183 @@
+"""Pods of this node: which ones are in the way of a change, waiting until they are gone, deleting validators."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Iterable
+from typing import Any, Protocol, TypeVar
+
+import msgspec
+
+from aliquot.kubernetes.client.cancellable_wait import Bound, End, passing
+from aliquot.kubernetes.client.codec import Page
+from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.objects import KubeObject, Pod
+from aliquot.kubernetes.gpu.gpu_operands import Operand
+
+K = TypeVar("K", bound=KubeObject)
+Match = Callable[[Pod], bool]
+
+VALIDATORS_BEFORE = ("nvidia-cuda-validator", "nvidia-device-plugin-validator")
+"""``app`` labels of pods that hold a GPU while they check it: deleted before a change."""
+VALIDATORS_AFTER = ("nvidia-operator-validator",)
+"""Deleted after a change, so that their DaemonSet makes them check again."""
+
+_STATIC = "kubernetes.io/config.mirror"
+
+
+class PodApi(Protocol):
+    """What is needed of the API server here."""
+
+    async def list(
+        self, kind: type[K], namespace: str | None = None, *, fields: str | None = None
+    ) -> tuple[K, ...]: ...
+
+    def selection(self, kind: type[Pod], namespace: str | None = None, *, fields: str | None = None) -> Any: ...
+
+    async def snapshot(self, kind: type[K], where: Any, version: str | None = None) -> Page[K]: ...
+
+    async def delete(
+        self,
+        kind: type[KubeObject],
+        name: str,
+        namespace: str | None = None,
+        *,
+        grace_s: int | None = None,
+        uid: str | None = None,
+    ) -> None: ...
+
+
+class Waited(msgspec.Struct, frozen=True):
+    """How a wait ended, and the pods that remain."""
+
+    end: End
+    remaining: tuple[Pod, ...] = ()
+
+    @property
+    def gone(self) -> bool:
+        return self.end is End.DONE
+
+    @property
+    def sentence(self) -> str:
+        """Who remains, for people: at most eight by name."""
+        if not self.remaining:
+            return "no pod remains" if self.gone else "which pods remain is not known"
+        listed = ", ".join(sorted(told(pod) for pod in self.remaining)[:8])
+        more = len(self.remaining) - 8
+        return f"still there: {listed}" + (f" and {more} more" if more > 0 else "")
+
+
+def told(pod: Pod) -> str:
+    """``namespace/name``, with a word on what it is doing."""
+    where = f"{pod.metadata.namespace}/{pod.metadata.name}"
+    return f"{where} (being deleted)" if pod.metadata.deletion_timestamp else where
+
+
+def ended(pod: Pod) -> bool:
+    """Its containers have ended: it holds nothing, even though the object is still there."""
+    return pod.status.phase in ("Succeeded", "Failed")
+
+
+def of_daemon(pod: Pod) -> bool:
+    """It belongs to a DaemonSet, which makes it again at once and does not care for a cordon."""
+    return any(owner.kind == "DaemonSet" and owner.controller for owner in pod.metadata.owner_references)
+
+
+def static(pod: Pod) -> bool:
+    """The kubelet itself runs it from a file on the node; deleting the object in the API does not stop it."""
+    return _STATIC in pod.metadata.annotations or any(o.kind == "Node" for o in pod.metadata.owner_references)
+
+
+def of_operands(operands: Iterable[Operand], namespaces: Collection[str]) -> Match:
+    """The pods that pausing these operands takes away: by their ``app`` label in one of the operator's namespaces, or,
+    in any namespace, as pods of a DaemonSet that selects nodes by the operand's deploy label (third-party clients).
+    """
+    apps = {operand.app for operand in operands if operand.app}
+    labels = {operand.label for operand in operands}
+
+    def match(pod: Pod) -> bool:
+        if pod.metadata.namespace in namespaces and pod.metadata.labels.get("app") in apps:
+            return True
+        return of_daemon(pod) and not labels.isdisjoint(pod.spec.node_selector)
+
+    return match
+
+
+async def on_node(api: PodApi, node: str, match: Match, *, cached: bool = False) -> tuple[Pod, ...]:
+    """The pods on this node that match and have not ended. ``cached`` takes what the API server has at hand, which may
+    be a little old: the store itself has no index by node, and reads every pod of the cluster. Raises ApiError.
+    """
+    where = api.selection(Pod, "*", fields=f"spec.nodeName={node}")
+    page = await api.snapshot(Pod, where, "0" if cached else None)
+    return tuple(pod for pod in page.items if not ended(pod) and match(pod))
+
+
+async def await_gone(api: PodApi, node: str, match: Match, bound: Bound) -> Waited:
+    """Waits until no such pod is on the node; the first look is immediate. While the API server is away the wait goes
+    on. Raises ForbiddenError at once, and any other ApiError if there was no answer within the bound at all.
+    """
+    seen: list[tuple[Pod, ...]] = []
+    errors: list[ApiError] = []
+
+    async def look() -> None:
+        cached = False
+        while True:
+            try:
+                seen[:] = [await on_node(api, node, match, cached=cached)]
+                if not seen[0] and not cached:
+                    return
+                cached = bool(seen[0])
+                if not cached:
+                    continue  # what was at hand says so: the store itself has the last word
+            except ApiError as error:
+                if not passing(error):
+                    raise
+                errors.append(error)
+            await asyncio.sleep(bound.poll_s)
+
+    end = await bound.run(look())
+    if end is End.LATE and not seen and errors:
+        raise errors[-1]
+    return Waited(end, seen[0] if seen else ())
+
+
+async def delete_validators(
+    api: PodApi, node: str, apps: Collection[str], namespaces: Collection[str], bound: Bound
+) -> tuple[str, ...]:
+    """Deletes the pods of the node with these ``app`` labels; ``namespace/name`` of each. Having none is fine, and so
+    is one that is gone already or was made again meanwhile. Raises the last ApiError if the bound is over.
+    """
+    deleted: dict[str, None] = {}
+    errors: list[ApiError] = []
+
+    def match(pod: Pod) -> bool:
+        return pod.metadata.namespace in namespaces and pod.metadata.labels.get("app") in apps
+
+    async def attempt() -> None:
+        found = [p for p in await api.list(Pod, "*", fields=f"spec.nodeName={node}") if match(p)]
+        for pod in found:
+            if pod.metadata.deletion_timestamp is None:
+                await remove(api, pod)
+            deleted[f"{pod.metadata.namespace}/{pod.metadata.name}"] = None
+
+    async def insist() -> None:
+        while True:
+            try:
+                return await attempt()
+            except ApiError as error:
+                if not passing(error):
+                    raise
+                errors.append(error)
+            await asyncio.sleep(bound.poll_s)
+
+    if await bound.run(insist()) is End.LATE:
+        raise errors[-1] if errors else ApiAwayError(f"deleting validators took more than {bound.timeout_s:.0f} s")
+    return tuple(deleted)
+
+
+async def remove(api: PodApi, pod: Pod, *, grace_s: int | None = None) -> None:
+    """Deletes exactly this pod: gone already, or made again under the same name, is fine. Raises other ApiErrors."""
+    try:
+        await api.delete(Pod, pod.metadata.name, pod.metadata.namespace, grace_s=grace_s, uid=pod.metadata.uid)
+    except (NotFoundError, ConflictError):
+        return

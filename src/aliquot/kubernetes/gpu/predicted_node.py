@@ -1,0 +1,129 @@
+"""The node as it will be once a wish is met: modes, instances, MIG devices and their sizes from the geometry tables.
+
+Places, ids and UUIDs are for the driver to choose, and no label or count depends on them: they are stand-ins here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import msgspec
+
+from aliquot.core.model.catalog import ComputeProfile, Profile
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.facts import Facts, GpuFacts, MigDevice
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
+
+replace = msgspec.structs.replace
+_UNKNOWN = -1
+
+
+def afterwards(inventory: Inventory, facts: Facts, desired: Desired) -> tuple[Inventory, Facts]:
+    """Inventory and facts after the wish; GPUs that it does not name stay as they are."""
+    wishes = {wish.pci: wish for wish in desired.gpus}
+    gpus: list[Gpu] = []
+    devices: list[MigDevice] = []
+    for gpu in inventory.gpus:
+        wish = wishes.get(gpu.pci)
+        there = tuple(d for d in facts.mig_devices if d.gpu == gpu.pci)
+        if wish is None or gpu.lost or not gpu.mig.capable:
+            gpus.append(gpu)
+            devices += there
+            continue
+        after = _gpu(inventory, gpu, wish)
+        gpus.append(after)
+        untouched = wish.instances is None and after.mig == gpu.mig
+        devices += there if untouched else _devices(inventory, after, facts)
+    return replace(inventory, gpus=tuple(gpus)), replace(facts, mig_devices=tuple(devices))
+
+
+def assumed(inventory: Inventory) -> Facts:
+    """Facts where none were read: total memory and MIG devices as the tables have them, nothing else."""
+    gpus: list[GpuFacts] = []
+    devices: list[MigDevice] = []
+    for gpu in inventory.gpus:
+        if not gpu.lost:
+            gpus.append(GpuFacts(gpu.pci, _memory(inventory, gpu), (0, 0)))
+            devices += _devices(inventory, gpu, None)
+    return Facts(driver=inventory.driver, cuda=(0, 0), gpus=tuple(gpus), mig_devices=tuple(devices))
+
+
+def _memory(inventory: Inventory, gpu: Gpu) -> int:
+    if gpu.family is None:
+        return 0
+    products = {p.name: p.memory_mib or 0 for p in reversed(inventory.family(gpu).products)}
+    return products.get(gpu.product, 0)
+
+
+def _gpu(inventory: Inventory, gpu: Gpu, wish: GpuWish) -> Gpu:
+    enabled = gpu.mig.enabled if wish.mig is None else wish.mig
+    mode = "enabled" if enabled else "disabled"
+    after = replace(gpu, mig=Mig(gpu.mig.capable, mode, mode))
+    if wish.instances is None:
+        return after if enabled == gpu.mig.enabled else replace(after, instances=())
+    instances = tuple(_instances(inventory, gpu, wish)) if enabled and gpu.family else ()
+    return replace(after, instances=instances)
+
+
+def _instances(inventory: Inventory, gpu: Gpu, wish: GpuWish) -> Iterator[GpuInstance]:
+    """Instances of the wanted profiles; a profile that the GPU does not have is the planner's to refuse."""
+    table = inventory.family(gpu).by_id
+    for number, each in enumerate(wish.instances or ()):
+        profile = table.get(each.profile_id)
+        if profile is not None:
+            kinds = [profile.compute_profile(profile_id) for profile_id in each.compute]
+            inside = (
+                ComputeInstance(n, kind.name, kind.id, str(kind.placements[0]))
+                for n, kind in enumerate(kinds)
+                if kind is not None
+            )
+            place = str(profile.placements[0])
+            yield GpuInstance(number, profile.name, profile.id, place, compute_instances=tuple(inside))
+
+
+def _devices(inventory: Inventory, gpu: Gpu, facts: Facts | None) -> Iterator[MigDevice]:
+    """A MIG device for each compute instance. One of the same profile that is there now, on such a GPU, tells its size
+    better than a table: drivers differ by a few slices of memory.
+    """
+    if not gpu.mig.enabled or gpu.family is None:
+        return
+    table, index = inventory.family(gpu).by_id, 0
+    for instance in gpu.instances:
+        profile = table.get(instance.profile_id)
+        for compute in instance.compute_instances:
+            kind = profile.compute_profile(compute.profile_id) if profile is not None else None
+            if profile is None or kind is None:
+                continue
+            same = _like(inventory, gpu, compute, facts)
+            made = _from_table(profile, kind) if same is None else same
+            own = {"uuid": compute.uuid, "gpu": gpu.pci, "instance": instance.id, "compute_instance": compute.id}
+            yield replace(made, **own, index=index)
+            index += 1
+
+
+def _like(inventory: Inventory, gpu: Gpu, compute: ComputeInstance, facts: Facts | None) -> MigDevice | None:
+    products = {g.pci: g.product for g in inventory.gpus}
+    there = facts.mig_devices if facts is not None else ()
+    return next((d for d in there if d.profile == compute.profile and products.get(d.gpu) == gpu.product), None)
+
+
+def _from_table(profile: Profile, kind: ComputeProfile) -> MigDevice:
+    def known(number: int | None) -> int:
+        return _UNKNOWN if number is None else number
+
+    return MigDevice(
+        uuid="",
+        gpu="",
+        instance=0,
+        compute_instance=0,
+        profile=kind.name,
+        memory_mib=known(profile.memory_mib or None),  # 0: a system on chip shares the machine's
+        multiprocessors=known(kind.sm),
+        gi_slices=profile.compute_slices,
+        ci_slices=kind.compute_slices,
+        copy=known(profile.engines.get("ce")),
+        decoder=known(profile.engines.get("dec")),
+        encoder=known(profile.engines.get("enc")),
+        jpeg=known(profile.engines.get("jpeg")),
+        ofa=known(profile.engines.get("ofa")),
+    )

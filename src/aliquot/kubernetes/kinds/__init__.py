@@ -1,0 +1,1 @@
+"""The custom resources of Harvester and KubeVirt, as far as GPUs are concerned."""

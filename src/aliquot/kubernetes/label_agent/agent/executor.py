@@ -1,0 +1,295 @@
+"""Doing one step. Each is safe to be killed in, and to be done again."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import TYPE_CHECKING, assert_never
+
+import msgspec
+
+from aliquot.errors import AliquotError, StorageError
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.logfmt import plain
+from aliquot.hardware.systemd.errors import ServicesError
+from aliquot.hardware.systemd.units import StoppedServices
+from aliquot.kubernetes.client.cancellable_wait import Bound, End
+from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
+from aliquot.kubernetes.gpu import gpu_operands as operands
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import node_pods as pods
+from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
+from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, joined
+from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
+from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.label_agent.agent.affected_devices import in_the_way
+from aliquot.kubernetes.label_agent.agent.apply_step import Change
+from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation, RebootMark, boot_clock
+from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
+from aliquot.kubernetes.label_agent.agent.state_file import Record
+from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
+    from aliquot.kubernetes.label_agent.agent.metrics import Tally
+    from aliquot.kubernetes.label_agent.agent.publisher import Publisher
+
+COUNTED = ("ApplyFailed", "ApplyRefused")
+"""Reasons that figures know better, by the error's own code."""
+PAUSES = 5
+"""How often one pause is made before it counts as undone by somebody."""
+
+
+class Actor:
+    """Does steps. ``superseded`` is set by the loop when somebody wishes something newer."""
+
+    def __init__(
+        self,
+        corner: Corner,
+        hardware: Hardware,
+        record: Record,
+        publisher: Publisher,
+        machine: HostMachine,
+        tally: Tally,
+    ) -> None:
+        self.corner = corner
+        self.hardware = hardware
+        self.record = record
+        self.publisher = publisher
+        self.machine = machine
+        self.tally = tally
+        self.superseded = asyncio.Event()
+        self._change = Change(self)
+
+    async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+        """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
+        step is to be done again later.
+        """
+        try:
+            return await self._do(step, o, m)
+        except StorageError as error:
+            return self.failed(trouble_of(error, NO_RECORD), o, m)
+        except ForbiddenError as error:
+            if not isinstance(step, steps.AwaitOperands | steps.Evict):
+                raise
+            return self.failed(trouble_of(error, "Forbidden"), o, m)  # what is paused must not wait for a right
+
+    async def _do(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+        match step:
+            case steps.Tell():
+                await self._tell(step.status, o)
+            case steps.Pause():
+                return await self._pause(step, o, m)
+            case steps.AwaitOperands():
+                return await self._await(step, o, m)
+            case steps.StopServices():
+                return await self._stop(step, o, m)
+            case steps.Evict():
+                return await self._change.evict(step, o, m)
+            case steps.Apply():
+                return await self._change.apply(step, o, m)
+            case steps.Reboot():
+                return await self._reboot(step, o, m)
+            case steps.Publish():
+                published = await self.publisher.publish(o)
+                return msgspec.structs.replace(m, published=published, unpublished=self.publisher.problem)
+            case steps.StartServices():
+                return await self._start(o, m)
+            case steps.Restore():
+                return await self._restore(step, o, m)
+            case steps.Withdraw():
+                await self._withdraw(step.status, o)
+            case steps.Retry():
+                log.info("the status was taken away: trying again at once")
+                return m.asked_again()
+            case steps.Rest():
+                return await self._rest(step, o, m)
+            case _:
+                assert_never(step)
+        return m
+
+    async def _rest(self, step: steps.Rest, o: Observation, m: Memory) -> Memory:
+        """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
+        if step.waiting:
+            await self.publisher.withhold(in_the_way(o))
+            return m.waiting(o)
+        if o.inventory is None:
+            await self.publisher.withhold_all()
+            return m
+        await self.publisher.release()
+        await self.publisher.mend(o)
+        return msgspec.structs.replace(m, unpublished=self.publisher.problem)
+
+    # -- telling
+
+    async def _tell(self, status: Status, o: Observation) -> None:
+        await self._write(status, o, lambda marks: NodePatch())
+
+    async def _write(self, status: Status, o: Observation, also: Callable[[Marks], NodePatch]) -> None:
+        """State label, annotations and ``also`` in one patch; an event and a line in the log if it is news. Nothing
+        where somebody has asked anew since the look: this would be taken for the answer.
+        """
+        late = False
+        said = NodePatch(
+            {names.STATE_LABEL: status.state or None},
+            {names.STATUS_ANNOTATION: status.document(), names.MESSAGE_ANNOTATION: status.sentence},
+        )
+
+        def change(marks: Marks) -> NodePatch:
+            nonlocal late
+            late = o.asked_anew(marks)
+            return NodePatch() if late else joined(also(marks), said)
+
+        await self.corner.change(change)
+        if late:
+            return
+        if status.state == SUCCESS and self.record.value.reboot is not None:
+            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
+        if o.state != status.state and status.state:
+            plain(f"Changing the '{names.STATE_LABEL}' node label to '{status.state}'")
+        if not status.moved(o.status) and o.state == status.state:
+            return
+        log.log(30 if status.state == "failed" else 20, "%s", status.sentence)
+        for line in status.details:
+            log.info("%s", line)
+        self.tally.state(status.state)
+        await self.corner.event(status, o.now)
+
+    async def _withdraw(self, status: Status, o: Observation) -> None:
+        await self._write(status, o, lambda marks: NodePatch())
+
+    # -- pausing and giving back
+
+    async def _pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+        pauses = m.pauses + 1 if m.paused_for == o.attempt and o.marks.record is not None else 1
+        m = msgspec.structs.replace(m, cleared=False, silenced=False, paused_for=o.attempt, pauses=pauses)
+        if pauses > PAUSES:
+            return self._undone_pause(step, o, msgspec.structs.replace(m, pauses=0))
+        plain("Shutting down all GPU clients in Kubernetes by disabling their component-specific nodeSelector labels")
+        await self._write(
+            step.status,
+            o,
+            lambda marks: operands.pause(marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon),
+        )
+        return m
+
+    def _undone_pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
+        """Somebody is stronger: better to say so than to fight for ever, or to touch GPUs under their clients."""
+        lost = operands.pause(o.marks, step.operands, cordon=step.cordon)
+        what = ", ".join(lost.labels) or "the cordon"
+        text = f"somebody undoes the pause again and again: {what}"
+        who = f"kubectl get node {o.node} -o yaml --show-managed-fields"
+        return self.failed(Trouble("PauseUndone", text, (), who), o, m)
+
+    async def _restore(self, step: steps.Restore, o: Observation, m: Memory) -> Memory:
+        done = step.status is not None and step.status.state == SUCCESS
+        if done:
+            await self._validate()
+        plain(
+            "Restarting all GPU clients previously shutdown in Kubernetes by reenabling their component-specific "
+            "nodeSelector labels"
+        )
+        if step.status is None:
+            await self.corner.change(operands.restore)
+        else:
+            await self._write(step.status, o, operands.restore)
+        if done and m.did:
+            plain("MIG configuration applied successfully")
+        return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
+
+    async def _validate(self) -> None:
+        """A validator that cannot be made to run again is no reason to leave operands paused."""
+        plain("Restarting validator pod to re-run all validations")
+        bound = Bound(30.0)
+        try:
+            await pods.delete_validators(
+                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self._namespaces(), bound
+            )
+        except ApiError as error:
+            log.warning("validators do not run again: %s", error.brief)
+
+    async def _await(self, step: steps.AwaitOperands, o: Observation, m: Memory) -> Memory:
+        log.info("waiting for GPU clients to shut down: %s", ", ".join(each.name for each in step.operands))
+        match = pods.of_operands(self._paused(o, step.operands), self._namespaces())
+        bound = Bound(float(o.settings.operands_s), superseded=self.superseded)
+        waited = await pods.await_gone(self.corner.api, self.corner.name, match, bound)
+        if waited.end is End.LATE:
+            text = f"GPU clients did not shut down within {o.settings.operands_s} s: {waited.sentence}"
+            return self.failed(
+                Trouble(
+                    "ClientsStay", text, (), f"kubectl get pods -A --field-selector spec.nodeName={self.corner.name}"
+                ),
+                o,
+                m,
+            )
+        if waited.gone:
+            await pods.delete_validators(
+                self.corner.api, self.corner.name, pods.VALIDATORS_BEFORE, self._namespaces(), Bound(30.0)
+            )
+            return msgspec.structs.replace(m, cleared=True)
+        return m
+
+    def _paused(self, o: Observation, concerned: tuple[operands.Operand, ...]) -> list[operands.Operand]:
+        """Only those that the pause took away: an operand that is off is not waited for."""
+        record = o.marks.record
+        taken = record.former if record is not None else {}
+        return [operand for operand in concerned if operand.label in taken]
+
+    def _namespaces(self) -> tuple[str, ...]:
+        return (self.publisher.place.clients_namespace or self.corner.namespace,)
+
+    # -- the host
+
+    async def _stop(self, step: steps.StopServices, o: Observation, m: Memory) -> Memory:
+        plain("Shutting down all GPU clients on the host by stopping their systemd services")
+
+        def note(stopped: StoppedServices) -> None:
+            self.record.write(msgspec.structs.replace(self.record.value, stopped=stopped))
+
+        try:
+            await self.machine.stop(step.services, note, self.record.value.stopped)
+        except AliquotError as error:
+            return self.failed(trouble_of(error, "HostClientsStay"), o, m)
+        return msgspec.structs.replace(m, silenced=True)
+
+    async def _start(self, o: Observation, m: Memory) -> Memory:
+        """What does not start stays in the record, to be tried again."""
+        plain("Restarting all GPU clients previously shutdown on the host by restarting their systemd services")
+        stopped = self.record.value.stopped
+        m = msgspec.structs.replace(m, silenced=False)
+        if stopped is None:
+            return m
+        try:
+            await self.machine.start(stopped)
+        except AliquotError as error:
+            left = stopped
+            if isinstance(error, ServicesError):
+                left = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
+            self.record.forget(msgspec.structs.replace(self.record.value, stopped=left))
+            return self.failed(trouble_of(error, decide.OWED), o, m)
+        self.record.forget(msgspec.structs.replace(self.record.value, stopped=None))
+        return m
+
+    async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:
+        self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.clock)))
+        await self._tell(step.status, o)
+        try:
+            await self.machine.reboot()
+        except AliquotError as error:
+            self.record.forget(msgspec.structs.replace(self.record.value, reboot=None))
+            return self.failed(trouble_of(error, "RebootRefused"), o, m)
+        return msgspec.structs.replace(m, rebooting=o.boot)
+
+    # -- failing
+
+    def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
+        """The attempt failed: said, counted, and not made again before its time."""
+        failures = m.failures + 1 if m.attempt == o.attempt else 1
+        pause = min(o.settings.retry_first_s * 2 ** min(failures - 1, 16), o.settings.retry_longest_s)
+        log.error("%s: next attempt in %d s", trouble.reason, pause)
+        if trouble.reason not in COUNTED:
+            self.tally.changes.failed(trouble.reason)
+        return msgspec.structs.replace(
+            m, attempt=o.attempt, failed=trouble, failures=failures, retry_at=boot_clock() + pause, waiting_since=0.0
+        )

@@ -1,0 +1,50 @@
+"""The host around the agent: its GPU services and its power, by systemd; a simulated node has power alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.hardware import reboot as program
+from aliquot.hardware.systemd.errors import NoSystemdError
+from aliquot.hardware.systemd.units import StoppedServices
+from aliquot.sim.host import SimHost
+
+
+class HostMachine:
+    """``root`` is where the host's root directory is mounted; ``simulated`` the machine around a simulated node."""
+
+    def __init__(self, root: str, simulated: SimHost | None) -> None:
+        self._root = root or "/"
+        self._simulated = simulated
+
+    async def stop(
+        self, services: tuple[str, ...], record: Callable[[StoppedServices], None], earlier: StoppedServices | None
+    ) -> None:
+        """Stops services; ``record`` has returned before the first one stops. Raises AliquotError."""
+        from aliquot.hardware.systemd.services import Services  # and D-Bus: most nodes never need it
+
+        stopped = await Services(self._root).stop(services, record, earlier)
+        log.info("stopped on the host: %s", ", ".join(stopped.names) or "nothing, none of them runs")
+
+    async def start(self, stopped: StoppedServices) -> None:
+        """Starts again what a record says. Raises AliquotError naming those that do not start."""
+        from aliquot.hardware.systemd.services import Services
+
+        for note in await Services(self._root).start(stopped):
+            log.info("%s", note)
+
+    async def reboot(self) -> None:
+        """Returns when the order is given. Raises AliquotError where it is refused."""
+        if self._simulated is not None:
+            await asyncio.to_thread(self._simulated.reboot)
+            return
+        from aliquot.hardware.systemd import power
+
+        try:
+            who = await power.reboot(self._root)
+        except NoSystemdError as error:
+            log.info("%s: by the host's own program, then", error.brief)
+            who = await asyncio.to_thread(program.reboot, self._root)
+        log.info("%s takes the host down", who)

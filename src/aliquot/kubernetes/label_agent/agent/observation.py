@@ -1,0 +1,171 @@
+"""Everything that a decision is made from, as frozen values. Nothing here reads; ``observe`` fills it."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+
+from aliquot.core.config.settings import HOLDER_POLICIES, Holding, Settings
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.hardware.systemd.units import StoppedServices
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.config_label import Trouble, Wish
+from aliquot.kubernetes.gpu.gpu_operands import Marks
+from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.prediction import Prediction
+
+
+def boot_clock() -> float:
+    """Seconds since the machine's boot, sleep included. Nobody sets it."""
+    return time.clock_gettime(time.CLOCK_BOOTTIME)
+
+
+class RebootMark(msgspec.Struct, frozen=True):
+    """That we asked for a reboot: for which wish, in which boot, when (``Observation.clock`` of that boot)."""
+
+    digest: str
+    boot: str
+    at: float
+
+
+class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
+    """What must outlive the agent and cannot lie in the API server: written to disk before it is done. ``stopped`` are
+    host services to start again.
+    """
+
+    stopped: StoppedServices | None = None
+    reboot: RebootMark | None = None
+
+
+class Observation(msgspec.Struct, frozen=True):
+    """One look at ``node``. ``label`` is the wish's name, None without one. ``trouble`` is why the GPUs cannot be read.
+    ``plan`` leads from ``inventory`` to the wish, ``forced`` without regard to holders; ``blind`` says why kubelet
+    could not be asked who is on what. ``services`` are the host's services to stop before a GPU is reset; ``hint`` is
+    about labels that look like ours; ``unhealthy`` are the UUIDs of devices that nobody should be given; ``unclear``
+    are faults in settings whose last good text still holds; ``reserved`` the PCI addresses that are out of bounds.
+
+    ``now`` is wall time, for people alone: it may jump. What waits counts on ``clock``, seconds since the machine's
+    boot. ``uid`` tells a node object from another that was made under its name.
+    """
+
+    node: str
+    now: float
+    clock: float
+    boot: str
+    marks: Marks
+    settings: Settings
+    durable: Durable = Durable()
+    label: str | None = None
+    state: str = ""
+    status: Status | None = None
+    wish: Wish | None = None
+    inventory: Inventory | None = None
+    trouble: Trouble | None = None
+    plan: Plan | None = None
+    forced: Plan | None = None
+    prediction: Prediction | None = None
+    blind: str = ""
+    services: tuple[str, ...] = ()
+    hint: str = ""
+    unhealthy: frozenset[str] = frozenset()
+    unclear: tuple[str, ...] = ()
+    reserved: frozenset[str] = frozenset()
+    uid: str = ""
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """What somebody wrote and nothing came of."""
+        asked = self.marks.annotations.get(names.HOLDERS_ANNOTATION)
+        if asked is None or asked in HOLDER_POLICIES:
+            return self.unclear
+        known = ", ".join(HOLDER_POLICIES)
+        sentence = f"annotation {names.HOLDERS_ANNOTATION}={asked[:60]!r} means nothing: it can be {known}"
+        return (sentence, *self.unclear)
+
+    @property
+    def digest(self) -> str:
+        return self.wish.digest if self.wish is not None else ""
+
+    @property
+    def key(self) -> str:
+        """What labels, plugins and CDI follow: the GPUs as they are, how they are to be named, on which node object."""
+        if self.inventory is None:
+            return ""
+        lost = ",".join(g.pci for g in self.inventory.gpus if g.lost)
+        unfit = ",".join(sorted(self.unhealthy))
+        s = self.settings
+        how = f"{s.strategy}/{s.labels}/{s.device_plugin}/{s.cdi}/{s.env}/{s.device_nodes}"
+        away = ",".join(sorted(self.reserved))
+        return f"{self.inventory.fingerprint}/{lost}/{unfit}/{away}/{how}/{self.uid}"
+
+    @property
+    def holding(self) -> Holding:
+        """What may be done to holders here."""
+        return self.settings.holding(self.label or "", self.marks.annotations.get(names.HOLDERS_ANNOTATION))
+
+    def asked_anew(self, now: Marks) -> bool:
+        """True if the same was asked again, or another policy for holders, since this look."""
+        then = self.marks.annotations
+        taken_away = names.STATUS_ANNOTATION in then and names.STATUS_ANNOTATION not in now.annotations
+        return taken_away or now.annotations.get(names.HOLDERS_ANNOTATION) != then.get(names.HOLDERS_ANNOTATION)
+
+    @property
+    def patience(self) -> str:
+        """What a wait for holders is counted under: another patience is another wait."""
+        return f"{self.attempt}/{self.holding.timeout_s}"
+
+    @property
+    def attempt(self) -> str:
+        """What a failed attempt is remembered under: another wish is another attempt, and so is another policy for
+        holders.
+        """
+        return f"{self.label}/{self.digest}/{self.holding.policy}"
+
+
+class Memory(msgspec.Struct, frozen=True):
+    """What this process remembers between looks. Losing it costs time, never safety.
+
+    ``failed`` is the trouble of the last attempt at ``attempt``, ``failures`` how many in a row, ``retry_at`` when the
+    next may start (``Observation.clock``). ``cleared`` says that the paused operands' pods were seen gone and
+    ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
+    plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
+    sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
+    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made. ``told`` says that a status was
+    seen on the node: one that is gone was taken away, which is how the same is asked again.
+    """
+
+    attempt: str = ""
+    failed: Trouble | None = None
+    failures: int = 0
+    retry_at: float = 0.0
+    cleared: bool = False
+    silenced: bool = False
+    published: str = ""
+    unpublished: str = ""
+    waiting_since: float = 0.0
+    waiting_for: str = ""
+    no_reset: str = ""
+    did: str = ""
+    did_for: str = ""
+    rebooting: str = ""
+    paused_for: str = ""
+    pauses: int = 0
+    told: bool = False
+
+    def seen(self, o: Observation) -> Memory:
+        """After each look."""
+        return msgspec.structs.replace(self, told=True) if o.status is not None and not self.told else self
+
+    def asked_again(self) -> Memory:
+        """The same is to be tried as if it had not failed: once, until a status stands there again, which an agent that
+        cannot write never sees. ``failures`` stay: the next pause is no shorter for it.
+        """
+        return msgspec.structs.replace(self, failed=None, retry_at=0.0, waiting_since=0.0, told=False)
+
+    def waiting(self, o: Observation) -> Memory:
+        """Patience counts from when this very wish found holders in the way, under this policy."""
+        if self.waiting_since and self.waiting_for == o.patience:
+            return self
+        return msgspec.structs.replace(self, waiting_since=o.clock, waiting_for=o.patience)

@@ -1,0 +1,64 @@
+"""How far an apply is, on the node, now and then: a patch a step would be a flood."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from itertools import count
+
+import msgspec
+
+from aliquot.errors import AliquotError
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.gpu_operands import NodePatch
+from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+
+EVERY_S = 2.0
+
+
+class Progress:
+    """``report`` may be called from any thread; a patch goes out at most every two seconds, none for short applies."""
+
+    def __init__(self, corner: Corner, status: Status, steps: int) -> None:
+        self._corner = corner
+        self._status = status
+        self._steps = steps
+        self._acts = count(1)
+        self._done = 0
+        self._last = time.monotonic()
+        self._loop = asyncio.get_running_loop()
+        self._task: asyncio.Task[None] | None = None
+
+    def report(self, line: str) -> None:
+        """One act of the engine. The loop is woken only for what is to be written."""
+        log.info("%s", line)
+        self._done = next(self._acts)
+        if self._due:
+            self._loop.call_soon_threadsafe(self._begin)
+
+    async def close(self) -> None:
+        """Waits for a patch that is on its way, so that it cannot overtake the next one."""
+        if self._task is not None:
+            await asyncio.gather(self._task, return_exceptions=True)
+
+    @property
+    def _due(self) -> bool:
+        return time.monotonic() - self._last >= EVERY_S
+
+    def _begin(self) -> None:
+        busy = self._task is not None and not self._task.done()
+        if not busy and self._due:
+            self._last = time.monotonic()
+            self._task = asyncio.create_task(self._write(min(self._done, self._steps)))
+
+    async def _write(self, done: int) -> None:
+        said = msgspec.structs.replace(self._status, progress=f"{done}/{self._steps}")
+        text = f"{said.sentence} ({said.progress})"
+        try:
+            await self._corner.change(
+                lambda marks: NodePatch({}, {names.STATUS_ANNOTATION: said.document(), names.MESSAGE_ANNOTATION: text})
+            )
+        except AliquotError as error:
+            log.debug("progress was not written: %s", error.brief)

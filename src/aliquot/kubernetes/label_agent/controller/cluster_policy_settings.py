@@ -1,0 +1,91 @@
+"""What the GPU Operator's ClusterPolicy says, as a layer of settings.
+
+Sources: GPU Operator, api/nvidia/v1 and controllers (which ClusterPolicy counts, what an absent field means).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from aliquot.core.config import settings
+from aliquot.core.config.settings import Layer
+from aliquot.core.config.settings_text import from_environment
+from aliquot.core.config.text.node_reader import close
+from aliquot.errors import ConfigError
+from aliquot.kubernetes.client.objects import ClusterPolicy
+
+_IGNORED = "ignored"
+"""The state of every ClusterPolicy but the first."""
+
+
+class Told(msgspec.Struct, frozen=True):
+    """``layer``: the settings that are said. ``manager``: the operator runs the MIG manager and labels the nodes for it
+    itself. ``notes``: sentences about what cannot be followed, or is left to the operator.
+    """
+
+    layer: Layer
+    manager: bool = False
+    notes: tuple[str, ...] = ()
+
+
+def choose(policies: Iterable[ClusterPolicy]) -> ClusterPolicy | None:
+    """The ClusterPolicy that counts: the oldest that the operator does not ignore."""
+    counting = [p for p in policies if p.status.state != _IGNORED]
+    return min(counting, key=lambda p: (p.metadata.creation_timestamp or "", p.name), default=None)
+
+
+def told(policy: ClusterPolicy) -> Told:
+    """What a ClusterPolicy says. What it leaves out is not said here either; what is wrong in it becomes a note."""
+    spec, source = policy.spec, f"ClusterPolicy {policy.name}"
+    values: dict[str, object] = {}
+    notes: list[str] = []
+    _environment(policy, source, values, notes)
+    _choice(values, notes, f"{source}: spec.mig.strategy", "strategy", spec.mig.strategy or None, settings.STRATEGIES)
+    manager = spec.mig_manager
+    default = f"{source}: spec.migManager.config.default"
+    _choice(values, notes, default, "default_config", manager.config.default, settings.DEFAULT_CONFIGS)
+    if manager.config.name:
+        values["config_map"] = manager.config.name
+    if manager.gpu_clients_config.name:
+        values["clients_map"] = manager.gpu_clients_config.name
+    if spec.driver.enabled is False:
+        values["stop_host_clients"] = True
+    if spec.cdi.enabled is not None:
+        values["cdi"] = spec.cdi.enabled
+    running = bool(policy.status.state)
+    for switch, field, what in (
+        (spec.device_plugin, "device_plugin", "device plugin"),
+        (spec.gfd, "labels", "gpu-feature-discovery"),
+    ):
+        if _on(switch.enabled, running):
+            values[field] = False
+            notes.append(f"{source}: the operator runs its {what}, so ours stays off")
+    return Told(Layer(source, values), _on(manager.enabled, running), tuple(notes))
+
+
+def _on(enabled: bool | None, running: bool) -> bool:
+    """Whether the operator runs an operand: said, or the default of an operator that is really there."""
+    return running if enabled is None else enabled
+
+
+def _choice(
+    values: dict[str, object], notes: list[str], where: str, field: str, word: str | None, words: tuple[str, ...]
+) -> None:
+    if word is None:
+        return
+    if word in words:
+        values[field] = word
+        return
+    known = ", ".join(each or '""' for each in words)
+    notes.append(f"{where} is {word[:60]!r}, which is none of {known}{close(word, words)}: not followed")
+
+
+def _environment(policy: ClusterPolicy, source: str, values: dict[str, object], notes: list[str]) -> None:
+    """``migManager.env``: each variable by itself, so that one that is wrong leaves the others."""
+    for variable in policy.spec.mig_manager.env:
+        try:
+            values |= from_environment({variable.name: variable.value}, f"{source}: spec.migManager.env").values
+        except ConfigError as error:
+            notes += [f"{source}: spec.migManager.env: {detail}: not followed" for detail in error.details]

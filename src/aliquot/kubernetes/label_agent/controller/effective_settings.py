@@ -1,0 +1,79 @@
+"""Settings of the whole cluster: read from ClusterPolicy and our own ConfigMap, and published for the agents."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+from aliquot.core.config import settings, settings_text
+from aliquot.core.config.settings import Layer, Settings
+from aliquot.errors import AliquotError
+from aliquot.foundation.logfmt import controller_log as log
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.kind_watch import Shelf
+from aliquot.kubernetes.client.objects import ClusterPolicy, ConfigMap
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.label_agent.controller import cluster_policy_settings as settings_from
+from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import Told
+from aliquot.metrics.controller_metrics import Tally
+
+NOTES_KEY = "notes"
+
+
+def said(policies: Iterable[ClusterPolicy]) -> Told:
+    """What the cluster's ClusterPolicy says."""
+    policy = settings_from.choose(policies)
+    return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
+
+
+def merged(told: Told, found: ConfigMap | None) -> tuple[Settings, tuple[str, ...]]:
+    """The settings of all nodes, and what is wrong with the settings ConfigMap, which then says nothing."""
+    text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
+    try:
+        ours = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
+    except AliquotError as error:
+        return settings.merge((told.layer,)), error.details or (error.brief,)
+    return settings.merge((ours, told.layer)), ()
+
+
+class Effective:
+    """The effective ConfigMap. ``shelf`` has it as it is."""
+
+    def __init__(self, api: Api, shelf: Shelf[ConfigMap], tally: Tally) -> None:
+        self._api, self._shelf, self._tally = api, shelf, tally
+
+    async def publish(self, told: Told, faults: tuple[str, ...]) -> bool:
+        """What ClusterPolicy says goes into the effective ConfigMap. The settings ConfigMap is read by every agent
+        itself: what it says must hold even while no controller runs. False if it has to be tried again.
+        """
+        notes = "".join(f"{sentence}\n" for sentence in (*told.notes, *faults))
+        data = {names.SETTINGS_KEY: settings_text.to_text(told.layer)} | ({NOTES_KEY: notes} if notes else {})
+        found = self._shelf.items.get(names.EFFECTIVE_MAP)
+        if found is None and not told.layer.values and not notes:
+            return True
+        if found is not None and found.data == data:
+            return True
+        body = _effective(data, found)
+        log.info("publishing what %s says in ConfigMap %s", told.layer.source, names.EFFECTIVE_MAP)
+        try:
+            if found is None:
+                written = await self._api.create(ConfigMap, body)
+            else:
+                written = await self._api.patch(ConfigMap, names.EFFECTIVE_MAP, body)
+        except (ConflictError, NotFoundError):
+            return False
+        except ApiError as error:
+            log.warning("%s", "; ".join((error.brief, *error.details)))
+            self._tally.failed("settings")
+            return False
+        self._shelf.keep(found, written)
+        self._tally.wrote("settings")
+        return True
+
+
+def _effective(data: dict[str, str], found: ConfigMap | None) -> dict[str, Any]:
+    """The ConfigMap, or the merge patch that makes it so; keys of former times go."""
+    stale = {key: None for key in (found.data if found is not None else {}) if key not in data}
+    labels = {"app.kubernetes.io/name": "aliquot", "app.kubernetes.io/component": "controller"}
+    return {"metadata": {"name": names.EFFECTIVE_MAP, "labels": labels}, "data": data | stale}

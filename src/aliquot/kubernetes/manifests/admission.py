@@ -1,0 +1,106 @@
+"""What RBAC cannot say: an agent acts on its own node alone. ValidatingAdmissionPolicies, judged by the API server.
+
+An agent's token is bound to its pod, and so to a node, whose name the API server puts into the request's user info
+(Kubernetes 1.30 and later). Requests of anybody else are not looked at.
+"""
+
+from __future__ import annotations
+
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, only, policy, says
+from aliquot.kubernetes.manifests.rbac import LEASE
+from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object, Values
+
+
+def agent(values: Values) -> list[Object]:
+    """The policies about the agent, each followed by its binding."""
+    who = AGENT_ACCOUNT
+    return [
+        *policy("aliquot-agent-nodes", who, [("", "nodes", "UPDATE")], _agent_node(), values, MAPS),
+        *policy("aliquot-agent-pods", who, [("", "pods", "DELETE")], _agent_pods(), values),
+        *policy("aliquot-agent-evictions", who, [("", "pods/eviction", "CREATE")], _evictions(), values),
+        *policy("aliquot-agent-configmaps", who, [("", "configmaps", "*")], _agent_maps(), values),
+        *policy("aliquot-agent-events", who, [("", "events", "*")], _agent_events(), values),
+    ]
+
+
+def controller(values: Values) -> list[Object]:
+    """The policies about the controller, each followed by its binding."""
+    who = CONTROLLER
+    objects = [("", "configmaps", "*"), ("coordination.k8s.io", "leases", "*")]
+    return [
+        *policy("aliquot-controller-events", who, [("", "events", "*")], _controller_events(), values),
+        *policy("aliquot-controller-nodes", who, [("", "nodes", "UPDATE")], _controller_node(), values, MAPS),
+        *policy("aliquot-controller-objects", who, objects, _controller_objects(), values),
+    ]
+
+
+def _agent_node() -> list[Object]:
+    spec = "object.spec.?{0}.orValue({1}) == oldObject.spec.?{0}.orValue({1})"
+    return [
+        says("variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"),
+        says(
+            only(
+                "Labels", f"k.startsWith('nvidia.com/') && k != '{names.CONFIG_LABEL}' || k.contains('.aliquot.dev/')"
+            ),
+            f"an agent changes labels nvidia.com/* and *.aliquot.dev/* alone, and never {names.CONFIG_LABEL}, the wish",
+        ),
+        says(
+            only("Annotations", f"k.startsWith('aliquot.dev/') && k != '{names.RESERVED_ANNOTATION}'"),
+            f"an agent changes annotations aliquot.dev/* alone, and never {names.RESERVED_ANNOTATION}",
+        ),
+        says(
+            f"{spec.format('taints', '[]')} && {spec.format('providerID', repr(''))} && {SAME_LIFE}",
+            "an agent may cordon its node, and changes nothing else of its spec",
+        ),
+    ]
+
+
+def _agent_pods() -> list[Object]:
+    on_node = "variables.node != '' && oldObject.spec.?nodeName.orValue('') == variables.node"
+    return [says(on_node, "an agent deletes pods of its own node alone")]
+
+
+def _evictions() -> list[Object]:
+    return [
+        says("variables.node != ''", "an agent evicts with a token that is bound to its pod"),
+        says("request.namespace != 'kube-system'", "an agent evicts nothing from kube-system"),
+    ]
+
+
+def _agent_maps() -> list[Object]:
+    own = "variables.node != '' && object.metadata.name in [variables.node + '-mig-config', variables.node + '-gpus']"
+    return [says(own, "an agent writes the ConfigMaps <node>-mig-config and <node>-gpus of its own node alone")]
+
+
+def _agent_events() -> list[Object]:
+    own = (
+        "variables.node != '' && object.?involvedObject.?kind.orValue('') == 'Node' && "
+        "object.?involvedObject.?name.orValue('') == variables.node"
+    )
+    return [says(own, "an agent writes events about its own node alone")]
+
+
+def _controller_node() -> list[Object]:
+    keys = f"k in ['{names.DEPLOY_LABEL}', '{names.CONFIG_LABEL}']"
+    return [
+        says(only("Labels", keys), f"the controller changes {names.DEPLOY_LABEL} and {names.CONFIG_LABEL} alone"),
+        says(
+            only("Annotations", f"k == '{names.RESERVED_ANNOTATION}'"),
+            f"the controller changes the annotation {names.RESERVED_ANNOTATION} alone",
+        ),
+        says(f"object.spec == oldObject.spec && {SAME_LIFE}", "the controller changes no node's spec"),
+    ]
+
+
+def _controller_events() -> list[Object]:
+    own = (
+        "object.?involvedObject.?kind.orValue('') == 'Pod' && object.?reason.orValue('') == 'NearMiss' && "
+        f"object.?reportingComponent.orValue('') == '{CONTROLLER}'"
+    )
+    return [says(own, "the controller writes events of its own about pods alone, with the reason NearMiss")]
+
+
+def _controller_objects() -> list[Object]:
+    own = f"object.metadata.name in ['{names.EFFECTIVE_MAP}', '{LEASE}']"
+    return [says(own, f"the controller writes {names.EFFECTIVE_MAP} and its lease alone")]

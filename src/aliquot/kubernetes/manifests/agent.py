@@ -1,0 +1,101 @@
+"""The agent's DaemonSet: one privileged pod on every node whose GPUs can be partitioned."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.manifests import workload
+from aliquot.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, Object, Values
+
+FALLBACK_FILE = "/mig-parted-config-default/config.yaml"
+CLIENTS_FILE = "/gpu-clients/clients.yaml"
+HOST = "/host"
+
+
+NODE_AND_POD = {"NODE_NAME": "spec.nodeName", "POD_NAME": "metadata.name", "POD_NAMESPACE": "metadata.namespace"}
+"""What agents are told of themselves: variables, and the fields of the pod that they have."""
+
+
+def daemon_set(values: Values) -> Object:
+    run = workload.Container(
+        name=AGENT,
+        component="agent",
+        words=("agent", f"--port={values.port}"),
+        variables=environment(values),
+        ports={"http": values.port},
+    )
+    pod = {
+        "serviceAccountName": AGENT_ACCOUNT,
+        "nodeSelector": {names.DEPLOY_LABEL: "true", "kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "nvidia.com/gpu", "operator": "Exists", "effect": "NoSchedule"}],
+        "volumes": _volumes(values),
+    }
+    return workload.daemon_set(values.daemon_set, run, pod, _mounts(), values)
+
+
+def environment(values: Values) -> list[Object]:
+    """The variables of NVIDIA's MIG manager, under their names."""
+    plain = {
+        "HOST_ROOT_MOUNT": HOST,
+        "DEFAULT_CONFIG_FILE": FALLBACK_FILE,
+        "GPU_CLIENTS_FILE": CLIENTS_FILE,
+        "DEFAULT_GPU_CLIENTS_NAMESPACE": values.namespace,
+        "MIG_STRATEGY": values.strategy,
+        "WITH_REBOOT": values.with_reboot,
+        "WITH_SHUTDOWN_HOST_GPU_CLIENTS": values.stop_host_clients,
+        "CDI_ENABLED": values.cdi,
+        "NVIDIA_CDI_HOOK_PATH": values.cdi_hook,
+    }
+    return workload.of_pod(**NODE_AND_POD) + [{"name": name, "value": value} for name, value in plain.items()]
+
+
+PATHS = (
+    ("host", "/", HOST, True, "driver libraries and nvidia-smi, wherever the driver lives; the host's D-Bus socket"),
+    ("dev", "/dev", "/dev", False, "/dev/nvidia* and /dev/nvidia-caps/*, which come and go with MIG devices"),
+    ("sys", "/sys", "/sys", False, "PCI functions, NUMA nodes, reset"),
+    ("cdi", "/var/run/cdi", "/var/run/cdi", False, "the CDI specification, written anew after each change"),
+    ("device-plugins", "/var/lib/kubelet/device-plugins", "", False, "sockets between kubelet and the device plugin"),
+    ("pod-resources", "/var/lib/kubelet/pod-resources", "", True, "kubelet's word on which pod has which device"),
+    ("state", "/var/lib/aliquot", "", False, "the journal: what was about to be done survives the pod"),
+    ("run", "/run/aliquot", "", False, "the lock: one writer per node, whether in a pod or on the host"),
+)
+"""Host paths: volume, path on the host, path in the pod (empty: the same), read-only, why."""
+ALL = tuple(name for name, *_ in PATHS)
+
+_MADE = ("cdi", "state", "run")
+"""What is made where it is missing. kubelet makes its own."""
+
+
+def mounts(chosen: Collection[str]) -> list[Object]:
+    """Where host paths are seen in the pod, by the names of their volumes."""
+    found: list[Object] = []
+    for name, host, inside, read_only, _ in PATHS:
+        mount: Object = {"name": name, "mountPath": inside or host}
+        if read_only:
+            mount["readOnly"] = True
+        if name == "host":
+            mount["mountPropagation"] = "HostToContainer"
+        found += [mount] * (name in chosen)
+    return found
+
+
+def volumes(chosen: Collection[str]) -> list[Object]:
+    """The volumes of host paths, by their names."""
+    return [
+        {"name": name, "hostPath": {"path": host, "type": "DirectoryOrCreate" if name in _MADE else "Directory"}}
+        for name, host, *_ in PATHS
+        if name in chosen
+    ]
+
+
+def _mounts() -> list[Object]:
+    configs = (("mig-parted-config-default", FALLBACK_FILE), ("gpu-clients", CLIENTS_FILE))
+    return mounts(ALL) + [
+        {"name": name, "mountPath": path.rpartition("/")[0], "readOnly": True} for name, path in configs
+    ]
+
+
+def _volumes(values: Values) -> list[Object]:
+    sources = (("mig-parted-config-default", values.fallback_map), ("gpu-clients", values.clients_map))
+    return volumes(ALL) + [{"name": name, "configMap": {"name": source, "optional": True}} for name, source in sources]

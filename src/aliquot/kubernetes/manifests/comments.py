@@ -1,0 +1,68 @@
+"""The reasons, as comments in the files: why a right, a privilege, a path of the host is there."""
+
+from __future__ import annotations
+
+from aliquot.kubernetes.manifests import access
+from aliquot.kubernetes.manifests import rbac as rights
+from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
+from aliquot.kubernetes.manifests import vm_agent as devices
+from aliquot.kubernetes.manifests.agent import ALL, PATHS
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, DEFAULT, OWN, Right
+from aliquot.kubernetes.manifests.values import Object
+
+Path = tuple[str | int, ...]
+
+_POD: Path = ("spec", "template", "spec")
+_CONTAINER: Path = (*_POD, "containers", 0)
+_AGENT: dict[Path, str] = {
+    (
+        *_POD,
+        "hostPID",
+    ): "NVML names the processes on a GPU by their pid on the host, and shows none outside the own pid namespace",
+    (*_POD, "nodeSelector"): "written by the GPU Operator, or by our controller where there is none",
+    (*_POD, "terminationGracePeriodSeconds"): "a change that has begun is finished or undone before the pod goes",
+    (
+        *_CONTAINER,
+        "securityContext",
+        "privileged",
+    ): "MIG mode, instances and resets need CAP_SYS_ADMIN and device nodes that do not exist yet",
+}
+_DEVICES: dict[Path, str] = {
+    (*_POD, "tolerations"): "a GPU's virtual functions and passthrough are looked after wherever the node is",
+    (*_POD, "hostPID"): "which process has a device open is asked of every process before anything is taken away",
+    (*_POD, "terminationGracePeriodSeconds"): "a change that has begun is finished or undone before the pod goes",
+    (
+        *_CONTAINER,
+        "securityContext",
+        "privileged",
+    ): "virtual functions, vGPUs and drivers of devices are changed in /sys and through /dev/nvidia*",
+}
+_PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
+_ROLES = {
+    access.role_name(r.who, devices=r.devices, certificate=r.certificate): (r.who, r.devices, r.certificate)
+    for r in rights.RIGHTS
+}
+
+
+def notes(item: Object) -> dict[Path, str]:
+    """Comments by the path of the key or list item that they stand before."""
+    kind, meta = item["kind"], item["metadata"]
+    if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
+        where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
+        who, machines, certificate = _ROLES[meta["name"]]
+        found = rights.of(who, where, devices=machines, certificate=certificate)
+        return {("rules", n): _right(right) for n, right in enumerate(found)}
+    people = [r for r in rights_dashboard.PEOPLE if r.who == meta["name"]]
+    if kind in ("ClusterRole", "Role") and people:
+        where = CLUSTER if kind == "ClusterRole" else OWN
+        return {("rules", n): right.why for n, right in enumerate(r for r in people if r.where == where)}
+    known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
+    if kind == "DaemonSet" and known is not None:
+        said, paths = known
+        whys = [why for name, _, _, _, why in PATHS if name in paths]
+        return said | {(*_POD, "volumes", n): why for n, why in enumerate(whys)}
+    return {}
+
+
+def _right(right: Right) -> str:
+    return right.why + (f"; admission leaves: {right.narrowed}" if right.narrowed else "")

@@ -1,0 +1,71 @@
+"""The web page in a cluster: account, rights, Deployment, Service, and a NetworkPolicy that lets nobody in by itself.
+
+``kubectl port-forward`` reaches it all the same: it comes from inside the pod. For anybody else something must stand
+before it that speaks HTTPS, or it must be given a certificate; then say in the policy who may come.
+"""
+
+from __future__ import annotations
+
+from aliquot.kubernetes.manifests import access, workload
+from aliquot.kubernetes.manifests import rbac_dashboard as rights_dashboard
+from aliquot.kubernetes.manifests.rbac_rule import CLUSTER, OWN
+from aliquot.kubernetes.manifests.values import DASHBOARD, Object, Values, metadata
+
+PORT = 8470
+TLS = "/tls"
+"""Where a certificate is mounted, if there is one."""
+
+
+def objects(values: Values) -> list[Object]:
+    """Everything, in the order in which it is made."""
+    return [
+        access.account(DASHBOARD, values),
+        *access.roles(DASHBOARD, values),
+        *people(values),
+        deployment(values),
+        service(values),
+        network_policy(values),
+    ]
+
+
+def people(values: Values) -> list[Object]:
+    """Roles that are bound to nobody: to look, and to change."""
+    found: list[Object] = []
+    for name in (rights_dashboard.LOOK, rights_dashboard.CHANGE):
+        for where in (CLUSTER, OWN):
+            rows = [right for right in rights_dashboard.PEOPLE if (right.who, right.where) == (name, where)]
+            meta = metadata(name, "dashboard", "" if where == CLUSTER else values.namespace)
+            found += [access.role(meta, where, rows)] if rows else []
+    return found
+
+
+def deployment(values: Values) -> Object:
+    """One replica: whoever is logged in is so in the memory of one process."""
+    run = workload.Container(
+        name=DASHBOARD,
+        component="dashboard",
+        words=(
+            "dashboard",
+            "--cluster",
+            f"--listen=0.0.0.0:{PORT}",
+            f"--kubevirt-namespace={values.kubevirt_namespace}",
+        ),
+        variables=workload.of_pod(POD_NAMESPACE="metadata.namespace"),
+        ports={"http": PORT},
+        ready="/healthz",
+        memory=("96Mi", "512Mi"),
+    )
+    return workload.deployment(run, values, strategy={"type": "Recreate"})
+
+
+def service(values: Values) -> Object:
+    return workload.service(metadata(DASHBOARD, "dashboard", values.namespace), DASHBOARD, "http", PORT)
+
+
+def network_policy(values: Values) -> Object:
+    return {
+        "apiVersion": "networking.k8s.io/v1",
+        "kind": "NetworkPolicy",
+        "metadata": metadata(DASHBOARD, "dashboard", values.namespace),
+        "spec": {"podSelector": {"matchLabels": {"app": DASHBOARD}}, "policyTypes": ["Ingress"], "ingress": []},
+    }

@@ -1,0 +1,80 @@
+"""The parts that admission policies are made of: a policy with its binding, and expressions that several share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, DEVICES, Object, Values, metadata
+
+_API = "admissionregistration.k8s.io/v1"
+Rule = tuple[str, str, str]
+"""API group, resource (``pods/exec``) and operation (``UPDATE``, ``*``)."""
+NODE = {
+    "name": "node",
+    "expression": "request.userInfo.extra[?'authentication.kubernetes.io/node-name'][0].orValue('')",
+}
+MAPS = [
+    {"name": f"{when}{kind.capitalize()}", "expression": f"{value}.metadata.?{kind}.orValue({{}})"}
+    for kind in ("labels", "annotations")
+    for when, value in (("old", "oldObject"), ("new", "object"))
+]
+SAME_OWNERS = "object.metadata.?ownerReferences.orValue([]) == oldObject.metadata.?ownerReferences.orValue([])"
+"""The garbage collector deletes what has an owner that is not there: who may write an owner may delete."""
+SAME_LIFE = f"object.metadata.?finalizers.orValue([]) == oldObject.metadata.?finalizers.orValue([]) && {SAME_OWNERS}"
+"""Nothing changes of what says when the object goes."""
+
+
+def policy(
+    name: str,
+    who: str,
+    rules: Sequence[Rule],
+    validations: list[Object],
+    values: Values,
+    variables: Sequence[Object] = (),
+) -> list[Object]:
+    """A policy about the requests of one account, and its binding. ``variables.node`` is an agent's node; pass ``MAPS``
+    for the labels and annotations before and after.
+    """
+    meta = metadata(name, who.removeprefix("aliquot-"))
+    known = [*([NODE] if who in (AGENT_ACCOUNT, DEVICES) else []), *variables]
+    spec: Object = {
+        "failurePolicy": "Fail",
+        "matchConstraints": {"resourceRules": [_rule(rule) for rule in rules]},
+        "matchConditions": [
+            {"name": "ours", "expression": f"request.userInfo.username == '{values.account(who)}'"},
+        ],
+        **({"variables": known} if known else {}),
+        "validations": validations,
+    }
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    return [
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicy", "metadata": meta, "spec": spec},
+        {"apiVersion": _API, "kind": "ValidatingAdmissionPolicyBinding", "metadata": meta, "spec": binding},
+    ]
+
+
+def _rule(rule: Rule) -> Object:
+    group, resource, operation = rule
+    return {"apiGroups": [group], "apiVersions": ["*"], "operations": [operation], "resources": [resource]}
+
+
+def says(expression: str, message: str) -> Object:
+    """What must hold, and the sentence where it does not."""
+    return {"expression": expression, "message": message, "reason": "Forbidden"}
+
+
+def only(maps: str, may: str) -> str:
+    """An expression: old and new ``Labels`` or ``Annotations`` differ in keys that ``may`` alone. A value that stays is
+    fine in any key.
+    """
+    old, new = f"variables.old{maps}", f"variables.new{maps}"
+    return (
+        f"{new}.all(k, ({may}) || (k in {old} && {old}[k] == {new}[k])) && "
+        f"{old}.all(k, ({may}) || (k in {new} && {old}[k] == {new}[k]))"
+    )
+
+
+def same_but(new: str, old: str, *keys: str) -> str:
+    """An expression: two maps are the same but for what is at ``keys``."""
+    apart = f"k in {list(keys)!r}"
+    return f"{new}.all(k, {apart} || (k in {old} && {old}[k] == {new}[k])) && {old}.all(k, {apart} || k in {new})"

@@ -1,0 +1,258 @@
+"""The node's document for whoever looks on (the dashboard): written when something changed, and not oftener than that
+is worth a write. An idle node writes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+
+import msgspec
+
+from aliquot.core.model.claims import unheld
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import AliquotError
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ApiError, NotFoundError
+from aliquot.kubernetes.client.objects import ConfigMap, Node
+from aliquot.kubernetes.gpu import node_document as documents
+from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.gpu.node_status import rfc3339
+from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
+
+Uses = Callable[[], Awaitable[Sequence[Use]]]
+HANGS_S = 180.0
+"""A driver call that takes longer is told of: the slowest known (a reset) gives up after 120 s a GPU."""
+HANGS = "a call to the GPU driver has been running for minutes"
+MIND_S = 15.0
+_MOST_TROUBLE = 400
+
+
+class Pace(msgspec.Struct, frozen=True):
+    """Seconds between two writes: at least ``least_s``; ``holders_s`` where only who holds what differs, or of
+    what there are figures of use, ``usage_s`` where only these figures do. ``check_s`` is how often it is read whether
+    somebody took the document away. While the agent is at work a write waits for the end, ``busy_s`` at most: how far
+    it is stands on the node.
+    """
+
+    least_s: float = 1.0
+    holders_s: float = 30.0
+    usage_s: float = 300.0
+    check_s: float = 600.0
+    busy_s: float = 5.0
+
+
+class Showing:
+    """``which`` is the document's kind (``documents.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have what,
+    None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the GPUs
+    with the pods that are on them.
+    """
+
+    def __init__(
+        self, api: Api, node: str, which: str, *, namespace: str, uses: Uses | None, pace: Pace | None = None
+    ) -> None:
+        self._api = api
+        self._node = node
+        self._which = which
+        self._namespace = namespace
+        self._uses = uses
+        self._pace = pace or Pace()
+        self._news = asyncio.Event()
+        self._seen: tuple[Document, str] | None = None
+        self._told: tuple[Document, str] | None = None
+        self._unread: tuple[str, str] | None = None
+        self._recalled = False
+        self._old_since = ""
+        self._busy_since: float | None = None
+        self._text = ""
+        self._last = float("-inf")
+        self.problem = ""
+        self.on_held: Callable[[Inventory], None] = lambda _: None
+
+    def see(self, document: Document, uid: str, *, busy: bool = False) -> None:
+        """The newest look, and the uid of the node object that the document goes with. ``busy``: what was seen is being
+        changed by the agent.
+        """
+        self._seen, self._unread = (document, uid), None
+        if not busy:
+            self._busy_since = None
+        elif self._busy_since is None:
+            self._busy_since = time.monotonic()
+        self._news.set()
+
+    def unread(self, trouble: str, uid: str) -> None:
+        """The GPUs cannot be read, and why: what was seen last, by a former agent where not by this one, is old."""
+        why = trouble[:_MOST_TROUBLE], uid
+        if self._unread == why:
+            return
+        self._unread = why
+        if self._seen is not None:
+            self._seen = _old(self._seen[0], why[0]), uid
+        self._news.set()
+
+    async def mind(self, stuck_s: Callable[[], float], node: Callable[[], Node | None]) -> None:
+        """For ever. A driver call that hangs ends no look, so that no look can tell of it. ``stuck_s`` is how long the
+        call that runs now has been running.
+        """
+        while True:
+            await asyncio.sleep(MIND_S)
+            found = node()
+            if found is not None and stuck_s() > HANGS_S:
+                self.unread(HANGS, found.metadata.uid)
+
+    async def run(self) -> None:
+        """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
+        pause = 1.0
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(self._pace.check_s):
+                    await self._news.wait()
+            self._news.clear()
+            try:
+                await self._follow()
+            except ApiError as error:
+                self._trouble(error)
+                self._news.set()
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 60.0)
+            else:
+                self.problem, pause = "", 1.0
+
+    async def _follow(self) -> None:
+        """Writes until what is there is what was seen."""
+        await self._recall()
+        while self._seen is not None:
+            left = self._busy_left(self._seen[1])
+            if left > 0:
+                await self._pause(left)
+                continue
+            document, uid = await self._held(self._seen[0]), self._seen[1]
+            wait = self._due(document, uid)
+            if wait is None:
+                await self._check()
+                return
+            if wait > 0:
+                await self._pause(wait)
+                continue
+            await self._write(document, uid)
+
+    async def _recall(self) -> None:
+        """What a former agent saw of this node object is all that is known where nothing can be read."""
+        if self._seen is not None or self._unread is None or self._recalled:
+            return
+        try:
+            found = await self._api.get(ConfigMap, self._name, self._namespace)
+        except NotFoundError:
+            found = ConfigMap()
+        self._recalled = True
+        text = found.data.get(documents.KEY, "")
+        last = documents.decode(text)
+        if self._seen is None and self._unread is not None and last is not None:
+            trouble, uid = self._unread
+            if uid in [owner.uid for owner in found.metadata.owner_references]:
+                self._old_since = last.at if last.trouble else ""
+                last = msgspec.structs.replace(last, at="")
+                self._told, self._text, self._seen = (last, uid), text, (_old(last, trouble), uid)
+
+    def _busy_left(self, uid: str) -> float:
+        """Seconds for which nothing is worth a write, or even a question to kubelet."""
+        if self._busy_since is None or self._told is None or self._told[1] != uid:
+            return 0.0
+        return self._busy_since + self._pace.busy_s - time.monotonic()
+
+    def _due(self, document: Document, uid: str) -> float | None:
+        """Seconds until this is worth a write, None where it says what was told."""
+        if self._told is None or self._told[1] != uid:
+            return 0.0
+        told = self._told[0]
+        if document == told:
+            return None
+        since = time.monotonic() - self._last
+        if _still(document) != _still(told):
+            return self._pace.least_s - since
+        if document.inventory != told.inventory or _pieces(document) != _pieces(told):
+            return self._pace.holders_s - since
+        return self._pace.usage_s - since
+
+    async def _pause(self, seconds: float) -> None:
+        """Ends early for news, which may be worth more."""
+        self._news.clear()
+        with suppress(TimeoutError):
+            async with asyncio.timeout(seconds):
+                await self._news.wait()
+
+    async def _held(self, document: Document) -> Document:
+        """With the pods that kubelet gave devices to, where it can say."""
+        if self._uses is None:
+            return document
+        try:
+            held = held_by_pods(document.inventory, await self._uses())
+        except AliquotError:
+            return document
+        self.on_held(held)
+        return msgspec.structs.replace(document, inventory=held)
+
+    async def _write(self, document: Document, uid: str) -> None:
+        at = (document.trouble and self._old_since) or rfc3339(time.time())
+        text = documents.encode(msgspec.structs.replace(document, at=at))
+        await put(self._api, self._namespace, self._name, self._body(text, uid))
+        self._told, self._text, self._last = (document, uid), text, time.monotonic()
+        self._old_since = at if document.trouble else ""
+
+    async def _check(self) -> None:
+        """Somebody may have deleted or changed it."""
+        if not self._text or time.monotonic() - self._last < self._pace.check_s:
+            return
+        self._last = time.monotonic()
+        try:
+            found = await self._api.get(ConfigMap, self._name, self._namespace)
+        except NotFoundError:
+            found = ConfigMap()
+        if found.data.get(documents.KEY) != self._text:
+            self._told = None
+            self._news.set()
+
+    @property
+    def _name(self) -> str:
+        return documents.map_name(self._node, self._which)
+
+    def _body(self, text: str, uid: str) -> dict[str, object]:
+        """It goes with its node, not with the pod: what an agent saw last is worth knowing while it is away."""
+        labels = {"app.kubernetes.io/name": "aliquot", documents.LABEL: self._which}
+        owner = {"apiVersion": "v1", "kind": "Node", "name": self._node, "uid": uid}
+        meta: dict[str, object] = {"name": self._name, "labels": labels}
+        return {"metadata": meta | ({"ownerReferences": [owner]} if uid else {}), "data": {documents.KEY: text}}
+
+    def _trouble(self, error: ApiError) -> None:
+        if error.brief != self.problem:
+            log.warning("the node's document was not written: %s", error.brief)
+        self.problem = error.brief
+
+
+async def put(api: Api, namespace: str, name: str, body: dict[str, object]) -> None:
+    """Makes a ConfigMap say this, or creates it. Raises ApiError."""
+    try:
+        await api.patch(ConfigMap, name, body, namespace=namespace)
+    except NotFoundError:
+        await api.create(ConfigMap, body, namespace)
+
+
+def _still(document: Document) -> Document:
+    """Without who holds what, figures of use, and which trouble it is."""
+    inventory = document.inventory
+    gpus = tuple(map(unheld, inventory.gpus))
+    bare = msgspec.structs.replace(inventory, gpus=gpus)
+    return msgspec.structs.replace(document, usage=(), inventory=bare, trouble="any" if document.trouble else "")
+
+
+def _old(document: Document, trouble: str) -> Document:
+    """As it was seen before that trouble."""
+    return msgspec.structs.replace(document, trouble=trouble)
+
+
+def _pieces(document: Document) -> set[tuple[str, int | None, str]]:
+    """What there are figures of use of."""
+    return {(u.gpu, u.instance, u.profile) for u in document.usage}

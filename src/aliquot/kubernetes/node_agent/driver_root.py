@@ -1,0 +1,36 @@
+"""Where the driver's files are, as this process and as the host see them: a driver container comes and goes."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from aliquot.errors import AliquotError
+from aliquot.hardware.nvml.session import library_below
+
+CONTAINER = "/run/nvidia/driver"
+"""Where the GPU Operator's driver container shows its root directory to the host."""
+
+
+class Driver(msgspec.Struct, frozen=True):
+    """``here`` is the driver's root as we see it, None for our own; ``host`` the same as the host sees it."""
+
+    here: str | None = None
+    host: str = "/"
+
+
+def find(host_root: str, asked: str) -> Driver:
+    """The first place with an NVML library: what was asked for, a driver container's root, the host itself; below
+    ``host_root`` where the host is mounted there. Our own root where there is none: it will say what is missing.
+    """
+    for place in dict.fromkeys(filter(None, (asked, CONTAINER, "/" if host_root else ""))):
+        here = os.path.normpath(host_root + place) if host_root else place
+        if here == "/":
+            break
+        try:
+            library_below(here)
+        except AliquotError:
+            continue
+        return Driver(here, place)
+    return Driver()

@@ -1,0 +1,172 @@
+"""The GPUs as the agent sees them: every call on one worker thread, reopened when the driver went away and came back.
+
+The event loop never waits for NVML, and nothing but this thread speaks to it: a call that hangs is seen by the
+liveness probe (``stuck_s``) while the loop still answers.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, TypeVar
+
+from aliquot.core.engine.history import Past
+from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.model.actions import Destroy, Reset
+from aliquot.core.model.facts import Facts
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.model.xids import XidPolicy
+from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.hardware.state.journal_follower import Newest
+
+if TYPE_CHECKING:
+    from aliquot.core.engine.context import Outcome
+    from aliquot.hardware.nvml.health import Health
+    from aliquot.node.connect import Connection
+
+T = TypeVar("T")
+POLL_S = 1.0
+REOPEN_S = 600.0
+"""NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
+
+
+class Hardware:
+    """One node's GPUs. ``connect`` opens the node; it is called on the worker thread, again after each failure that
+    says that the session is no longer worth anything. ``unhealthy`` are the UUIDs that nobody should be given;
+    ``pasts`` are the newest changes of the node as of the last look, whoever made them; ``steps`` is told each step of
+    an apply.
+    """
+
+    def __init__(
+        self, connect: Callable[[], Connection], xids: XidPolicy | None = None, steps: Watch = unwatched
+    ) -> None:
+        self.unhealthy: frozenset[str] = frozenset()
+        self.pasts: tuple[Past, ...] = ()
+        self._newest: Newest | None = None
+        self._connect = connect
+        self._steps = steps
+        self._xids = xids or XidPolicy()
+        self._health: Health | None = None
+        self._former: Health | None = None
+        self._seen: Inventory | None = None
+        self._mute = ""
+        self._connection: Connection | None = None
+        self._opened = 0.0
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="gpu")
+        self._since: float | None = None
+
+    @property
+    def stuck_s(self) -> float:
+        """How long the call that runs now has been running; 0 if none does."""
+        return time.monotonic() - self._since if self._since is not None else 0.0
+
+    @property
+    def answers(self) -> bool:
+        """Whether the driver answered when it was last asked."""
+        return self._connection is not None
+
+    async def read(self) -> tuple[Inventory, Facts]:
+        """A fresh look. Raises NoDriverError while there is no driver, HardwareError where it does not answer."""
+        return await self._run(self._read)
+
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+        """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises."""
+        return await self._run(lambda: self._apply(plan, report))
+
+    async def watch(self, changed: Callable[[], None]) -> None:
+        """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another."""
+        while True:
+            await asyncio.sleep(POLL_S)
+            former = self.unhealthy
+            await self._run(self._poll)
+            if self.unhealthy != former:
+                changed()
+
+    async def call(self, job: Callable[[Connection], T]) -> T:
+        """Anything else that needs the open node."""
+        return await self._run(lambda: job(self._open()))
+
+    async def close(self) -> None:
+        await self._run(self._close)
+        self._thread.shutdown(wait=False)
+
+    async def _run(self, job: Callable[[], T]) -> T:
+        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, job)
+
+    def _timed(self, job: Callable[[], T]) -> T:
+        self._since = time.monotonic()
+        try:
+            return job()
+        except (NoDriverError, HardwareError) as error:
+            if not isinstance(error, GpuLostError):
+                self._close()
+            raise
+        finally:
+            self._since = None
+
+    def _open(self) -> Connection:
+        if self._connection is not None and time.monotonic() - self._opened > REOPEN_S:
+            self._close()
+        if self._connection is None:
+            self._connection = self._connect()
+            self._opened = time.monotonic()
+            self._health = self._connection.nvml.health(self._xids)
+            if self._former is not None:
+                self._health.adopt(self._former)
+        return self._connection
+
+    def _close(self) -> None:
+        connection, self._connection = self._connection, None
+        self._health, self._former = None, self._health or self._former
+        if connection is not None:
+            try:
+                connection.close()
+            except AliquotError:
+                return  # it is gone already, which is why it is closed
+
+    def _read(self) -> tuple[Inventory, Facts]:
+        connection = self._open()
+        backend = connection.backend
+        self._seen = backend.read()
+        self._poll()
+        if self._newest is None:
+            self._newest = Newest(connection.directory)
+        self.pasts = self._newest.pasts()
+        return self._seen, backend.facts()
+
+    def _poll(self) -> None:
+        """Asks for news of faults. A driver that has none to give is no reason to do nothing else."""
+        if self._health is None or self._seen is None or self._connection is None:
+            return
+        try:
+            found = self._health.poll(self._seen)
+        except AliquotError as error:
+            if error.brief != self._mute:
+                log.warning("no health of devices: %s", error.brief)
+            self._mute = error.brief
+            return
+        for xid in self._health.faults if found - self.unhealthy else ():
+            log.warning("unfit for new containers: %s", xid)
+        self.unhealthy = found
+
+    def _apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
+        from aliquot.core.engine.apply import apply
+
+        world = self._open().world()
+        world.watch = self._steps
+        outcome = apply(plan, world, report)
+        self._forget(plan)
+        return outcome
+
+    def _forget(self, plan: Plan) -> None:
+        """A fault ends with what it concerns, even if something of the same number comes after it."""
+        for action in plan.actions:
+            match action:
+                case Destroy() if self._health is not None:
+                    self._health.forget(action.gpu, action.instance)
+                case Reset() if self._health is not None:
+                    self._health.forget(action.gpu)

@@ -1,0 +1,86 @@
+"""The sentences of the agent."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+from aliquot.core.model.actions import Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.geometry import geometry as multiset
+from aliquot.core.model.geometry import geometry_text
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.kubernetes.gpu.config_label import Wish
+
+
+def geometry(inventory: Inventory | None, wish: Wish | None) -> str:
+    """What the GPUs of a wish hold: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""
+    if inventory is None or wish is None or wish.desired is None:
+        return "no GPU is concerned"
+    wanted = {w.pci for w in wish.desired.gpus}
+    groups: dict[str, list[int]] = {}
+    for gpu in inventory.gpus:
+        if gpu.pci in wanted:
+            groups.setdefault(_one(gpu), []).append(gpu.index)
+    return "; ".join(f"GPU {_ranges(indexes)}: {text}" for text, indexes in groups.items()) or "no GPU is concerned"
+
+
+def _one(gpu: Gpu) -> str:
+    if not gpu.mig.enabled:
+        return "MIG disabled"
+    return geometry_text(multiset(i.profile for i in gpu.instances)) or "MIG enabled, empty"
+
+
+def _ranges(numbers: list[int]) -> str:
+    out: list[list[int]] = []
+    for n in sorted(numbers):
+        if out and n == out[-1][1] + 1:
+            out[-1][1] = n
+        else:
+            out.append([n, n])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in out)
+
+
+def intent(plan: Plan) -> str:
+    """What a plan is going to do: ``to create 7x 1g.5gb, to destroy 1x 3g.20gb; 2 instances are kept``."""
+    return _acts(plan, "to create", "to destroy", "to set MIG mode", "to reset")
+
+
+def deed(plan: Plan) -> str:
+    """What a plan has done."""
+    return _acts(plan, "created", "destroyed", "set MIG mode", "reset")
+
+
+def _acts(plan: Plan, create: str, destroy: str, mode: str, reset: str) -> str:
+    made: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Create | CreateCompute))
+    gone: Counter[str] = Counter(a.profile for a in plan.actions if isinstance(a, Destroy | DestroyCompute))
+    modes: Counter[str] = Counter(a.mode for a in plan.actions if isinstance(a, SetMode))
+    resets = sum(isinstance(a, Reset) for a in plan.actions)
+    parts = [f"{mode} {m} on {n} GPU{'s' * (n > 1)}" for m, n in modes.items()]
+    parts += [f"{reset} {resets} GPU{'s' * (resets > 1)}"] if resets else []
+    for verb, counts in ((destroy, gone), (create, made)):
+        if counts:
+            parts.append(f"{verb} " + ", ".join(f"{n}x {name}" for name, n in counts.items()))
+    if plan.kept:
+        parts.append(f"{plan.kept} instance{'s' * (plan.kept > 1)} kept")
+    return ", ".join(parts)
+
+
+def holders(plan: Plan) -> str:
+    """Who holds what a plan would have to destroy."""
+    found = dict.fromkeys(str(h) for b in plan.blockers if b.rule == "HELD" for h in b.holders)
+    return ", ".join(found) or "a client that the driver does not name"
+
+
+def look(plan: Plan) -> str:
+    """The command that shows the first pod in the way."""
+    for blocker in plan.blockers:
+        for each in blocker.holders:
+            if each.kind == "pod":
+                namespace, _, name = each.id.partition("/")
+                return f"kubectl -n {namespace} describe pod {name}"
+    return "aliquot show"
+
+
+def word(rule: str) -> str:
+    """A planner's rule as a reason: ``NO_SUCH_GPU`` as ``NoSuchGpu``."""
+    return "".join(part.capitalize() for part in rule.split("_"))

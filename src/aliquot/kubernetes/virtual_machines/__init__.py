@@ -1,0 +1,1 @@
+"""GPUs for virtual machines of Harvester and KubeVirt: rules, the node agent, controller and webhooks."""

@@ -1,0 +1,86 @@
+"""Which virtual machines' pods have which vGPUs and GPUs: kubelet's allocation counts before the machine has started.
+
+A launcher pod that was given a vGPU opens it seconds later. Nothing in the kernel shows that yet, but the vGPU must not
+be destroyed under it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from aliquot.core.model.actions import Destroy, DestroyVgpu, Reset, SetFunctions, SetMode, SetPassthrough
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
+from aliquot.core.model.plan import Plan
+from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, holder
+
+Owners = Mapping[str, list[Holder]]
+
+
+def occupied(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
+    """The inventory with every vGPU, virtual function and whole GPU held that kubelet gave to a pod. Devices are known
+    by their ids: an mdev's UUID, or a PCI address.
+    """
+    uses = tuple(uses)
+    inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
+    owners: dict[str, list[Holder]] = {}
+    for use in uses:
+        for device in use.devices:
+            owners.setdefault(device, []).append(holder(use))
+    if not owners:
+        return inventory
+    return msgspec.structs.replace(inventory, gpus=tuple(_gpu(gpu, owners) for gpu in inventory.gpus))
+
+
+def _gpu(gpu: Gpu, owners: Owners) -> Gpu:
+    vgpus = tuple(_vgpu(vgpu, owners) for vgpu in gpu.vgpus)
+    virtual = gpu.virtual
+    if virtual is not None:
+        functions = tuple(
+            msgspec.structs.replace(f, holders=_joined(f.holders, owners.get(f.pci, ()))) for f in virtual.functions
+        )
+        virtual = msgspec.structs.replace(virtual, functions=functions)
+    holders = _joined(gpu.holders, owners.get(gpu.pci, ()))
+    return msgspec.structs.replace(gpu, vgpus=vgpus, virtual=virtual, holders=holders)
+
+
+def _vgpu(vgpu: Vgpu, owners: Owners) -> Vgpu:
+    found = (*owners.get(vgpu.uuid, ()), *owners.get(vgpu.function, ()))
+    return msgspec.structs.replace(vgpu, holders=_joined(vgpu.holders, found)) if found else vgpu
+
+
+def _joined(first: Iterable[Holder], second: Iterable[Holder]) -> tuple[Holder, ...]:
+    return tuple(dict.fromkeys((*first, *second)))
+
+
+def doomed(plan: Plan, inventory: Inventory) -> frozenset[str]:
+    """The ids of the devices that end with this plan, those of containers included: nobody must be given one while it
+    is carried out.
+    """
+    found: set[str] = set()
+    for action in plan.actions:
+        match action:
+            case DestroyVgpu():
+                found |= {action.uuid, action.function}
+            case Destroy():
+                mine = (i for i in inventory.gpu(action.gpu).instances if i.id == action.instance)
+                found |= {c.uuid for i in mine for c in i.compute_instances}
+            case SetPassthrough(on=False):
+                found |= {action.function or action.gpu}
+            case SetPassthrough() if action.function:
+                continue  # a virtual function that goes to a machine takes nothing from others
+            case SetFunctions() | SetMode() | Reset() | SetPassthrough():
+                found |= _all(inventory.gpu(action.gpu))
+    return frozenset(found - {""})
+
+
+def _all(gpu: Gpu) -> set[str]:
+    """Every device of a GPU by which kubelet may know it, and the GPU's UUID."""
+    inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
+    return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}
+
+
+def taken(ending: frozenset[str], uses: Iterable[Use]) -> Use | None:
+    """The first pod that kubelet gave one of these to; a shared GPU's replicas (``GPU-…::3``) are the GPU."""
+    return next((use for use in uses if not ending.isdisjoint(d.partition("::")[0] for d in use.devices)), None)

@@ -1,0 +1,40 @@
+"""Kubelet's word on which pods have which devices."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
+from aliquot.kubernetes.virtual_machines.agent.reconcile import Uses
+
+if TYPE_CHECKING:
+    from aliquot.kubernetes.device_plugin import pod_resources
+
+
+def uses(kubelet_dir: str) -> Uses | None:
+    """Who has which device; None where there is no kubelet."""
+    asked = pods_devices(kubelet_dir)
+    if asked is None:
+        return None
+
+    async def ask() -> Sequence[Use]:
+        return [Use(u.namespace, u.pod, u.container, u.devices) for u in await asked()]
+
+    return ask
+
+
+def pods_devices(kubelet_dir: str) -> launchers.Uses | None:
+    """The same with the resources' names."""
+    if not kubelet_dir:
+        return None
+    socket = os.path.join(kubelet_dir, "pod-resources", "kubelet.sock")
+
+    async def ask() -> Sequence[pod_resources.Use]:
+        from aliquot.kubernetes.device_plugin import pod_resources
+
+        return await pod_resources.uses(socket)
+
+    return ask

@@ -1,0 +1,144 @@
+"""What is told beside the objects: the node's annotation and label, events, and how the agent stands."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.client.object_base import Condition, KubeObject
+from aliquot.kubernetes.client.objects import Event
+from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
+from aliquot.kubernetes.gpu.node_patch import change_node
+from aliquot.kubernetes.gpu.node_status import LIMIT, rfc3339
+from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.virtual_machines.agent.informers import DEVICES_ANNOTATION, Corner
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
+
+WORKING, WAITING, IDLE = "working", "waiting", "idle"
+COMPONENT = "aliquot-devices"
+READY = "Ready"
+
+
+class Standing(msgspec.Struct, frozen=True, omit_defaults=True):
+    """How the agent stands on this node. ``state``: working, waiting (no driver answers), or idle (somebody else
+    reconciles these kinds, or the cluster does not have them). ``reason`` is a word for programs, ``sentence`` for
+    people; ``since`` is when state or reason last changed, RFC 3339.
+    """
+
+    state: str
+    reason: str
+    sentence: str
+    since: str = ""
+
+    @property
+    def bad(self) -> bool:
+        return self.state != WORKING
+
+    def at(self, now: float, former: Standing | None) -> Standing:
+        """Stamped: ``since`` stays while nothing moved."""
+        same = former is not None and (former.state, former.reason) == (self.state, self.reason) and former.since
+        return msgspec.structs.replace(self, since=former.since if former and same else rfc3339(now))
+
+
+def parse(text: str | None) -> Standing | None:
+    """The annotation; None where there is none, or none that can be read."""
+    if not text:
+        return None
+    try:
+        return msgspec.json.decode(text, type=Standing)
+    except (msgspec.DecodeError, RecursionError):
+        return None
+
+
+class Teller:
+    """Tells the node and its watchers. An event that cannot be written is logged: it must keep nobody from a wish."""
+
+    def __init__(self, corner: Corner, clock: Callable[[], float] = time.time) -> None:
+        self._corner = corner
+        self._clock = clock
+
+    async def node(self, standing: Standing, *, driver_needed: bool | None) -> None:
+        """The node's annotation, and its label for the driver's pod (None leaves that alone). Nothing is written where
+        it says so already. Raises ApiError.
+        """
+        node = self._corner.node
+        if node is None:
+            return
+        meta, now = node.metadata, self._clock()
+        former = parse(meta.annotations.get(DEVICES_ANNOTATION))
+        said = standing.at(now, former)
+        patch = _patch(Marks(meta.labels, meta.annotations), said, driver_needed)
+        if not patch:
+            return
+        self._corner.nodes.keep(
+            await change_node(self._corner.api, self._corner.name, lambda m: _patch(m, said, driver_needed))
+        )
+        if former is not None and (former.state, former.reason) == (said.state, said.reason):
+            return
+        log.log(30 if said.bad else 20, "%s", said.sentence)
+        # kubectl looks for a node's events under its name as the uid, as kubelet writes them.
+        about = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name}
+        await self.event(about, "Warning" if said.bad else "Normal", said.reason, said.sentence)
+
+    async def changed(self, former: KubeObject | None, now: KubeObject) -> None:
+        """An event on an object that has become ready, or is no longer, or for another reason."""
+        before, after = _ready(former), _ready(now)
+        if after is None or (before is not None and (before.status, before.reason) == (after.status, after.reason)):
+            return
+        if after.status == "True" and (before is None or before.status == "True"):
+            return
+        if after.status == "Unknown":
+            return
+        about = {
+            "apiVersion": now.TYPE.api_version,
+            "kind": now.TYPE.kind,
+            "name": now.name,
+            "uid": now.metadata.uid,
+        }
+        text = after.message or "it is as wished"
+        calm = after.status == "True" or after.reason == PENDING
+        await self.event(about, "Normal" if calm else "Warning", after.reason or READY, text)
+
+    async def event(self, about: dict[str, str], kind: str, reason: str, text: str) -> None:
+        """One event about an object that is in no namespace; such events live in ``default``."""
+        stamp = rfc3339(self._clock())
+        body: dict[str, Any] = {
+            "metadata": {"generateName": f"{about['name']}.", "namespace": "default"},
+            "involvedObject": about,
+            "type": kind,
+            "reason": reason,
+            "message": text if len(text) <= LIMIT else text[: LIMIT - 1] + "…",
+            "source": {"component": COMPONENT, "host": self._corner.name},
+            "reportingComponent": COMPONENT,
+            "firstTimestamp": stamp,
+            "lastTimestamp": stamp,
+            "count": 1,
+        }
+        try:
+            await self._corner.api.create(Event, body, "default")
+        except ApiError as error:
+            log.warning("no event was written: %s", error.brief)
+
+
+def _ready(item: KubeObject | None) -> Condition | None:
+    status = getattr(item, "status", None)
+    conditions: tuple[Condition, ...] = getattr(status, "conditions", ())
+    return next((c for c in conditions if c.type == READY), None)
+
+
+def _patch(marks: Marks, said: Standing, driver_needed: bool | None) -> NodePatch:
+    annotations: dict[str, str | None] = {}
+    text = msgspec.json.encode(said).decode()
+    if marks.annotations.get(DEVICES_ANNOTATION) != text:
+        annotations[DEVICES_ANNOTATION] = text
+    labels: dict[str, str | None] = {}
+    if driver_needed is not None:
+        wanted = "true" if driver_needed else None
+        if marks.labels.get(names.DRIVER_NEEDED_LABEL) != wanted:
+            labels[names.DRIVER_NEEDED_LABEL] = wanted
+    return NodePatch(labels, annotations)

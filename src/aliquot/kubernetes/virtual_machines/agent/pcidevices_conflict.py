@@ -1,0 +1,26 @@
+"""Whether Harvester's own agent still works on this node: two hands on one GPU would undo each other's work.
+
+Source: harvester/charts, harvester-pcidevices-controller (names and labels).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.kubernetes.client.objects import Pod
+from aliquot.kubernetes.gpu.node_pods import ended
+
+DAEMON_SET = "harvester-pcidevices-controller"
+LABEL = "app.kubernetes.io/name"
+NAMES = frozenset({DAEMON_SET, "pcidevices"})
+
+
+def incumbent(pods: Iterable[Pod]) -> Pod | None:
+    """The pod of pcidevices among those of this node; one that is ending still works. None where there is none."""
+    return next((pod for pod in sorted(pods, key=lambda p: p.key) if _theirs(pod) and not ended(pod)), None)
+
+
+def _theirs(pod: Pod) -> bool:
+    owners = pod.metadata.owner_references
+    owned = any(owner.kind == "DaemonSet" and owner.name == DAEMON_SET for owner in owners)
+    return owned or pod.metadata.labels.get(LABEL) in NAMES

@@ -1,0 +1,153 @@
+"""What became of the wish for each GPU, and when it is worth another try."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+
+import msgspec
+
+from aliquot.core.model.plan import Blocker, Plan
+from aliquot.errors import AliquotError
+from aliquot.kubernetes.node_agent.messages import word
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Result
+
+FIRST_S = 1.0
+LONGEST_S = 300.0
+PATIENT = 3
+"""So often in a row the same may be done at once."""
+CALM_S = 600.0
+"""After this time the same wish is taken for a new one."""
+APPLIED = "Applied"
+_MOST = 1000
+"""Characters of a condition's message: an event has room for 1,024."""
+
+
+class Attempt(msgspec.Struct, frozen=True):
+    """The last attempt at one wish (by its digest) that came to nothing. ``again`` is when, on a clock that only goes
+    forward, the next one is due. ``result`` is None where there is nothing to tell.
+    """
+
+    digest: str
+    failures: int
+    again: float
+    result: Result | None = None
+
+
+class Done(msgspec.Struct, frozen=True):
+    """How often in a row the same was done to a GPU, and when last."""
+
+    digest: str
+    times: int
+    at: float
+
+
+class Attempts:
+    """The agent's memory between looks, by PCI address. It may be lost: the next agent tries at once."""
+
+    def __init__(self) -> None:
+        self._failed: dict[str, Attempt] = {}
+        self._done: dict[str, Done] = {}
+        self._undone: dict[str, Attempt] = {}
+
+    def due(self, pci: str, digest: str, now: float) -> bool:
+        """Whether this wish may be tried: another wish than the one that failed may be at once."""
+        return all(now >= last.again for last in self._about(pci, digest))
+
+    def _about(self, pci: str, digest: str) -> list[Attempt]:
+        """What is known of this very wish."""
+        found = (self._failed.get(pci), self._undone.get(pci))
+        return [last for last in found if last is not None and last.digest == digest]
+
+    def done(self, pci: str, digest: str, now: float) -> None:
+        """It was done. Where the same has to be done soon again, and again, somebody undoes it: two hands on one GPU
+        must not wear it out.
+        """
+        self.ended(pci)
+        last = self._done.get(pci)
+        again = last is not None and last.digest == digest and now - last.at < CALM_S
+        times = last.times + 1 if last is not None and again else 1
+        self._done[pci] = Done(digest, times, now)
+        self._undone.pop(pci, None)
+        if times > PATIENT:
+            pause = min(FIRST_S * 2.0 ** min(times - PATIENT - 1, 16), LONGEST_S)
+            self._undone[pci] = Attempt(digest, 0, now + pause, _undone(pci, digest))
+
+    def failed(self, pci: str, result: Result, now: float) -> float:
+        """An attempt failed; how long, in seconds, until the next one."""
+        last = self._failed.get(pci)
+        failures = last.failures + 1 if last is not None and last.digest == result.attempt else 1
+        pause = min(FIRST_S * 2.0 ** min(failures - 1, 16), LONGEST_S)
+        self._failed[pci] = Attempt(result.attempt, failures, now + pause, result)
+        return pause
+
+    def postponed(self, pci: str, digest: str, now: float) -> None:
+        """Nothing failed, but it is not the moment: the same again a little later."""
+        last = self._failed.get(pci)
+        result = last.result if last is not None and last.digest == digest else None
+        self._failed[pci] = Attempt(digest, last.failures if last else 0, now + FIRST_S, result)
+
+    def ended(self, pci: str) -> None:
+        """The wish is met, or there is none."""
+        self._failed.pop(pci, None)
+
+    def keep(self, present: Collection[str]) -> None:
+        """Forgets GPUs that nobody wishes anything of."""
+        for pci in set(self._failed) - set(present):
+            del self._failed[pci]
+
+    def result(self, pci: str, digest: str) -> Result | None:
+        """How this wish failed last; None for one that was not tried."""
+        return next((last.result for last in self._about(pci, digest) if last.result is not None), None)
+
+    def next(self, digests: Mapping[str, str], now: float) -> float | None:
+        """Seconds until the first of these wishes, which have failed, is due again; None where none has."""
+        waits = [max(last.again - now for last in found) for p, d in digests.items() if (found := self._about(p, d))]
+        return max(0.0, min(waits)) if waits else None
+
+
+def _undone(pci: str, digest: str) -> Result:
+    text = "it was done several times in a row, and each time somebody undid it: now it waits longer each time"
+    return Result(
+        digest, False, "Undone", f"{text} | next: find who else changes this GPU, then: aliquot show --gpu {pci}"
+    )
+
+
+def judged(plan: Plan, digest: str) -> Result | None:
+    """What is known of a wish before anything is done: it is met, or it cannot be. None where there is work to do."""
+    if plan.blocked:
+        return Result(digest, False, word(plan.blockers[0].rule), blocked(plan.blockers))
+    if plan.actions:
+        return None
+    if plan.reboots:
+        text = f"MIG mode of {', '.join(plan.reboots)} changes with the next reboot | next: reboot the node"
+        return Result(digest, False, "RebootNeeded", text)
+    return Result(digest, True, APPLIED)
+
+
+def blocked(blockers: Collection[Blocker]) -> str:
+    """Why, who is in the way, and what to do: one sentence."""
+    first = next(iter(blockers))
+    holders = ", ".join(dict.fromkeys(str(h) for h in first.holders))
+    more = f" (and {len(blockers) - 1} more)" if len(blockers) > 1 else ""
+    step = first.next_step or ""
+    if first.rule == "HELD":
+        step = "shut that down; it then goes on by itself"
+    parts = [first.message + more, f"in use by {holders}" if holders else ""]
+    return cut("; ".join(filter(None, parts)) + (f" | next: {step}" if step else ""))
+
+
+def refused(error: AliquotError, digest: str, rest: str = "") -> Result:
+    """An error as a result; ``rest`` says what became of what had been done before it."""
+    text = "; ".join(filter(None, (error.brief, rest, *error.details[:2])))
+    step = f" | next: {error.next_step}" if error.next_step else ""
+    return Result(digest, False, reason(error), cut(text + step))
+
+
+def reason(error: AliquotError) -> str:
+    """A word for conditions."""
+    known = {"HARDWARE": "HardwareRefused", "IN_USE": "Held", "NO_DRIVER": "NoDriver", "INTERNAL": "InternalFault"}
+    return known.get(error.code) or word(error.code)
+
+
+def cut(text: str) -> str:
+    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"

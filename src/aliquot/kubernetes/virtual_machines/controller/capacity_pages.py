@@ -1,0 +1,91 @@
+"""What pollers read over HTTP: capacity, whether machines fit, and Harvester's shape of the same for Rancher."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import msgspec
+
+from aliquot.errors import AliquotError, ConfigError
+from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
+from aliquot.kubernetes.virtual_machines.kubevirt import rancher
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import ours
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import fit
+
+Answer = tuple[int, str, bytes]
+"""Status, content type, body."""
+Page = Callable[[Mapping[str, str]], Answer]
+"""Answers a query."""
+_JSON = "application/json"
+_KNOWN = ("namespace", "cluster", "pool", "machines", "vgpuInfo", "hostDeviceInfo", "resource", "count")
+
+
+class Pages:
+    """``by_path`` are the pages. Before everything was read they say so (503): a poller must not take it for zero."""
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self.by_path: dict[str, Page] = {
+            "/v1/capacity": self._guarded(self._capacity),
+            "/v1/capacity/fit": self._guarded(self._fit),
+        }
+        for path in ("/v1/harvester/cluster", "/v1/harvester/clusters"):
+            self.by_path[path] = self._guarded(lambda _, path=path: poll.clusters(path))  # type: ignore[misc]
+            self.by_path[f"{path}/{poll.CLUSTER}"] = self._guarded(self._cluster(f"{path}/{poll.CLUSTER}"))
+
+    def _capacity(self, query: Mapping[str, str]) -> object:
+        return poll.document(self._world.capacity(), query.get("resource", ""))
+
+    def _fit(self, query: Mapping[str, str]) -> object:
+        """Raises ConfigError for a question that is none."""
+        unknown = sorted(set(query) - set(_KNOWN))
+        if unknown:
+            raise ConfigError(f"{', '.join(unknown)}: not a parameter", details=(f"there are {', '.join(_KNOWN)}",))
+        counts = rancher.requests(query.get("vgpuInfo", ""), query.get("hostDeviceInfo", ""))
+        if resource := query.get("resource"):
+            if not ours(resource):
+                raise ConfigError(f"{resource} is not counted here", details=("a vGPU is nvidia.com/NVIDIA_A2-4Q",))
+            counts[resource] = _number(query, "count")
+        if not counts:
+            raise ConfigError("nothing is asked for", details=("resource=..., or vgpuInfo={...}, says what",))
+        capacity, machines = self._world.capacity(), _number(query, "machines")
+        namespace, name = query.get("namespace", "default"), query.get("pool", "")
+        if query.get("cluster"):
+            pool = rancher.pool(namespace, query["cluster"], machines, counts, name)
+            return poll.answer(rancher.fits(capacity, [pool]))
+        rancher.check(machines)
+        return poll.answer(fit(capacity, [Demand(namespace, f"(new {n})", counts) for n in range(machines)]))
+
+    def _cluster(self, path: str) -> Callable[[Mapping[str, str]], object]:
+        def page(query: Mapping[str, str]) -> object:
+            if query.get("link", "") in ("deviceCapacity", "machineTypes"):
+                # Harvester answers both links with the same figures.
+                return poll.left(self._world.nodes.items.values(), self._world.capacity())
+            return poll.cluster(path)
+
+        return page
+
+    def _guarded(self, page: Callable[[Mapping[str, str]], object]) -> Page:
+        def answered(query: Mapping[str, str]) -> Answer:
+            if not self._world.known:
+                return 503, _JSON, _error(f"{self._world.away or 'not everything was read yet'}: ask again in a moment")
+            try:
+                return 200, _JSON, msgspec.json.encode(page(query))
+            except AliquotError as error:
+                return 400, _JSON, _error(": ".join((error.brief, *error.details)))
+
+        return answered
+
+
+def _number(query: Mapping[str, str], name: str) -> int:
+    """1 where it is not said."""
+    text = query.get(name, "1")
+    if not (text.isascii() and text.isdecimal()) or len(text) > 6:
+        raise ConfigError(f"{name}={text[:20]} is no number")
+    return int(text)
+
+
+def _error(sentence: str) -> bytes:
+    return msgspec.json.encode({"apiVersion": poll.API_VERSION, "kind": "Error", "message": sentence})

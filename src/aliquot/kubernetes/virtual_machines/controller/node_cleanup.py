@@ -1,0 +1,90 @@
+"""Nodes that were removed from the cluster: their objects go, claims without waiting for an agent that is no more."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from aliquot.foundation.logfmt import controller_log as log
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.harvester.orphaned_objects import Orphan, orphans
+from aliquot.metrics.controller_metrics import Tally
+
+PATIENCE_S = 30.0
+"""A kubelet that registers anew deletes nothing: the wishes in the objects would be lost with them."""
+
+
+class Removal:
+    """``clock`` counts seconds."""
+
+    def __init__(
+        self,
+        api: Api,
+        world: World,
+        tally: Tally,
+        *,
+        patience_s: float = PATIENCE_S,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.api, self._world, self._tally = api, world, tally
+        self._patience_s, self._clock = patience_s, clock
+        self._since: dict[str, float] = {}
+
+    async def run(self, leads: Callable[[], bool]) -> float | None:
+        """Removes what is due. In how many seconds something will be due, or should be tried again; None if nothing
+        is left.
+        """
+        world, now = self._world, self._clock()
+        shelves = (world.claims, world.vgpus, world.migs, world.gpus, world.functions)
+        found = orphans(world.nodes.items.keys(), [item for shelf in shelves for item in shelf.items.values()])
+        missing = {each.node for each in found}
+        self._since = {node: self._since.get(node, now) for node in missing}
+        waits = []
+        for node in sorted(missing):
+            left = self._since[node] + self._patience_s - now
+            if left > 0:
+                waits.append(left)
+            elif not await self._clear(node, [each for each in found if each.node == node], leads):
+                waits.append(self._patience_s)
+        return min(waits, default=None)
+
+    async def _clear(self, node: str, found: Sequence[Orphan], leads: Callable[[], bool]) -> bool:
+        """False if something has to be tried again."""
+        try:
+            await self.api.get(Node, node)
+        except NotFoundError:
+            pass
+        except ApiError as error:
+            log.warning("node %s: %s", node, error.brief)
+            return False
+        else:
+            return False  # it is there: the watch has not told yet
+        log.info("node %s was removed: its %d objects go", node, len(found))
+        done = True
+        for orphan in found:
+            if not leads():
+                return True
+            done &= await self._remove(orphan)
+        return done
+
+    async def _remove(self, orphan: Orphan) -> bool:
+        """Only the very object that was looked at goes."""
+        try:
+            if orphan.finalizers is not None:
+                meta = {"resourceVersion": orphan.version, "finalizers": list(orphan.finalizers)}
+                await self.api.patch(orphan.kind, orphan.name, {"metadata": meta})
+            if not orphan.deleting:
+                await self.api.delete(orphan.kind, orphan.name, uid=orphan.uid)
+        except NotFoundError:
+            return True
+        except ConflictError:
+            return False
+        except ApiError as error:
+            log.warning("%s", "; ".join((error.brief, *error.details)))
+            self._tally.failed("removal")
+            return False
+        self._tally.wrote("removal")
+        return True

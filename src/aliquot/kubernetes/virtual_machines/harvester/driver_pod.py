@@ -1,0 +1,155 @@
+"""The driver in a pod of its own: found, asked whether it is ready, and used from worker threads."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Sequence
+from concurrent.futures import CancelledError, Future
+from concurrent.futures import TimeoutError as LateError
+
+from aliquot.core.engine.programs import Ran
+from aliquot.errors import HardwareError, NoDriverError
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import (
+    ApiAwayError,
+    ApiError,
+    BrokenError,
+    ForbiddenError,
+    ThrottledError,
+    UnauthorizedError,
+)
+from aliquot.kubernetes.client.exec import Ended, UnfinishedError, exec_
+from aliquot.kubernetes.client.pods import Pod
+from aliquot.kubernetes.virtual_machines.harvester.driver_pods import NAMESPACE, SELECTOR, DriverPod, Found, choose
+
+__all__ = ["NAMESPACE", "SELECTOR", "DriverPod", "DriverPods", "Found", "PodPrograms"]
+
+READY_FILE = "/tmp/ready"
+"""Harvester's driver pods make it last: when the driver is built, loaded and its daemons run."""
+SRIOV_MANAGE, LOADED = "/usr/lib/nvidia/sriov-manage", "/sys/module/nvidia"
+"""What other driver pods have: the program, which may be unpacked long before the driver is loaded, and the module."""
+PROBE_S = 10.0
+PATIENCE_S = 15.0
+"""How long a command that was not begun waits for an API server that is away: what is half done needs it."""
+PAUSE_S = 1.0
+MARGIN_S = 20.0
+LOOK_S = 1.0
+
+
+class DriverPods:
+    """One node's driver pod. What was once ready is not asked again until its container restarts."""
+
+    def __init__(self, api: Api, node: str, namespace: str = NAMESPACE) -> None:
+        self._api = api
+        self._node = node
+        self._namespace = namespace
+        self._proven: DriverPod | None = None
+
+    async def find(self) -> Found:
+        """Looks for it, and asks it. A pod that cannot be used is no error but in the answer. Raises ApiError where the
+        API server does not say which pods there are.
+        """
+        fields = {"spec.nodeName": self._node}
+        return await self.judge(await self._api.list(Pod, self._namespace, labels=SELECTOR, fields=fields))
+
+    async def judge(self, pods: Sequence[Pod]) -> Found:
+        """The same for pods that are known already, from a watch."""
+        found = choose(pods, self._node, self._namespace)
+        if found.pod is None or found.pod == self._proven:
+            return found
+        asked = await self._asked(found.pod)
+        self._proven = asked.pod
+        return asked
+
+    async def _asked(self, pod: DriverPod) -> Found:
+        try:
+            ended = await self._test(pod, "-e", READY_FILE)
+            if ended.status == 1 and (await self._test(pod, "-x", SRIOV_MANAGE)).status == 0:
+                ended = await self._test(pod, "-e", LOADED)
+        except UnauthorizedError:
+            raise
+        except ApiError as error:
+            reason = "Forbidden" if isinstance(error, ForbiddenError) else "DriverPodAway"
+            return Found(None, reason, error.brief, error.next_step or "")
+        logs = f"kubectl -n {pod.namespace} logs {pod.name} -c {pod.container}"
+        if ended.status == 0:
+            return Found(pod)
+        if ended.status != 1:
+            said = (ended.err or ended.out).strip() or f"exit status {ended.status}"
+            return Found(None, "DriverPodUnknown", f"{pod.place} cannot be asked whether it is ready: {said}", logs)
+        text = f"the driver in {pod.place} is not installed yet: {READY_FILE} is not there"
+        return Found(None, "DriverInstalling", text, logs)
+
+    async def _test(self, pod: DriverPod, *words: str) -> Ended:
+        return await exec_(self._api, pod.name, pod.namespace, pod.container, ["test", *words], PROBE_S)
+
+
+class PodPrograms:
+    """The driver's programs in a pod (``engine.programs.Programs``): ``run`` is for threads other than the loop's, and
+    several may call it at once. A command that was not begun is tried again while the API server is away, for
+    PATIENCE_S; one that was begun never is.
+    """
+
+    def __init__(self, api: Api, pod: DriverPod, loop: asyncio.AbstractEventLoop) -> None:
+        self._api = api
+        self._pod = pod
+        self._loop = loop
+        self._over = False
+
+    @property
+    def place(self) -> str:
+        return self._pod.place
+
+    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+        """How it ended. Raises NoDriverError where it could not be begun, HardwareError where nobody knows the end."""
+        try:
+            ended = self._wait(tuple(command), timeout_s)
+        except (UnfinishedError, BrokenError) as error:
+            raise HardwareError(error.brief, details=error.details, next_step=error.next_step) from error
+        except ApiError as error:
+            brief = f"nothing can be run in {self.place}: {error.brief}"
+            raise NoDriverError(brief, details=error.details, next_step=error.next_step) from error
+        return Ran(ended.status, ended.out, ended.err)
+
+    def _wait(self, command: tuple[str, ...], timeout_s: float) -> Ended:
+        end = time.monotonic() + timeout_s + PATIENCE_S + MARGIN_S
+        future = self._begun(command, timeout_s)
+        while True:
+            try:
+                return future.result(LOOK_S)
+            except LateError:
+                if not self._loop.is_running():
+                    raise self._ending() from None
+                if time.monotonic() > end:
+                    future.cancel()
+                    raise HardwareError(f"nobody heard from {self.place} for {timeout_s + PATIENCE_S:g} s") from None
+            except CancelledError:
+                raise self._ending() from None
+
+    def _begun(self, command: tuple[str, ...], timeout_s: float) -> Future[Ended]:
+        if self._over:
+            raise self._ending()
+        asking = self._ran(command, timeout_s)
+        try:
+            return asyncio.run_coroutine_threadsafe(asking, self._loop)
+        except RuntimeError as error:  # the loop is closed
+            asking.close()
+            raise self._ending() from error
+
+    def _ending(self) -> NoDriverError:
+        """The loop ends, and with it the agent: what is handed to it now is never begun."""
+        self._over = True
+        return NoDriverError(f"nothing can be run in {self.place} any more: we are ending")
+
+    async def _ran(self, command: tuple[str, ...], timeout_s: float) -> Ended:
+        pod, end = self._pod, self._loop.time() + PATIENCE_S
+        while True:
+            try:
+                return await exec_(self._api, pod.name, pod.namespace, pod.container, command, timeout_s)
+            except BrokenError:
+                raise
+            except (ApiAwayError, ThrottledError):
+                if self._loop.time() + PAUSE_S > end:
+                    raise
+                await asyncio.sleep(PAUSE_S)

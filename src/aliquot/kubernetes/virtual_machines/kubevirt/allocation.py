@@ -1,0 +1,116 @@
+"""Which devices a virtual machine really has, as its annotation tells it. Pure.
+
+A machine asks for a resource and names the entry as its user likes; which device it gets is decided when it starts. The
+annotation says which, and when the machine stops, the names in its spec become those of the devices that it had: so it
+is in Harvester, whose user interface shows both. Source: harvester/pcidevices, pkg/controller/virtualmachine and
+pkg/apis (``AllocationDetails``).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.kubernetes.client.codec import UNREADABLE
+from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
+from aliquot.kubernetes.kinds.kubevirt import DeviceRequest, Devices
+
+JSON = dict[str, Any]
+Ids = Mapping[str, Sequence[str]]
+"""Device ids by resource."""
+
+
+class Allocation(msgspec.Struct, frozen=True, omit_defaults=True):
+    """Names of objects by resource, for the entries of ``gpus`` and of ``hostDevices``."""
+
+    gpus: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+    hostdevices: dict[str, tuple[str, ...]] = msgspec.field(default_factory=dict)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(name for part in (self.gpus, self.hostdevices) for some in part.values() for name in some)
+
+
+def parse(text: str) -> Allocation | None:
+    """What an annotation says; None for nonsense, or where there is none."""
+    try:
+        return msgspec.json.decode(text, type=Allocation) if text else None
+    except UNREADABLE:
+        return None
+
+
+def render(allocation: Allocation) -> str:
+    """The annotation's text, in the spelling of Go's JSON."""
+    return msgspec.json.encode(allocation, order="sorted").decode()
+
+
+def allocated(devices: Devices, ids: Ids, names: Mapping[str, str]) -> Allocation:
+    """What the entries of a running machine got. ``ids`` are what its launcher was given, ``names`` the objects that
+    stand for ids; what stands for none is left out. A resource that both lists ask for is split in their order, since
+    nothing tells which device went to which.
+    """
+    gpus, host = devices.gpus or (), devices.host_devices or ()
+    taken: dict[str, tuple[str, ...]] = {}
+    rest: dict[str, tuple[str, ...]] = {}
+    for resource, some in ids.items():
+        known = tuple(dict.fromkeys(names[each] for each in some if each in names))
+        mine, others = _asking(gpus, resource), _asking(host, resource)
+        first = known[:mine] if others else known if mine else ()
+        left = known[len(first) :] if others else ()
+        taken |= {resource: first} if first else {}
+        rest |= {resource: left} if left else {}
+    return Allocation(taken, rest)
+
+
+def _asking(entries: Sequence[DeviceRequest], resource: str) -> int:
+    return sum(entry.device_name == resource and not entry.claim_name for entry in entries)
+
+
+def joined(found: Allocation, former: Allocation, known: Collection[str]) -> Allocation:
+    """``found``, and what others have noted for resources that are not ours: a network card, a USB device. ``known``
+    are the names of our objects.
+    """
+
+    def part(new: dict[str, tuple[str, ...]], old: dict[str, tuple[str, ...]]) -> dict[str, tuple[str, ...]]:
+        return {resource: some for resource, some in old.items() if not set(some) & set(known)} | new
+
+    return Allocation(part(found.gpus, former.gpus), part(found.hostdevices, former.hostdevices))
+
+
+def renamed(devices: Devices, allocation: Allocation) -> list[JSON]:
+    """The JSON patch that gives the entries of a stopped machine's spec the names of the devices that it had, empty
+    where they have them. It is refused where the spec has changed meanwhile; names that would then be there twice,
+    which KubeVirt does not allow, are not given.
+    """
+    return [
+        *_list("gpus", devices.gpus or (), allocation.gpus),
+        *_list("hostDevices", devices.host_devices or (), allocation.hostdevices),
+    ]
+
+
+def _list(field: str, entries: Sequence[DeviceRequest], had: Mapping[str, Sequence[str]]) -> list[JSON]:
+    queues = {resource: list(names) for resource, names in had.items()}
+    after = []
+    for entry in entries:
+        queue = [] if entry.claim_name else queues.get(entry.device_name, [])
+        after.append(queue.pop(0) if queue else entry.name)
+    if len(set(after)) != len(after):
+        return []
+    patch: list[JSON] = []
+    for n, (entry, name) in enumerate(zip(entries, after, strict=True)):
+        if name != entry.name:
+            path = f"/spec/template/spec/domain/devices/{field}/{n}"
+            patch += [
+                {"op": "test", "path": f"{path}/deviceName", "value": entry.device_name},
+                {"op": "test", "path": f"{path}/name", "value": entry.name},
+                {"op": "replace", "path": f"{path}/name", "value": name},
+            ]
+    return patch
+
+
+def removed(text: str) -> list[JSON]:
+    """The JSON patch that takes the annotation away if it still is this text."""
+    path = "/metadata/annotations/" + ALLOCATION_ANNOTATION.replace("~", "~0").replace("/", "~1")
+    return [{"op": "test", "path": path, "value": text}, {"op": "remove", "path": path}]

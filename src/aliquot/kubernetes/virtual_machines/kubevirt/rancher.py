@@ -1,0 +1,121 @@
+"""Machine pools of Rancher: what their machines ask for, and which of them are still to come. Pure.
+
+Sources: harvester/docker-machine-driver-harvester (harvester/config.go, hostdevice.go, create.go: fields and labels);
+rancher/dashboard, pkg/harvester-manager (what its form sends).
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+from typing import TypeVar
+
+import msgspec
+
+from aliquot.errors import ConfigError
+from aliquot.kubernetes.client.codec import UNREADABLE
+from aliquot.kubernetes.virtual_machines.kubevirt.capacity import Capacity
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import Demand
+from aliquot.kubernetes.virtual_machines.kubevirt.fit import Fit, fit
+
+T = TypeVar("T")
+MOST_MACHINES = 1000
+
+
+class _Request(msgspec.Struct, frozen=True, rename="camel"):
+    """``name`` is a placeholder (Rancher writes "provisioned", or nothing)."""
+
+    device_name: str
+    name: str = ""
+
+
+class VgpuInfo(msgspec.Struct, frozen=True):
+    """``--harvester-vgpu-info``: ``{"vGPURequests": [{"name": "", "deviceName": "nvidia.com/NVIDIA_A2-2Q"}]}``."""
+
+    requests: tuple[_Request, ...] | None = msgspec.field(name="vGPURequests", default=())
+
+
+class HostDeviceInfo(msgspec.Struct, frozen=True):
+    """``--harvester-host-device-info``. Its list was called ``hostDeviceRequests`` at first, ``hostDevices`` now."""
+
+    devices: tuple[_Request, ...] | None = msgspec.field(name="hostDevices", default=())
+    requests: tuple[_Request, ...] | None = msgspec.field(name="hostDeviceRequests", default=())
+
+
+class Pool(msgspec.Struct, frozen=True):
+    """One pool: ``machines`` is how many it should have, ``counts`` what each asks for. ``name`` empty stands for all
+    pools of the cluster.
+    """
+
+    namespace: str
+    cluster: str
+    machines: int
+    counts: dict[str, int]
+    name: str = ""
+
+
+def requests(vgpu_info: str = "", host_device_info: str = "") -> dict[str, int]:
+    """Devices by resource that each machine of a pool asks for, of the texts that Rancher keeps. Raises ConfigError for
+    a text that is not the driver's.
+    """
+    vgpus = _read(vgpu_info, VgpuInfo, "vgpuInfo", '{"vGPURequests": [{"deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}')
+    host = _read(
+        host_device_info, HostDeviceInfo, "hostDeviceInfo", '{"hostDevices": [{"name": "gpu", "deviceName": "..."}]}'
+    )
+    asked: list[_Request] = [*(vgpus.requests or ()), *(host.devices or ()), *(host.requests or ())]
+    unnamed = [each for each in asked if not each.device_name]
+    if unnamed:
+        raise ConfigError("a device that a machine pool asks for has no deviceName")
+    return dict(Counter(each.device_name for each in asked))
+
+
+def missing(capacity: Capacity, pool: Pool) -> tuple[Demand, ...]:
+    """The machines that the pool has yet to get. Those that it has count as had, running, waiting or stopped, if they
+    have what the pool asks for; one that has something else will be replaced, and comes before the old one goes.
+    """
+    has: dict[tuple[str, str], Counter[str]] = {}
+    for each in (*capacity.running, *capacity.waiting, *capacity.stopped):
+        if _belongs(each, pool):
+            has.setdefault(each.key, Counter()).update(each.counts)
+    right = [found for found in has.values() if all(found[name] >= count for name, count in pool.counts.items())]
+    more = max(0, pool.machines - len(right))
+    word = pool.name or "pool"
+    return tuple(
+        Demand(pool.namespace, f"{pool.cluster}-{word}-(new {n})", pool.counts, cluster=pool.cluster, pool=pool.name)
+        for n in range(1, more + 1)
+    )
+
+
+def fits(capacity: Capacity, pools: Sequence[Pool]) -> Fit:
+    """Whether all pools of a cluster get their machines, together."""
+    return fit(capacity, [each for pool in pools for each in missing(capacity, pool)])
+
+
+def pool(namespace: str, cluster: str, machines: int, counts: dict[str, int], name: str = "") -> Pool:
+    """Raises ConfigError for a pool that cannot be."""
+    check(machines)
+    if not cluster:
+        raise ConfigError("a machine pool belongs to a cluster, which has a name")
+    return Pool(namespace, cluster, machines, counts, name)
+
+
+def check(machines: int) -> None:
+    """Raises ConfigError for a number of machines that nobody has."""
+    if not 0 <= machines <= MOST_MACHINES:
+        raise ConfigError(f"{machines} machines: 0 to {MOST_MACHINES} can be asked about")
+
+
+def _belongs(demand: Demand, pool: Pool) -> bool:
+    return (
+        demand.cluster == pool.cluster
+        and demand.namespace == pool.namespace
+        and (not pool.name or demand.pool == pool.name)
+    )
+
+
+def _read(text: str, kind: type[T], what: str, example: str) -> T:
+    """An empty text says nothing, as with the driver."""
+    try:
+        return msgspec.json.decode(text or "{}", type=kind)
+    except (*UNREADABLE, UnicodeError) as error:
+        raise ConfigError(f"{what} cannot be read: {error}", details=(f"it looks like {example}",)) from error

@@ -1,0 +1,179 @@
+"""Where the server's certificate comes from: a Secret that the leader renews, or a folder that somebody else does."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import datetime as dt
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, ClassVar
+
+import msgspec
+
+from aliquot.errors import UsageError
+from aliquot.foundation.logfmt import controller_log as log
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ConflictError, NotFoundError
+from aliquot.kubernetes.client.object_base import KubeObject, ResourceType
+from aliquot.kubernetes.manifests.values import WEBHOOK
+from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
+
+
+class Secret(KubeObject, frozen=True):
+    """``data`` is base64."""
+
+    TYPE: ClassVar[ResourceType] = ResourceType("", "v1", "secrets", "Secret")
+
+    data: dict[str, str] = msgspec.field(default_factory=dict)
+
+
+class Served(msgspec.Struct, frozen=True):
+    """The server's pair, and the authorities that the API server should trust (PEM)."""
+
+    pair: Pair
+    trusted: bytes
+
+
+def hosts(namespace: str, service: str = WEBHOOK) -> tuple[str, ...]:
+    """The names that the API server calls a Service's webhooks by."""
+    return f"{service}.{namespace}.svc", f"{service}.{namespace}.svc.cluster.local"
+
+
+class OwnCertificate:
+    """In a Secret of our namespace, so that all replicas serve the same. ``leads`` says whether this one may write."""
+
+    def __init__(
+        self, api: Api, leads: Callable[[], bool], names: tuple[str, ...], now: Callable[[], dt.datetime]
+    ) -> None:
+        self._api, self._leads, self._names, self._now = api, leads, names, now
+
+    async def look(self) -> Served | None:
+        """What to serve now; None while there is nothing. Raises ApiError."""
+        try:
+            secret = await self._api.get(Secret, WEBHOOK)
+        except NotFoundError:
+            secret = None
+        found = _bundle(secret)
+        if self._leads():
+            found = await self._renew(secret, found)
+        return None if found is None else Served(found.server, found.trusted)
+
+    async def _renew(self, secret: Secret | None, found: Bundle | None) -> Bundle | None:
+        wanted = await asyncio.to_thread(renewed, found, self._names, self._now())
+        if wanted is None:
+            return found
+        body: dict[str, Any] = {"data": _data(wanted)}
+        try:
+            if secret is None:
+                meta = {"name": WEBHOOK, "labels": {"app.kubernetes.io/name": "aliquot"}}
+                await self._api.create(Secret, {"metadata": meta, "type": "kubernetes.io/tls", **body})
+            else:
+                body["metadata"] = {"resourceVersion": secret.metadata.resource_version}
+                await self._api.patch(Secret, WEBHOOK, body)
+        except ConflictError:
+            return found  # somebody was faster: the next look sees it
+        log.info("made a certificate for %s in Secret %s", self._names[0], WEBHOOK)
+        return wanted
+
+
+class MountedCertificate:
+    """A folder with ``tls.crt``, ``tls.key`` and, for the webhook configurations, ``ca.crt``; as cert-manager's Secrets
+    are mounted. It may change at any time.
+    """
+
+    def __init__(self, folder: str) -> None:
+        self._folder = Path(folder)
+
+    async def look(self) -> Served | None:
+        """Raises UsageError where a file cannot be read."""
+        return self.read()
+
+    def read(self) -> Served:
+        """The same, at once."""
+        try:
+            certificate, key = ((self._folder / name).read_bytes() for name in ("tls.crt", "tls.key"))
+        except OSError as error:
+            step = "mount a Secret of the type kubernetes.io/tls there, or leave --webhook-cert-dir out"
+            raise UsageError(f"{error.filename}: {error.strerror}", next_step=step) from error
+        authority = self._folder / "ca.crt"
+        return Served(Pair(certificate, key), authority.read_bytes() if authority.exists() else b"")
+
+
+def _bundle(secret: Secret | None) -> Bundle | None:
+    """None for what is not one of ours, or was damaged: it is made anew."""
+    try:
+        found = {} if secret is None else {k: base64.b64decode(v, validate=True) for k, v in secret.data.items()}
+        # The Secret's type wants tls.*; ca.crt begins with the authority that ca.key belongs to.
+        first = found["ca.crt"].partition(_END)
+        return Bundle(
+            Pair(first[0] + first[1], found["ca.key"]), Pair(found["tls.crt"], found["tls.key"]), found["ca.crt"]
+        )
+    except (KeyError, binascii.Error):
+        return None
+
+
+_END = b"-----END CERTIFICATE-----\n"
+
+
+def _data(bundle: Bundle) -> dict[str, str]:
+    parts = {
+        "ca.crt": bundle.trusted,
+        "ca.key": bundle.authority.key,
+        "tls.crt": bundle.server.certificate,
+        "tls.key": bundle.server.key,
+    }
+    return {name: base64.b64encode(text).decode() for name, text in parts.items()}
+
+
+class WebhookClient(msgspec.Struct, frozen=True, rename="camel"):
+    ca_bundle: str = ""
+
+
+class Webhook(msgspec.Struct, frozen=True, rename="camel"):
+    name: str
+    client_config: WebhookClient = WebhookClient()
+
+
+class Configuration(KubeObject, frozen=True):
+    """What both kinds of webhook configurations have in common."""
+
+    webhooks: tuple[Webhook, ...] = ()
+
+
+_GROUP = "admissionregistration.k8s.io"
+
+
+class Validating(Configuration, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType(
+        _GROUP, "v1", "validatingwebhookconfigurations", "ValidatingWebhookConfiguration", namespaced=False
+    )
+
+
+class Mutating(Configuration, frozen=True):
+    TYPE: ClassVar[ResourceType] = ResourceType(
+        _GROUP, "v1", "mutatingwebhookconfigurations", "MutatingWebhookConfiguration", namespaced=False
+    )
+
+
+async def register(api: Api, trusted: bytes) -> tuple[str, ...]:
+    """Puts the authority into both webhook configurations where it differs; nothing else of them is touched, so that
+    an administrator may set another failure policy. Returns what is missing, as sentences. Raises ApiError.
+    """
+    text = base64.b64encode(trusted).decode()
+    missing = []
+    kinds: tuple[type[Configuration], ...] = (Validating, Mutating)
+    for kind in kinds:
+        try:
+            found = await api.get(kind, WEBHOOK)
+        except NotFoundError:
+            missing.append(f"there is no {kind.TYPE.kind} {WEBHOOK}: nobody asks the webhooks")
+            continue
+        stale = [n for n, hook in enumerate(found.webhooks) if hook.client_config.ca_bundle != text]
+        if stale:
+            version = {"op": "test", "path": "/metadata/resourceVersion", "value": found.metadata.resource_version}
+            puts = [{"op": "add", "path": f"/webhooks/{n}/clientConfig/caBundle", "value": text} for n in stale]
+            await api.patch(kind, WEBHOOK, [version, *puts], style="json")
+            log.info("put the certificate authority into %s %s", kind.TYPE.kind, WEBHOOK)
+    return tuple(missing)

@@ -1,0 +1,180 @@
+"""The HTTPS server: reviews of the API server, and pages. One TLS context, whose certificate can change under way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import socket
+import ssl
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+
+import msgspec
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import ClientDisconnect, Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from aliquot.errors import AliquotError, UsageError
+from aliquot.foundation.logfmt import controller_log as log
+from aliquot.kubernetes.client import admission_review as review
+from aliquot.kubernetes.client.admission_review import Verdict
+from aliquot.kubernetes.client.codec import UNREADABLE
+from aliquot.kubernetes.virtual_machines.webhook.options import Page
+
+MOST_BYTES = 8 * 1024 * 1024
+"""A review holds an object twice at most, and the API server takes none above 3 MiB."""
+
+BODY_S = 10.0
+"""As long as the API server waits for an answer. Who sends a review slower than that is none."""
+
+Judge = Callable[[review.Request], Awaitable[Verdict]]
+
+
+class NotReadyError(AliquotError):
+    """Not everything that a verdict needs was read yet: the failure policy of the webhook decides."""
+
+    code = "NOT_READY"
+    exit_code = 20
+
+
+Reviewed = Callable[[str, bool], None]
+"""Is told the path of each review that was answered, and whether it was let through."""
+
+
+def application(
+    judges: Mapping[str, Judge], pages: Mapping[str, Page], reviewed: Reviewed = lambda path, allowed: None
+) -> Starlette:
+    """Reviews are posted to the paths of ``judges``; ``pages`` are read."""
+    routes = [Route(path, _reviewing(judge, path, reviewed), methods=["POST"]) for path, judge in judges.items()]
+    routes += [Route(path, _showing(page), methods=["GET"]) for path, page in pages.items()]
+    return Starlette(routes=routes)
+
+
+def _reviewing(judge: Judge, path: str, reviewed: Reviewed) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        try:
+            body = await _body(request)
+        except ClientDisconnect:
+            return PlainTextResponse("gone", 400)
+        except TimeoutError:
+            return PlainTextResponse(f"no review within {BODY_S:g} s\n", 408, {"connection": "close"})
+        if body is None:
+            return PlainTextResponse(f"more than {MOST_BYTES} bytes\n", 413)
+        try:
+            asked = review.read(body)
+            verdict = await judge(asked)
+        except UNREADABLE as error:
+            return PlainTextResponse(f"this is no AdmissionReview: {error}\n", 400)
+        except AliquotError as error:
+            return PlainTextResponse(f"{error.brief}\n", 503)
+        reviewed(path, verdict.allowed)
+        if not verdict.allowed:
+            about = f"{asked.operation} {asked.resource.resource} {asked.name}: {verdict.message}"
+            log.info("refused: %s", "".join(c if c.isprintable() else "?" for c in about))
+        return Response(msgspec.json.encode(review.answer(asked, verdict)), media_type="application/json")
+
+    return endpoint
+
+
+async def _body(request: Request) -> bytes | None:
+    """None for too much. Raises TimeoutError where it does not come."""
+    parts, length = [], 0
+    async with asyncio.timeout(BODY_S):
+        async for part in request.stream():
+            length += len(part)
+            if length > MOST_BYTES:
+                return None
+            parts.append(part)
+    return b"".join(parts)
+
+
+def _showing(page: Page) -> Callable[[Request], Awaitable[Response]]:
+    async def endpoint(request: Request) -> Response:
+        status, kind, body = page(dict(request.query_params))
+        return Response(body, status, media_type=kind)
+
+    return endpoint
+
+
+class _Server(uvicorn.Server):
+    """Signals are the program's own business."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        yield
+
+
+class HttpsServer:
+    """Serves once ``certify`` was called. ``port`` 0 takes a free one, of loopback."""
+
+    def __init__(self, app: Starlette, port: int) -> None:
+        self._socket = _listen(port)
+        # Inherited by what is accepted: asyncio does it only for sockets that name their protocol, which these do not.
+        # An answer's head and body would else be 40 ms apart on a connection that is kept.
+        self._socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.port = int(self._socket.getsockname()[1])
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.minimum_version = ssl.TLSVersion.TLSv1_2
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            ws="none",
+            http="h11",
+            server_header=False,
+            timeout_keep_alive=60,
+            timeout_graceful_shutdown=5,
+        )
+        config.load()
+        config.ssl = self._context
+        self._server = _Server(config)
+
+    def certify(self, certificate: bytes, key: bytes) -> None:
+        """From now on new connections get this certificate. Raises UsageError for a pair that is none."""
+        try:
+            with _path(certificate) as public, _path(key) as private:
+                # A pair that does not match leaves half of itself in a context: tried elsewhere first.
+                ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(public, private)
+                self._context.load_cert_chain(public, private)
+        except (ssl.SSLError, OSError, ValueError) as error:
+            raise UsageError(f"the webhook's certificate and key cannot be used: {error}") from error
+
+    async def serve(self) -> None:
+        """Until ``stop``."""
+        await self._server.serve(sockets=[self._socket])
+
+    def stop(self) -> None:
+        """What is being answered is answered yet."""
+        self._server.should_exit = True
+
+    def close(self) -> None:
+        """Nobody is listened to any more."""
+        self._socket.close()
+
+
+def _listen(port: int) -> socket.socket:
+    """On all addresses, of both families where there are both. Raises UsageError where the port is taken."""
+    try:
+        if not port:
+            return socket.create_server(("127.0.0.1", 0))
+        if socket.has_dualstack_ipv6():
+            with contextlib.suppress(OSError):
+                return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True)
+        return socket.create_server(("", port))
+    except OSError as error:
+        step = "aliquot controller --webhook-port PORT"
+        raise UsageError(f"the webhooks cannot listen on port {port}: {error.strerror}", next_step=step) from error
+
+
+@contextlib.contextmanager
+def _path(data: bytes) -> Iterator[str]:
+    """A file that only this process can open: OpenSSL takes paths, and a key has no place on a disk."""
+    descriptor = os.memfd_create("certificate")
+    try:
+        os.write(descriptor, data)
+        yield f"/proc/self/fd/{descriptor}"
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,153 @@
+"""libvirt through its Python binding (the extra ``libvirt``). The binding must fit the library that is installed:
+``pip install libvirt-python==$(virsh --version)``.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import libvirt
+
+from aliquot.libvirt import domain_xml as xml
+from aliquot.libvirt import errors
+from aliquot.libvirt import nodedev_xml as nodexml
+from aliquot.libvirt.errors import LibvirtError
+from aliquot.libvirt.models import Domain, NodeDevice
+from aliquot.libvirt.port import BOUND_S
+
+T = TypeVar("T")
+
+
+class Binding:
+    """A connection of libvirt-python. A call that hangs is left to its thread: the binding has no timeouts."""
+
+    through = "libvirt-python"
+
+    def __init__(self, uri: str, bound_s: float = BOUND_S) -> None:
+        self.uri = uri
+        self._bound_s = bound_s
+        libvirt.registerErrorHandler(_silent, None)
+        self._connection = self._ask(f"reach libvirt at {uri}", lambda: libvirt.open(uri))
+
+    def version(self) -> tuple[int, int]:
+        number = int(self._ask("read libvirt's version", lambda: self._connection.getLibVersion()))
+        return number // 1_000_000, number // 1000 % 1000
+
+    def domains(self) -> tuple[Domain, ...]:
+        every = self._ask("list the VMs", lambda: self._connection.listAllDomains())
+        return tuple(d for d in (self._seen(each) for each in every) if d is not None)
+
+    def domain(self, uuid: str) -> Domain:
+        return self._ask(f"read VM {uuid}", lambda: _read(self._lookup(uuid)))
+
+    def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
+        flags = _flags(live=live, config=config)
+        self._ask("attach it", lambda: self._lookup(uuid).attachDeviceFlags(device, flags))
+
+    def detach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
+        flags = _flags(live=live, config=config)
+        self._ask("detach it", lambda: self._lookup(uuid).detachDeviceFlags(device, flags))
+
+    def start(self, uuid: str) -> None:
+        self._ask("start the VM", lambda: self._lookup(uuid).create())
+
+    def mdevs(self) -> tuple[NodeDevice, ...]:
+        found = self._ask("list the mdevs", lambda: [_node(each) for each in self._every_mdev()])
+        return tuple(n for n in found if n is not None)
+
+    def define_mdev(self, device: str) -> str:
+        made = self._ask("define the mdev", lambda: self._connection.nodeDeviceDefineXML(device))
+        return str(made.name())
+
+    def start_mdev(self, name: str) -> None:
+        self._ask("start the mdev", lambda: self._connection.nodeDeviceLookupByName(name).create())
+
+    def autostart_mdev(self, name: str) -> None:
+        self._ask(
+            "have the mdev start by itself", lambda: self._connection.nodeDeviceLookupByName(name).setAutostart(1)
+        )
+
+    def undefine_mdev(self, name: str) -> None:
+        self._ask("undefine the mdev", lambda: self._connection.nodeDeviceLookupByName(name).undefine())
+
+    def close(self) -> None:
+        try:
+            self._ask("close", lambda: self._connection.close())
+        except LibvirtError:
+            return  # it is gone either way
+
+    def _lookup(self, uuid: str) -> Any:
+        return self._connection.lookupByUUIDString(uuid)
+
+    def _seen(self, handle: Any) -> Domain | None:
+        """None for one that went away since it was listed."""
+        try:
+            return self._ask("read a VM", lambda: _read(handle))
+        except errors.NoVmError:
+            return None
+
+    def _every_mdev(self) -> list[Any]:
+        wanted = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_CAP_MDEV
+        try:
+            # Without either flag, only active ones are listed.
+            both = libvirt.VIR_CONNECT_LIST_NODE_DEVICES_ACTIVE | libvirt.VIR_CONNECT_LIST_NODE_DEVICES_INACTIVE
+            return list(self._connection.listAllDevices(wanted | both))
+        except libvirt.libvirtError as refused:
+            if refused.get_error_code() not in (libvirt.VIR_ERR_INVALID_ARG, libvirt.VIR_ERR_NO_SUPPORT):
+                raise
+            return list(self._connection.listAllDevices(wanted))
+
+    def _ask(self, doing: str, call: Callable[[], T]) -> T:
+        """The answer, within the bound. Raises LibvirtError."""
+        outcome: list[T] = []
+        failed: list[BaseException] = []
+
+        def run() -> None:
+            try:
+                outcome.append(call())
+            except BaseException as error:  # noqa: BLE001  (raised again by the caller's thread)
+                failed.append(error)
+
+        worker = threading.Thread(target=run, daemon=True)
+        worker.start()
+        worker.join(self._bound_s)
+        if worker.is_alive():
+            raise errors.timed_out(doing, self._bound_s)
+        if not failed:
+            return outcome[0]
+        if isinstance(failed[0], libvirt.libvirtError):
+            raise errors.translated(failed[0].get_error_message() or str(failed[0]), doing) from failed[0]
+        raise failed[0]
+
+
+def _flags(*, live: bool, config: bool) -> int:
+    chosen = libvirt.VIR_DOMAIN_AFFECT_LIVE if live else 0
+    return int(chosen | (libvirt.VIR_DOMAIN_AFFECT_CONFIG if config else 0))
+
+
+def _read(handle: Any) -> Domain:
+    persistent = bool(handle.isPersistent())
+    current = handle.XMLDesc(0)
+    found = xml.domain(current, persistent=persistent)
+    if not (found.running and persistent):
+        return found
+    return xml.domain(current, handle.XMLDesc(libvirt.VIR_DOMAIN_XML_INACTIVE), persistent=True)
+
+
+def _node(handle: Any) -> NodeDevice | None:
+    try:
+        active, persistent, auto = bool(handle.isActive()), bool(handle.isPersistent()), bool(handle.autostart())
+    except (AttributeError, libvirt.libvirtError):
+        active, persistent, auto = True, False, False  # before 7.8 there are only active ones
+    try:
+        return nodexml.parse(handle.XMLDesc(0), active=active, persistent=persistent, autostart=auto)
+    except libvirt.libvirtError as gone:
+        if gone.get_error_code() == libvirt.VIR_ERR_NO_NODE_DEVICE:
+            return None
+        raise
+
+
+def _silent(*_: object) -> None:
+    """libvirt prints every error on stderr by itself, unless something else takes it."""

@@ -1,0 +1,178 @@
+"""Persistent mdevs: libvirt keeps a definition (through mdevctl) and starts it when the function that carries it
+appears, so that a host with nothing but libvirt has its vGPUs again after a reboot.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.errors import BlockedError
+from aliquot.libvirt import nodedev_xml as nodexml
+from aliquot.libvirt.errors import LibvirtError
+from aliquot.libvirt.identify import by_pci
+from aliquot.libvirt.models import NodeDevice
+from aliquot.libvirt.port import Libvirt
+
+Say = Callable[[str], None]
+
+SEEN_S = 20.0
+"""How long libvirt may take to see a function that is new (it learns of it by an event), and the definition of a device
+that is there already (it watches mdevctl's folder, and takes the device for one without until then; libvirt 9.0).
+"""
+
+T = TypeVar("T")
+
+
+class Mdev(msgspec.Struct, frozen=True):
+    """A vGPU that libvirt can keep: its type's directory, the function that carries it, whether it is there now.
+    ``node`` is libvirt's name for it, empty where libvirt does not know it.
+    """
+
+    uuid: str
+    function: str
+    type: str
+    type_name: str
+    gpu: str
+    mig_backed: bool = False
+    there: bool = True
+    node: str = ""
+    active: bool = False
+    persistent: bool = False
+    autostart: bool = False
+
+    @property
+    def state(self) -> str:
+        words = ["active" if self.active else "inactive" if self.persistent else "not known to libvirt"]
+        words += ["persistent"] if self.persistent else []
+        return ", ".join(words + (["autostart"] if self.autostart else []))
+
+
+def mdevs(inventory: Inventory, nodes: Sequence[NodeDevice]) -> tuple[Mdev, ...]:
+    """The mdevs of the node and those that a reboot took, with what libvirt has of them."""
+    known = {n.uuid: n for n in nodes}
+    found = []
+    for gpu in inventory.gpus:
+        if by_pci(gpu):
+            continue
+        gone = gpu.virtual.remembered if gpu.virtual else ()
+        there = {v.uuid for v in gpu.vgpus}
+        found += [_mdev(inventory, gpu, v, known, there=True) for v in gpu.vgpus if v.uuid]
+        found += [_mdev(inventory, gpu, v, known, there=False) for v in gone if v.uuid and v.uuid not in there]
+    return tuple(found)
+
+
+def _mdev(inventory: Inventory, gpu: Gpu, vgpu: Vgpu, known: dict[str, NodeDevice], *, there: bool) -> Mdev:
+    node = known.get(vgpu.uuid)
+    table = inventory.vgpu_table(gpu)
+    chosen = table.by_id.get(vgpu.type_id) if table else None
+    return Mdev(
+        uuid=vgpu.uuid,
+        function=vgpu.function,
+        type=f"nvidia-{vgpu.type_id}",
+        type_name=vgpu.type,
+        gpu=gpu.pci,
+        mig_backed=vgpu.gpu_instance is not None or (chosen is not None and chosen.mig_backed),
+        there=there,
+        node=node.name if node else "",
+        active=node.active if node else False,
+        persistent=node.persistent if node else False,
+        autostart=node.autostart if node else False,
+    )
+
+
+def chosen(inventory: Inventory, nodes: Sequence[NodeDevice], words: Sequence[str]) -> tuple[Mdev, ...]:
+    """Those that were named by UUID or function; all of them without a word. Raises BlockedError."""
+    every = mdevs(inventory, nodes)
+    if not every:
+        raise _none(inventory)
+    if not words:
+        return every
+    found = []
+    for word in words:
+        hit = next((m for m in every if word.lower() in (m.uuid, m.function)), None)
+        if hit is None:
+            error = BlockedError(f"there is no mdev {word}", next_step="aliquot libvirt nodedev list")
+            error.code = "NO_MDEV"
+            raise error
+        found.append(hit)
+    return tuple(dict.fromkeys(found))
+
+
+def _none(inventory: Inventory) -> BlockedError:
+    if any(by_pci(g) for g in inventory.gpus):
+        error = BlockedError(
+            "this kernel has no mdevs (vendor-specific VFIO): vGPUs are types on functions, which libvirt cannot keep",
+            details=("after a reboot 'aliquot restore --boot' writes the types again; its systemd unit does that",),
+            next_step="aliquot restore --boot",
+        )
+        error.code = "NO_MDEV"
+        return error
+    error = BlockedError("this node has no vGPU to define", next_step="aliquot vgpu list")
+    error.code = "NO_MDEV"
+    return error
+
+
+def define(libvirt: Libvirt, mdev: Mdev, say: Say) -> str:
+    """Gives an mdev a definition, unless it has one. libvirt's name for it."""
+    if mdev.persistent:
+        return mdev.node
+    text = nodexml.build(mdev.function, mdev.type, mdev.uuid)
+    name = _patiently(lambda: libvirt.define_mdev(text), "NO_PARENT")
+    say(f"defined {mdev.uuid}, {mdev.type_name} on {mdev.function}")
+    return name or mdev.node
+
+
+def _patiently(call: Callable[[], T], *codes: str) -> T:
+    """Asks again while libvirt has not seen yet what it needs, and says so by one of these codes, up to ``SEEN_S``."""
+    deadline = time.monotonic() + SEEN_S
+    while True:
+        try:
+            return call()
+        except LibvirtError as refused:
+            if refused.code not in codes or time.monotonic() > deadline:
+                raise
+        time.sleep(0.2)
+
+
+def start(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+    """Starts a defined mdev that is not there. Raises LibvirtError for one without a definition."""
+    if mdev.active or mdev.there:
+        return
+    if not mdev.persistent:
+        error = LibvirtError(
+            f"libvirt has no definition of {mdev.uuid}", next_step=f"aliquot libvirt nodedev define {mdev.uuid}"
+        )
+        error.code = "NOT_DEFINED"
+        raise error
+    libvirt.start_mdev(mdev.node)
+    say(f"started {mdev.uuid}, {mdev.type_name} on {mdev.function}")
+
+
+def autostart(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+    """Has an mdev started whenever its function appears; defines it first where need be."""
+    if mdev.autostart:
+        return
+    if mdev.mig_backed:
+        error = LibvirtError(
+            f"{mdev.type_name} needs its GPU instance first, which libvirt does not make: it would fail at every boot",
+            next_step="let the boot service make both: aliquot restore --boot",
+        )
+        error.code = "MIG_TYPE"
+        raise error
+    name = define(libvirt, mdev, say)
+    # Between mdevctl's word and the kernel's event for the same mdev libvirt knows it for a moment not at all.
+    _patiently(lambda: libvirt.autostart_mdev(name), "NOT_DEFINED", "NO_MDEV")
+    say(f"{mdev.uuid} starts by itself when {mdev.function} appears")
+
+
+def undefine(libvirt: Libvirt, mdev: Mdev, say: Say) -> None:
+    """Has libvirt forget an mdev's definition. The mdev itself stays as it is."""
+    if not mdev.persistent:
+        return
+    libvirt.undefine_mdev(mdev.node)
+    say(f"libvirt has no definition of {mdev.uuid} any more")

@@ -1,0 +1,57 @@
+"""The rules about a machine as a whole, asked of the planner: its host devices in the planner's words and back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.core.model.plan import Blocker
+from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuType
+from aliquot.core.planner.vgpu import vm_rules as vm
+from aliquot.libvirt.identify import Known
+from aliquot.libvirt.models import MDEV, Hostdev
+
+
+def together(inventory: Inventory, every: Sequence[Known], policy: str) -> tuple[Blocker, ...]:
+    """What speaks against one machine having all of these. Devices that are none of ours are left out."""
+    devices = [_device(inventory, known, known.gpu) for known in every if known.gpu is not None]
+    return vm.check(devices, policy)
+
+
+def with_ramfb(
+    inventory: Inventory, before: Sequence[Known], added: Sequence[Known], *, auto: bool
+) -> tuple[Hostdev, ...]:
+    """The added devices, with ramFB and display on one of them where ``auto`` and the machine has none yet. Only mdevs:
+    libvirt 9.0 has no such words for PCI devices, its schema refuses them.
+    """
+    if not auto or any(k.hostdev.ramfb for k in before):
+        return tuple(k.hostdev for k in added)
+    devices = [_device(inventory, k, k.gpu) for k in added if k.gpu is not None]
+    plain = [
+        d if k.hostdev.kind == MDEV else msgspec.structs.replace(d, display=False)
+        for k, d in zip(added, devices, strict=True)
+    ]
+    return tuple(
+        msgspec.structs.replace(k.hostdev, display=True, ramfb=True) if d.ramfb else k.hostdev
+        for k, d in zip(added, vm.default_ramfb(plain), strict=True)
+    )
+
+
+def _device(inventory: Inventory, known: Known, gpu: Gpu) -> vm.VmDevice:
+    return vm.VmDevice(
+        gpu=gpu,
+        type=_type(inventory, gpu, known.vgpu) if known.vgpu else None,
+        ramfb=known.hostdev.ramfb,
+        display=known.hostdev.display,
+        node=inventory.node,
+    )
+
+
+def _type(inventory: Inventory, gpu: Gpu, vgpu: Vgpu) -> VgpuType:
+    """The type's row; one that is in no table is judged by its name alone: how many a VM may have is not known."""
+    table = inventory.vgpu_table(gpu)
+    row = (table.by_id.get(vgpu.type_id) or table.by_name.get(vgpu.type)) if table else None
+    series = vgpu.type[-1:] if vgpu.type[-1:] in "ABCQ" else ""
+    return row or VgpuType(vgpu.type, series, TIME_SLICED, 0, 0, per_vm=vm.MOST)

@@ -1,0 +1,146 @@
+"""libvirt through its own program, for machines without the Python binding. Every call is bounded."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+
+from aliquot.libvirt import domain_xml as xml
+from aliquot.libvirt import errors
+from aliquot.libvirt import nodedev_xml as nodexml
+from aliquot.libvirt.models import Domain, NodeDevice
+from aliquot.libvirt.port import BOUND_S
+
+
+class Virsh:
+    """One ``virsh`` per question: there is nothing to keep open."""
+
+    through = "virsh"
+
+    def __init__(self, uri: str, bound_s: float = BOUND_S, program: str = "virsh") -> None:
+        self.uri = uri
+        self._bound_s = bound_s
+        self._program = program
+        self._run(f"reach libvirt at {uri}", "uri")
+
+    def version(self) -> tuple[int, int]:
+        # Running against daemon: 9.0.0
+        said = self._run("read libvirt's version", "version", "--daemon").strip().rpartition(" ")[2]
+        major, _, rest = said.partition(".")
+        return int(major), int(rest.partition(".")[0])
+
+    def domains(self) -> tuple[Domain, ...]:
+        every = self._lines("list the VMs", "list", "--all", "--uuid")
+        kept = set(self._lines("list the VMs", "list", "--all", "--persistent", "--uuid"))
+        found: list[Domain] = []
+        for uuid in every:
+            try:
+                found.append(self._read(uuid, persistent=uuid in kept))
+            except errors.NoVmError:
+                continue  # it went away since it was listed
+        return tuple(found)
+
+    def domain(self, uuid: str) -> Domain:
+        kept = self._lines(f"read VM {uuid}", "list", "--all", "--persistent", "--uuid")
+        return self._read(uuid, persistent=uuid in kept)
+
+    def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
+        self._with_file("attach it", device, "attach-device", uuid, *_where(live=live, config=config))
+
+    def detach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
+        self._with_file("detach it", device, "detach-device", uuid, *_where(live=live, config=config))
+
+    def start(self, uuid: str) -> None:
+        self._run("start the VM", "start", uuid)
+
+    def mdevs(self) -> tuple[NodeDevice, ...]:
+        doing = "list the mdevs"
+        try:
+            names = self._lines(doing, "nodedev-list", "--cap", "mdev", "--all")
+        except errors.LibvirtError as refused:
+            if isinstance(refused, errors.NoLibvirtError):
+                raise
+            names = self._lines(doing, "nodedev-list", "--cap", "mdev")  # before 7.3 there are only active ones
+        found = [self._mdev(name) for name in names]
+        return tuple(n for n in found if n is not None)
+
+    def define_mdev(self, device: str) -> str:
+        said = self._with_file("define the mdev", device, "nodedev-define")
+        # Node device 'mdev_<uuid>_<parent>' defined from '<file>'
+        return said.partition("'")[2].partition("'")[0]
+
+    def start_mdev(self, name: str) -> None:
+        self._run("start the mdev", "nodedev-start", name)
+
+    def autostart_mdev(self, name: str) -> None:
+        self._run("have the mdev start by itself", "nodedev-autostart", name)
+
+    def undefine_mdev(self, name: str) -> None:
+        self._run("undefine the mdev", "nodedev-undefine", name)
+
+    def close(self) -> None:
+        """There is nothing to close."""
+
+    def _read(self, uuid: str, *, persistent: bool) -> Domain:
+        doing = f"read VM {uuid}"
+        current = self._run(doing, "dumpxml", uuid)
+        found = xml.domain(current, persistent=persistent)
+        if not (found.running and persistent):
+            return found
+        return xml.domain(current, self._run(doing, "dumpxml", uuid, "--inactive"), persistent=True)
+
+    def _mdev(self, name: str) -> NodeDevice | None:
+        """None for one that went away since it was listed."""
+        try:
+            text = self._run(f"read {name}", "nodedev-dumpxml", name)
+        except errors.LibvirtError as refused:
+            if "not found" in " ".join(refused.details):
+                return None
+            raise
+        facts = dict(_pairs(self._run(f"read {name}", "nodedev-info", name)))
+        return nodexml.parse(
+            text,
+            active=facts.get("Active", "yes") == "yes",
+            persistent=facts.get("Persistent") == "yes",
+            autostart=facts.get("Autostart") == "yes",
+        )
+
+    def _lines(self, doing: str, *words: str) -> list[str]:
+        return [line.strip() for line in self._run(doing, *words).splitlines() if line.strip()]
+
+    def _with_file(self, doing: str, device: str, verb: str, *words: str) -> str:
+        """A verb that takes XML from a file. It is the last option with a name in every such verb: ``--file``."""
+        with tempfile.NamedTemporaryFile("w", prefix="aliquot-", suffix=".xml") as stream:
+            stream.write(device)
+            stream.flush()
+            return self._run(doing, verb, *words, "--file", stream.name)
+
+    def _run(self, doing: str, *words: str) -> str:
+        command = [self._program, "--quiet", "--connect", self.uri, *words]
+        # English: errors are told apart by their sentences.
+        environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
+        try:
+            done = subprocess.run(
+                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=self._bound_s, env=environment
+            )
+        except subprocess.TimeoutExpired as late:
+            raise errors.timed_out(doing, self._bound_s) from late
+        except OSError as failure:
+            raise errors.NoLibvirtError(
+                f"cannot run {self._program}: {failure.strerror or failure}",
+                next_step="install virsh (libvirt-clients) or the binding: pip install 'aliquot[libvirt]'",
+            ) from failure
+        if done.returncode:
+            said = done.stderr.decode(errors="replace").replace("error: ", "")
+            raise errors.translated(said or f"virsh ended with {done.returncode}", doing)
+        return done.stdout.decode(errors="replace")
+
+
+def _where(*, live: bool, config: bool) -> list[str]:
+    return [*(["--live"] if live else []), *(["--config"] if config else [])]
+
+
+def _pairs(text: str) -> list[tuple[str, str]]:
+    """``Name: value`` lines."""
+    return [(name.strip(), value.strip()) for name, _, value in (line.partition(":") for line in text.splitlines())]

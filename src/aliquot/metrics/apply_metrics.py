@@ -1,0 +1,111 @@
+"""What is counted of plans and applies: durations by step, acts, failures by code, refusals for what is held."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from prometheus_client import CollectorRegistry
+
+from aliquot.core.engine.context import Outcome
+from aliquot.core.engine.step_timing import PLAN, Step
+from aliquot.core.model.plan import Plan
+from aliquot.errors import AliquotError
+from aliquot.metrics import instruments as make
+
+OUTCOMES = ("nothing", "done", "reboot", "undone", "partial")
+REFUSED = "refused"
+"""The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
+HELD = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")
+"""Rules and codes of what ends when whoever has it lets go. The alerts know the same rules."""
+
+
+class Changes:
+    """``retries`` False for a process that tries nothing again by itself."""
+
+    def __init__(self, registry: CollectorRegistry, *, retries: bool = True) -> None:
+        self._ended = make.counter("aliquot_changes_total", registry)
+        self._took = make.histogram("aliquot_change_seconds", registry)
+        self._failures = make.counter("aliquot_change_failures_total", registry)
+        self._held = make.counter("aliquot_held_refusals_total", registry)
+        self._started = make.gauge("aliquot_change_started_timestamp_seconds", registry)
+        self._steps = make.histogram("aliquot_change_step_seconds", registry)
+        self._acts = make.counter("aliquot_acts_total", registry)
+        self._retries = make.counter("aliquot_change_retries_total", registry) if retries else None
+        for outcome in (*OUTCOMES, REFUSED):
+            self._ended.labels(outcome)  # there from the start: a counter that begins at 1 shows no increase
+        self._lock = threading.Lock()
+        self._under_way: list[float] = []
+
+    def step(self, step: Step) -> None:
+        """A step has ended. Acts that failed were not done."""
+        self._steps.labels(step.name).observe(step.seconds)
+        if step.act and not step.code:
+            self._acts.labels(step.name, step.profile).inc()
+
+    @contextmanager
+    def planning(self) -> Iterator[None]:
+        """What is inside makes a plan."""
+        started = time.monotonic()
+        try:
+            yield
+        finally:
+            self.step(Step(PLAN, time.monotonic() - started))
+
+    @contextmanager
+    def change(self) -> Iterator[None]:
+        """What is inside carries out a plan. An error that leaves it is a refusal: nothing was touched."""
+        started, began = time.monotonic(), time.time()
+        self.begun(began)
+        try:
+            yield
+        except AliquotError as error:
+            self.ended(REFUSED, error.code)
+            raise
+        finally:
+            self.over(began, time.monotonic() - started)
+
+    def came_to(self, outcome: Outcome) -> None:
+        """How the plan ended that was carried out."""
+        self.ended(outcome.status, outcome.error.code if outcome.error is not None else "")
+
+    def ended(self, outcome: str, code: str = "") -> None:
+        """``code`` is that of the error, "" without one."""
+        self._ended.labels(outcome).inc()
+        if code:
+            self.failed(code)
+
+    def failed(self, code: str) -> None:
+        """An error by its code, which its class has: there are as many as classes."""
+        self._failures.labels(code).inc()
+        if code in HELD:
+            self._held.inc()
+
+    def held(self) -> None:
+        """A wish was found that cannot be met because something is held."""
+        self._held.inc()
+
+    @staticmethod
+    def is_held(plan: Plan) -> bool:
+        """Whether holders alone stand in a wish's way."""
+        return any(blocker.rule in HELD for blocker in plan.blockers)
+
+    def retried(self) -> None:
+        """An attempt after one that failed."""
+        if self._retries is not None:
+            self._retries.inc()
+
+    def begun(self, began: float) -> None:
+        """A change is under way, since then (seconds of wall time)."""
+        with self._lock:
+            self._under_way.append(began)
+            self._started.set(min(self._under_way))
+
+    def over(self, began: float, seconds: float) -> None:
+        """The change that began then has ended."""
+        self._took.observe(seconds)
+        with self._lock:
+            self._under_way.remove(began)
+            self._started.set(min(self._under_way, default=0.0))

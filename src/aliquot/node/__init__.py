@@ -1,0 +1,1 @@
+"""A host's GPUs, real or simulated, opened together with everything that holds them."""

@@ -1,0 +1,114 @@
+"""Who else has devices of this machine: containers, reservations for them, and what the sources of the caller know. For
+every verb that plans or applies, and for the agents: what these have must not be destroyed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING
+
+from aliquot.containers.runtime.models import Container, Reservation
+from aliquot.core.model.claims import Claim, HolderSource
+from aliquot.core.model.inventory import Gpu
+from aliquot.errors import StorageError
+from aliquot.node.claims_backend import HeldBackend
+from aliquot.node.holders import containers as visible
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+
+_PATIENCE_S = 3.0
+_FRESH_S = 2.0
+
+
+def watch(connection: Connection, sources: Sequence[HolderSource], say: Callable[[str], None] = lambda _: None) -> None:
+    """Make the connection's backend count as held what containers have, and what the sources claim, Slurm's jobs for
+    one. ``say`` gets sentences for stderr.
+    """
+    simulated = connection.directory if connection.simulated else ""
+    others = Others(connection.directory, simulated, sources, say)
+    connection.backend = HeldBackend(connection.backend, others.claims)
+
+
+class Others:
+    """The claims on one node. Where no container has a device and nothing is reserved, no program is run."""
+
+    def __init__(
+        self, directory: str, simulated: str, sources: Sequence[HolderSource], say: Callable[[str], None]
+    ) -> None:
+        self._directory = directory
+        self._simulated = simulated
+        self._sources = tuple(source(simulated) for source in sources)
+        self._say = say
+        self._known: dict[str, Container] = {}
+        self._settled: tuple[float, tuple[Reservation, ...], tuple[Reservation, ...]] = (0.0, (), ())
+        self._told = False
+
+    def claims(self, gpus: Sequence[Gpu]) -> tuple[Claim, ...]:
+        """A fresh look at the containers that run and at the sources; reservations as they were settled in the last two
+        seconds.
+        """
+        found = visible.seen(self._simulated)
+        self._describe(found)
+        running = tuple(self._of_containers(found, gpus))
+        have = {uuid for claim in running for uuid in claim.devices}
+        others = (claim for source in self._sources for claim in source(gpus))
+        return (*running, *self._of_reservations(gpus, have), *others)
+
+    def _of_containers(self, found: Sequence[visible.Seen], gpus: Sequence[Gpu]) -> Iterator[Claim]:
+        for each in found:
+            container = self._known.get(each.id) or Container(each.engine, each.id, "", "running")
+            devices = visible.devices_of(each, gpus)
+            if devices and not container.asked.everything:
+                yield Claim(container.holder, devices)
+
+    def _describe(self, found: Sequence[visible.Seen]) -> None:
+        """Names, and whether a container asked for everything, from its own runtime; asked once for each container."""
+        if all(each.id in self._known for each in found):
+            return
+        from aliquot.containers.runtime.errors import RuntimeAwayError
+        from aliquot.containers.runtime.runtimes import Runtime
+
+        for engine in ("docker", "podman"):
+            ids = [each.id for each in found if each.engine == engine and each.id not in self._known]
+            runtime = Runtime(engine, patience_s=_PATIENCE_S)
+            if not ids or not runtime.worth_asking:
+                continue
+            try:
+                told = {c.id: c for c in runtime.containers(ids)}
+            except RuntimeAwayError:
+                continue  # what a container has is known without its name
+            self._known |= {ident: told.get(ident, Container(engine, ident, "", "running")) for ident in ids}
+
+    def _of_reservations(self, gpus: Sequence[Gpu], have: set[str]) -> Iterator[Claim]:
+        mine = {gpu.uuid for gpu in gpus} | {c.uuid for g in gpus for i in g.instances for c in i.compute_instances}
+        for each in self._reservations(frozenset(mine)):
+            devices = tuple(uuid for uuid in each.devices if uuid in mine and uuid not in have)
+            if devices:
+                yield Claim(each.holder, devices)
+
+    def _reservations(self, present: frozenset[str]) -> tuple[Reservation, ...]:
+        """Those that hold. A record that cannot be read is said once: it must not keep a GPU from being changed."""
+        from aliquot.node.holders.reservations import Reservations
+
+        try:
+            recorded = Reservations(self._directory).load()
+        except StorageError as error:
+            if not self._told:
+                self._say(f"note     reservations for containers do not count: {error.brief}")
+            self._told = True
+            return ()
+        if not recorded:
+            return ()
+        when, former, kept = self._settled
+        if former != recorded or time.monotonic() - when > _FRESH_S:
+            from aliquot.containers.runtime.expire import settle
+            from aliquot.containers.runtime.runtimes import Answers
+
+            # A device that is on another GPU than those asked about is present, too: only its own reservation tells.
+            everywhere = present | {uuid for each in recorded for uuid in each.devices}
+            answers = Answers(_PATIENCE_S)
+            kept = settle(recorded, answers.of, everywhere, time.time(), answers.departed).kept
+            self._settled = (time.monotonic(), recorded, kept)
+        return kept

@@ -1,0 +1,92 @@
+"""How busy GPU instances are, from the page of a dcgm-exporter: where the driver itself does not say (Ampere).
+
+``DCGM_FI_PROF_GR_ENGINE_ACTIVE`` is the share of time in which anything computed, labelled with the GPU's UUID and the
+GPU instance's id (``GPU_I_ID``). The exporter reads it every half minute, so that it is of a moment, not of the time
+between two looks.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.usage import DCGM, Usage
+from aliquot.errors import UsageError
+
+METRIC = "DCGM_FI_PROF_GR_ENGINE_ACTIVE"
+WAIT_S = 2.0
+_MOST_BYTES = 16 << 20
+_LINE = re.compile(rf"^{METRIC}\{{([^}}]*)\}} +([0-9.eE+-]+)(?: |$)", re.MULTILINE)
+_LABEL = re.compile(r'(\w+)="([^"]*)"')
+
+Shares = dict[tuple[str, int], float]
+"""By the GPU's UUID and the GPU instance's id."""
+
+
+class Exporter:
+    """One exporter's page. ``said`` gets a sentence when it cannot be read, once until it can be. Raises UsageError for
+    an address that is none.
+    """
+
+    def __init__(self, url: str, said: Callable[[str], None] = lambda _: None) -> None:
+        if not re.match(r"https?://[^/\s]+", url):
+            raise UsageError(
+                f"{url!r} is not the address of a dcgm-exporter's page",
+                next_step="aliquot usage --dcgm http://127.0.0.1:9400/metrics",
+            )
+        self._url = url
+        self._said = said
+        self._trouble = ""
+
+    def fill(self, inventory: Inventory, usage: tuple[Usage, ...]) -> tuple[Usage, ...]:
+        """With the exporter's shares of GPU instances that have none. It is asked only where there is one."""
+        if all(u.compute is not None or u.instance is None for u in usage):
+            return usage
+        told, uuids = self._shares(), {gpu.pci: gpu.uuid for gpu in inventory.gpus}
+        return tuple(_filled(each, uuids.get(each.gpu, ""), told) for each in usage)
+
+    def _shares(self) -> Shares:
+        from http.client import HTTPException
+
+        try:
+            found = shares(self._page())
+        except (OSError, HTTPException, ValueError) as error:  # ValueError: no address that can be asked
+            trouble = f"no shares from {self._url}: {getattr(error, 'reason', error)}"
+        else:
+            trouble = "" if found else f"no shares from {self._url}: it has no {METRIC} of a GPU instance"
+        if trouble and trouble != self._trouble:
+            self._said(trouble)
+        self._trouble = trouble
+        return {} if trouble else found
+
+    def _page(self) -> str:
+        from urllib.request import ProxyHandler, build_opener
+
+        with build_opener(ProxyHandler({})).open(self._url, timeout=WAIT_S) as answer:
+            page: bytes = answer.read(_MOST_BYTES)
+        return page.decode(errors="replace")
+
+
+def shares(page: str) -> Shares:
+    """The shares of GPU instances on a page; what is no share from 0 to 1 is left out."""
+    found: Shares = {}
+    for match in _LINE.finditer(page):
+        labels = dict(_LABEL.findall(match[1]))
+        instance = labels.get("GPU_I_ID", "")
+        try:
+            share = float(match[2])
+        except ValueError:
+            continue
+        if instance.isdigit() and 0 <= share <= 1:
+            found[labels.get("UUID", ""), int(instance)] = share
+    return found
+
+
+def _filled(usage: Usage, uuid: str, told: Shares) -> Usage:
+    share = told.get((uuid, usage.instance)) if usage.instance is not None else None
+    if usage.compute is not None or share is None:
+        return usage
+    return msgspec.structs.replace(usage, compute=round(share, 4), source=DCGM)

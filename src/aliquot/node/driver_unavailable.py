@@ -1,0 +1,106 @@
+"""The driver's side of a node whose driver does not answer because every GPU is handed out (or none is loaded)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
+from typing import TYPE_CHECKING
+
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.errors import AliquotError
+
+if TYPE_CHECKING:
+    from aliquot.core.model.facts import Facts
+    from aliquot.core.model.usage import Usage
+    from aliquot.core.model.xids import XidPolicy
+    from aliquot.hardware.nvml.health import Health
+    from aliquot.node.connection import AnyDriver
+
+
+class Away:
+    """It has no GPUs, until ``reopen`` succeeds (one was taken back): then it stands for what that returned. Whatever
+    needs the driver before that raises ``reason``; with ``alone`` facts and health are none instead, for whoever goes
+    on with what the kernel does.
+    """
+
+    def __init__(
+        self, node: str, reason: AliquotError, reopen: Callable[[], AnyDriver], *, alone: bool = False
+    ) -> None:
+        self._node = node
+        self._reason = reason
+        self._reopen = reopen
+        self._alone = alone
+        self._opened: AnyDriver | None = None
+
+    @property
+    def driver(self) -> AnyDriver:
+        """The driver, by now. Raises what opening it raises."""
+        if self._opened is None:
+            try:
+                self._opened = self._reopen()
+            except AliquotError as error:
+                self._reason = error
+                raise
+        return self._opened
+
+    def read(self) -> Inventory:
+        try:
+            return self.driver.read()
+        except AliquotError:
+            if self._opened is not None:
+                raise
+        return Inventory(self._node, (), notes=(f"NVML does not answer: {self._reason.brief}",))
+
+    def read_gpu(self, pci: str) -> Gpu:
+        return self.driver.read_gpu(pci)
+
+    def facts(self) -> Facts:
+        if self._alone and self._opened is None:
+            from aliquot.core.model.facts import Facts
+
+            return Facts("", (0, 0), ())
+        return self.driver.facts()
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """None while there is no driver: every GPU is handed out whole."""
+        return () if self._opened is None else self._opened.usage(over_s)
+
+    def set_mode(self, pci: str, enabled: bool) -> bool:
+        return self.driver.set_mode(pci, enabled)
+
+    def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
+        return self.driver.create_gpu_instance(pci, profile_id, start, size)
+
+    def destroy_gpu_instance(self, pci: str, instance: int) -> None:
+        self.driver.destroy_gpu_instance(pci, instance)
+
+    def create_compute_instance(self, pci: str, instance: int, profile_id: int, start: int | None, size: int) -> int:
+        return self.driver.create_compute_instance(pci, instance, profile_id, start, size)
+
+    def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None:
+        self.driver.destroy_compute_instance(pci, instance, compute_instance)
+
+    def mixed_size(self, pci: str) -> bool | None:
+        return self.driver.mixed_size(pci)
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        self.driver.set_mixed_size(pci, on)
+
+    def health(self, policy: XidPolicy) -> Health:
+        if self._alone and self._opened is None:
+            from aliquot.hardware.nvidia_smi.health import Unwatched
+            from aliquot.hardware.nvml.health import Health
+
+            return Health(Unwatched(tuple), policy)
+        return self.driver.health(policy)
+
+    def renumber(self) -> None:
+        if self._opened is not None:
+            self._opened.renumber()
+
+    def suspend(self) -> AbstractContextManager[None]:
+        return nullcontext() if self._opened is None else self._opened.suspend()
+
+    def close(self) -> None:
+        if self._opened is not None:
+            self._opened.close()

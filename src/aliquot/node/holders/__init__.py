@@ -1,0 +1,1 @@
+"""Who has devices of this host: containers and reservations for them."""

@@ -1,0 +1,1 @@
+"""A simulated node as a backend, without NVML."""

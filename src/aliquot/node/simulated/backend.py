@@ -1,0 +1,255 @@
+"""The Backend port over a simulated node's own protocol, for machines without a C compiler: no NVML in between."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from aliquot.core.model import catalog
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
+from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
+from aliquot.hardware.nvml.partition_ids import swapped
+from aliquot.hardware.nvml.session_gate import Gate
+from aliquot.sim.client import Node
+from aliquot.sim.lifecycle import Lines, connect, ensure
+
+if TYPE_CHECKING:
+    from aliquot.core.model.facts import Facts
+    from aliquot.core.model.usage import Usage
+    from aliquot.core.model.xids import XidPolicy
+    from aliquot.hardware.nvml.health import Health
+
+Told = dict[str, Any]
+_WHOLE = -1
+
+
+class SimBackend:
+    """One simulated node's GPUs. Holds a session open like NVML does: a client that refuses a GPU reset."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node.name
+        self._sim = node
+        self._gate = Gate(self.close, self._start)
+        self._idle: list[Lines] = []
+        self._index: dict[str, int] = {}
+        self._start()
+        too_old = codes.driver_too_old(self._ask("opening the session", "", "SystemGetDriverVersion")[1])
+        if too_old is not None:
+            self.close()
+            raise too_old
+
+    # -- the session: one per process, as with the library
+
+    def _start(self) -> None:
+        self._idle.append(self._join())
+
+    def _join(self) -> Lines:
+        ensure(self._sim.state_dir)
+        try:
+            lines = connect(self._sim.directory, "nvml.sock")
+            lines.ask(f"hello {os.getpid()}-direct")
+        except (FileNotFoundError, ConnectionError) as gone:
+            raise codes.error(codes.DRIVER_NOT_LOADED, f"reaching simulated node {self.node}") from gone
+        return lines
+
+    def close(self) -> None:
+        while self._idle:
+            lines = self._idle.pop()
+            try:
+                lines.ask("bye")
+            except ConnectionError:
+                continue  # the session ended with the connection
+            finally:
+                lines.close()
+
+    @contextmanager
+    def suspend(self) -> Iterator[None]:
+        with self._gate.suspended():
+            yield
+
+    def _ask(self, attempt: str, pci: str, line: str, repeatable: bool = True) -> tuple[list[int], str]:
+        """One call; its numbers and its text. A call that changes something is never sent twice."""
+        with self._gate.use():
+            return self._exchange(attempt, pci, line, repeatable)
+
+    def _exchange(self, attempt: str, pci: str, line: str, repeatable: bool) -> tuple[list[int], str]:
+        for _again in range(3):
+            try:
+                lines = self._idle.pop()
+            except IndexError:
+                lines = self._join()  # other threads have them all
+            try:
+                answer = lines.ask(line)
+            except ConnectionError as gone:
+                lines.close()
+                if not repeatable and not isinstance(gone, BrokenPipeError):
+                    raise codes.error(codes.UNKNOWN, attempt, gpu=pci) from gone
+                continue  # the server was killed: it is started again, with the same state
+            self._idle.append(lines)
+            head, _, text = answer.partition("|")
+            code, *numbers = [int(word) for word in head.split()]
+            if code != codes.SUCCESS:
+                raise codes.error(code, attempt, gpu=pci)
+            return numbers, text
+        raise codes.error(codes.DRIVER_NOT_LOADED, attempt, gpu=pci)
+
+    def ask(self, attempt: str, line: str) -> list[int]:
+        """One call that only reads; its numbers."""
+        return self._ask(attempt, "", line)[0]
+
+    def health(self, policy: XidPolicy) -> Health:
+        """Watches the GPUs for XIDs, from its first poll on."""
+        from aliquot.hardware.nvml.health import Health
+        from aliquot.node.simulated.xid_events import SimEvents
+
+        return Health(SimEvents(self), policy)
+
+    # -- reading
+
+    def _snapshot(self, attempt: str) -> Told:
+        return msgspec.json.decode(self._ask(attempt, "", "Snapshot")[1], type=Told)
+
+    def read(self) -> Inventory:
+        facts = self._snapshot(f"reading {self.node}")
+        gpus = tuple(_gpu(g) for g in facts["gpus"])
+        self._index = {g["pci"]: g["handle"] for g in facts["gpus"]}
+        return Inventory(node=self.node, gpus=gpus, driver=facts["driver"], nvml=facts["nvml"])
+
+    def read_gpu(self, pci: str) -> Gpu:
+        for facts in self._snapshot(f"reading {pci}")["gpus"]:
+            if facts["pci"] == pci:
+                if facts["lost"]:
+                    raise codes.error(codes.GPU_IS_LOST, f"reading {pci}", gpu=pci)
+                return _gpu(facts)
+        raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
+
+    def facts(self) -> Facts:
+        from aliquot.core.model.facts import Facts
+
+        return msgspec.json.decode(self._ask(f"reading the facts of {self.node}", "", "Facts")[1], type=Facts)
+
+    def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """Shares are those of now: nobody has to wait for a second sample."""
+        from aliquot.core.model.usage import Usage
+
+        return msgspec.json.decode(self._ask(f"reading the use of {self.node}", "", "Usage")[1], type=tuple[Usage, ...])
+
+    def _number(self, pci: str) -> int:
+        if pci not in self._index:
+            self.read()
+        if pci not in self._index:
+            raise codes.error(codes.NOT_FOUND, f"looking for GPU {pci}", gpu=pci)
+        return self._index[pci]
+
+    # -- writing
+
+    def _write(self, attempt: str, pci: str, call: str, *numbers: int) -> int:
+        words = " ".join(map(str, (call, self._number(pci), *numbers)))
+        answer, _ = self._ask(f"{attempt} on {pci}", pci, words, repeatable=False)
+        return answer[0] if answer else _WHOLE
+
+    def set_mode(self, pci: str, enabled: bool) -> bool:
+        attempt = f"{'enabling' if enabled else 'disabling'} MIG mode"
+        activation = self._write(attempt, pci, "DeviceSetMigMode", _WHOLE, _WHOLE, int(enabled))
+        numbers, _ = self._ask(f"{attempt} on {pci}", pci, f"DeviceGetMigMode {self._number(pci)} -1 -1")
+        current, pending = numbers
+        if int(enabled) not in (current, pending):
+            raise codes.error(activation or codes.UNKNOWN, f"{attempt} on {pci}", gpu=pci)
+        return current == int(enabled)
+
+    def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
+        attempt = f"creating a GPU instance of profile {profile_id} at {start}:{size}"
+        call = "DeviceCreateGpuInstanceWithPlacement"
+        return self._write(attempt, pci, call, _WHOLE, _WHOLE, profile_id, start, size)
+
+    def destroy_gpu_instance(self, pci: str, instance: int) -> None:
+        attempt = f"destroying GPU instance {instance}"
+        self._present(attempt, pci, "DeviceGetGpuInstanceById", _WHOLE, _WHOLE, instance)
+        self._write(attempt, pci, "GpuInstanceDestroy", instance, _WHOLE)
+
+    def create_compute_instance(self, pci: str, instance: int, profile_id: int, start: int | None, size: int) -> int:
+        attempt = f"creating a compute instance of profile {profile_id} in GPU instance {instance}"
+        self._present(attempt, pci, "DeviceGetGpuInstanceById", _WHOLE, _WHOLE, instance)
+        if start is None:
+            return self._write(attempt, pci, "GpuInstanceCreateComputeInstance", instance, _WHOLE, profile_id)
+        call = "GpuInstanceCreateComputeInstanceWithPlacement"
+        return self._write(attempt, pci, call, instance, _WHOLE, profile_id, start, size)
+
+    def destroy_compute_instance(self, pci: str, instance: int, compute_instance: int) -> None:
+        attempt = f"destroying compute instance {compute_instance} of GPU instance {instance}"
+        self._present(attempt, pci, "DeviceGetGpuInstanceById", _WHOLE, _WHOLE, instance)
+        self._present(attempt, pci, "GpuInstanceGetComputeInstanceById", instance, _WHOLE, compute_instance)
+        self._write(attempt, pci, "ComputeInstanceDestroy", instance, compute_instance)
+
+    def mixed_size(self, pci: str) -> bool | None:
+        """Mixed-size mode; None where the GPU or its driver has none, and while MIG mode is on."""
+        told = self._snapshot(f"reading mixed-size mode of {pci}")["gpus"]
+        return next((g["mixed"] for g in told if g["pci"] == pci), None)
+
+    def set_mixed_size(self, pci: str, on: bool) -> None:
+        attempt = f"switching mixed-size mode {'on' if on else 'off'}"
+        self._write(attempt, pci, "DeviceSetVgpuHeterogeneousMode", _WHOLE, _WHOLE, int(on))
+
+    def renumber(self) -> None:
+        """GPUs have come or gone: their positions are asked again."""
+        self._index = {}
+
+    def _present(self, attempt: str, pci: str, call: str, *numbers: int) -> None:
+        """Look the instance up first, as an NVML client has to for its handle: a wrong id is "not found"."""
+        words = " ".join(map(str, (call, self._number(pci), *numbers)))
+        self._ask(f"{attempt} on {pci}", pci, words)
+
+
+def _gpu(facts: Told) -> Gpu:
+    plain = ("pci", "uuid", "index", "product", "pci_device", "subsystem")
+    identity = {k: facts[k] for k in plain}
+    if facts["lost"]:
+        return Gpu(**identity, lost=True)
+    mig = Mig(**facts["mig"])
+    instances = tuple(_instance(i, facts) for i in facts["instances"])
+    known = facts["family"] is not None and mig.enabled
+    return Gpu(
+        **identity,
+        minor=facts["minor"],
+        family=facts["family"],
+        mig=mig,
+        instances=instances,
+        holders=_holders(facts, lambda p: not mig.enabled or p["instance"] is None),
+        reset=not facts["guest"],
+        swapped=swapped(catalog.family(facts["family"]), instances) if known else None,
+    )
+
+
+def _instance(instance: Told, gpu: Told) -> GpuInstance:
+    gi = instance["id"]
+    holders = _holders(gpu, lambda p: p["instance"] == gi)
+    return GpuInstance(
+        id=gi,
+        profile=instance["profile"],
+        profile_id=instance["profile_id"],
+        placement=instance["placement"],
+        held=bool(holders),
+        holders=holders,
+        capability_minor=gi_minor(gpu["minor"], gi),
+        compute_instances=tuple(_compute(c, gi, gpu) for c in instance["compute_instances"]),
+    )
+
+
+def _compute(compute: Told, gi: int, gpu: Told) -> ComputeInstance:
+    number = compute["id"]
+    return ComputeInstance(
+        **{k: compute[k] for k in ("id", "profile", "profile_id", "placement", "uuid")},
+        capability_minor=ci_minor(gpu["minor"], gi, number),
+        holders=_holders(gpu, lambda p: (p["instance"], p["compute_instance"]) == (gi, number)),
+    )
+
+
+def _holders(gpu: Told, mine: Callable[[Told], bool]) -> tuple[Holder, ...]:
+    order = sorted(gpu["processes"], key=lambda p: (p["instance"] or 0, p["compute_instance"] or 0, p["pid"]))
+    found = [Holder("process", str(p["pid"]), p["name"].rpartition("/")[2]) for p in order if mine(p)]
+    return tuple(dict.fromkeys(found))

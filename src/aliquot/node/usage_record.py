@@ -1,0 +1,164 @@
+"""Watching what a node's pieces are used for: look after look, over restarts of whoever watches.
+
+The record is ``usage.json`` beside the journal, replaced whole, a few hundred bytes for each piece. It is written when
+something became otherwise that is worth it, and never because time passed. That the watcher lives is told by the time
+of an empty file, ``usage.alive``, where the lock is: that goes with a reboot, and is no write to a disk. Both may be
+lost at any time: what is told then is younger.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.usage import Usage
+from aliquot.core.planner.usage_tracking import Made, Watch, follow, rounded, told, worth_keeping
+from aliquot.errors import AliquotError
+from aliquot.hardware.state.journal_follower import Followed
+from aliquot.node.usage import read_usage
+
+if TYPE_CHECKING:
+    from aliquot.node.connect import Connection
+
+FILE = "usage.json"
+ALIVE = "usage.alive"
+LOOK_S = 45.0
+"""How often agents look."""
+WRITE_S = 60.0
+_MOST_BYTES = 1 << 20
+Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
+
+
+class UsageWatch:
+    """One node's, whose connection may be opened anew at every look. ``keep`` False leaves the record to others.
+    ``fill`` adds what others know of shares (see ``dcgm``).
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        *,
+        keep: bool = True,
+        now: Callable[[], float] = time.time,
+        fill: Fill | None = None,
+    ) -> None:
+        self._record = Record(connection.directory, connection.run_directory)
+        self._journal = Journal(connection.directory)
+        self._boot = connection.journal.boot
+        self._now = now
+        self._keep = keep
+        self._fill = fill
+        self.watch = self._kept = self._record.load()
+        self._written = 0.0
+
+    def look(self, connection: Connection, inventory: Inventory, over_s: float = 0.0) -> tuple[Usage, ...]:
+        """Reads, and adds it up. ``inventory`` is a look at the same moment: it says who holds what. Raises what the
+        driver's refusals mean; then nothing is added.
+        """
+        usage = read_usage(connection, over_s)
+        if self._fill is not None:
+            usage = self._fill(inventory, usage)
+        made = self._journal.made(self.watch.at)
+        self.watch = follow(self.watch, inventory, usage, self._now(), self._boot, made=made)
+        if self._keep:
+            self.save(soon=False)
+        return told(self.watch, usage)
+
+    def save(self, *, soon: bool = True) -> None:
+        """Writes the record where it says something else than what was seen; not ``soon``: at most once a minute. Where
+        it is true, the sign of life is given. One that cannot be written is no trouble.
+        """
+        if not self._keep or not self.watch.at:
+            return
+        if worth_keeping(self._kept, self.watch):
+            if not soon and 0 <= self._now() - self._written < WRITE_S:
+                return  # what the record says is not true now: no sign of life
+            kept = rounded(self.watch)
+            if not self._record.write(kept):
+                return
+            self._kept, self._written = kept, self._now()
+        self._record.alive(self.watch.at)
+
+
+class Record:
+    """The two files."""
+
+    def __init__(self, directory: str, run_directory: str) -> None:
+        self.path = os.path.join(directory, FILE)
+        self.sign = os.path.join(run_directory, ALIVE)
+
+    def load(self) -> Watch:
+        """What is written, as of the last sign of life; an empty one where there is none, or none that can be read."""
+        try:
+            with open(self.path, "rb") as file:
+                found = msgspec.json.decode(file.read(_MOST_BYTES), type=Watch)
+        except (OSError, msgspec.MsgspecError):
+            return Watch()
+        try:
+            return msgspec.structs.replace(found, at=max(found.at, os.stat(self.sign).st_mtime))
+        except OSError:
+            return found
+
+    def write(self, watch: Watch) -> bool:
+        """Whether it could be written. The sign of life of the former one goes first: it does not speak for this."""
+        temporary = f"{self.path}.{os.getpid()}.tmp"
+        try:
+            os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
+            with open(temporary, "wb") as file:
+                file.write(msgspec.json.encode(watch))
+            with suppress(FileNotFoundError):
+                os.unlink(self.sign)
+            os.replace(temporary, self.path)
+        except OSError:
+            with suppress(OSError):
+                os.unlink(temporary)  # else each watcher leaves one on a disk that is full
+            return False
+        return True
+
+    def alive(self, at: float) -> None:
+        """What is written is what was seen at that time. After a boot nobody may have made the folder yet: the first to
+        take the lock does, and that may be in weeks.
+        """
+        try:
+            os.makedirs(os.path.dirname(self.sign), mode=0o755, exist_ok=True)
+            with open(self.sign, "ab"):
+                os.utime(self.sign, (at, at))
+        except OSError:
+            return
+
+
+class Journal:
+    """What Aliquot itself made anew, from the journal."""
+
+    def __init__(self, directory: str) -> None:
+        self._journal = Followed(directory)
+        self._steps: list[tuple[float, Made]] = []
+
+    def made(self, since: float) -> frozenset[Made]:
+        """What was made since a time (seconds of wall time). A journal that cannot be read tells nothing."""
+        try:
+            news = self._journal.news()
+        except (OSError, AliquotError):
+            return frozenset()
+        if news is not None:
+            steps = [(r.at, made) for r in news.records for made in _made(r.gpu, r.step)]
+            self._steps = steps if news.anew else self._steps + steps
+        return frozenset(made for at, made in self._steps if at >= since)
+
+
+def _made(pci: str, step: str) -> tuple[Made, ...]:
+    """``create gi 3g.20gb 4:4`` makes one instance anew, a reset or a change of mode everything."""
+    words = step.split()
+    if words[:2] == ["create", "gi"] and len(words) == 4:
+        return ((pci, words[3]),)
+    if words[:2] == ["create", "ci"] and len(words) == 3:
+        return ((pci, f"#{words[2].partition('/')[0]}"),)
+    if words[:1] in (["reset"], ["mode"], ["functions"], ["passthrough"]):
+        return ((pci, ""),)
+    return ()

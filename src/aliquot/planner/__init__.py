@@ -1,1 +1,0 @@
-"""Floor 1: pure functions, model in, model out."""

@@ -1,0 +1,145 @@
+"""A simulated node seen from outside the driver: holding instances, acting by hand, faults, reboot."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Sequence
+from typing import Any
+
+import msgspec
+
+from aliquot.errors import UsageError
+from aliquot.sim import lifecycle as control
+from aliquot.sim.lifecycle import Lines
+
+_ATTEMPTS = {"create": "creating an instance", "destroy": "destroying an instance", "reset": "resetting a GPU"}
+
+
+class Node:
+    """One simulated node. No NVML session: it does not count as a client of the GPUs. Threads may share it."""
+
+    def __init__(self, state_dir: str, name: str) -> None:
+        if not control.there(state_dir, name):
+            raise control.unknown(state_dir, name)
+        self.state_dir = state_dir
+        self.name = name
+        self.directory = control.folder(state_dir, name)
+        self._lines: Lines | None = None
+        self._turn = threading.Lock()
+
+    def request(self, verb: str, *args: int, text: str = "") -> list[str]:
+        """One raw request: the answer's code and numbers, then its text if it has one."""
+        words = " ".join([verb, *map(str, args)])
+        with self._turn:
+            head, bar, tail = self._send(f"{words}|{text}" if text else words).partition("|")
+        return [*head.split(), *([tail] if bar else [])]
+
+    def _send(self, line: str) -> str:
+        for attempt in range(2):
+            try:
+                if self._lines is None:
+                    control.ensure(self.state_dir)
+                    self._lines = control.connect(self.directory, "nvml.sock")
+                return self._lines.ask(line)
+            except (FileNotFoundError, ConnectionError) as error:
+                self.close()
+                if attempt or not control.there(self.state_dir, self.name):
+                    raise control.unknown(self.state_dir, self.name) from error
+        raise AssertionError("unreachable: the second attempt returns or raises")
+
+    def close(self) -> None:
+        if self._lines is not None:
+            self._lines.close()
+            self._lines = None
+
+    def _control(self, do: str, **facts: object) -> dict[str, Any]:
+        from aliquot.core.model.nvml_return_codes import error
+
+        answer = self.request("control", text=msgspec.json.encode({"do": do, **facts}).decode())
+        code, text = int(answer[0]), answer[1] if len(answer) > 1 else ""
+        if code == 0:
+            return msgspec.json.decode(text, type=dict[str, Any])
+        if text:
+            raise UsageError(text)
+        raise error(code, f"{_ATTEMPTS.get(do, do)} on {self.name}")
+
+    def show(self) -> dict[str, Any]:
+        """Everything that is true of the node now."""
+        return self._control("show")
+
+    def calls(self) -> list[dict[str, Any]]:
+        """The call log: every driver call that reached the node, in order."""
+        with open(os.path.join(self.directory, "calls.jsonl"), "rb") as log:
+            return [msgspec.json.decode(line, type=dict[str, Any]) for line in log if line.endswith(b"\n")]
+
+    def hold(
+        self,
+        gpu: int | str,
+        instance: int | str | None = None,
+        pid: int | None = None,
+        name: str = "python3",
+        **use: float | None,
+    ) -> int:
+        """Put a process on an instance (``7`` or ``7/1``), or on the whole GPU; its pid. ``memory`` is the MiB that it
+        uses, ``busy`` the share of multiprocessors that it keeps busy; the simulator's own choice where not given.
+        """
+        return int(self._control("hold", gpu=gpu, instance=instance, pid=pid, name=name, **use)["pid"])
+
+    def release(self, gpu: int | str, instance: int | str | None = None) -> int:
+        """End the processes there; how many there were."""
+        return int(self._control("release", gpu=gpu, instance=instance)["released"])
+
+    def terminate(self, pid: int) -> int:
+        """End a process by its pid; on how many instances it was."""
+        return int(self._control("terminate", pid=pid)["released"])
+
+    def create(self, gpu: int | str, profile: str | int, start: int | None = None, compute: bool = True) -> int:
+        """Create an instance by hand, with the compute instance that covers it; its id."""
+        facts = {"gpu": gpu, "profile": str(profile), "start": start, "compute": compute}
+        return int(self._control("create", **facts)["instance"])
+
+    def destroy(self, gpu: int | str, instance: int | str) -> None:
+        """Destroy an instance by hand, its compute instances first, or one compute instance (``7/1``)."""
+        self._control("destroy", gpu=gpu, instance=instance)
+
+    def set_mode(self, gpu: int | str, enabled: bool) -> int:
+        """Ask for MIG mode by hand; the activation status (0 active, 19 pending: in use)."""
+        return int(self._control("mode", gpu=gpu, enabled=enabled)["activation"])
+
+    def fault(self, kind: str, **facts: object) -> None:
+        """Set a failure (kinds and fields: ``faults``); kind ``none`` clears all. ``seconds`` and ``after`` count
+        from now.
+        """
+        self._control("fault", kind=kind, **facts)
+
+    def reboot(self, kernel: str | None = None) -> None:
+        """Restart the machine: all sessions, processes and instances end. ``kernel``: it comes up in one with another
+        sort of vGPU host driver (mdev, vfio, none).
+        """
+        self._control("reboot", kernel=kernel)
+
+    def files(self, op: str, path: str, data: str = "", hand: bool = False) -> tuple[Any, int]:
+        """One request for the kernel's files (see ``files``): the value, and the errno, 0 if there is none."""
+        answer = self._control("fs", op=op, path=path, data=data, hand=hand)
+        return answer.get("value"), int(answer.get("errno") or 0)
+
+    def many_files(self, asks: Sequence[tuple[str, str]]) -> list[tuple[Any, int]]:
+        """Several questions for the kernel's files, each an operation and a path, by one request: value and errno."""
+        told = self._control("fs-many", asks=list(asks))
+        return [(value, int(code)) for value, code in told["answers"]]
+
+    def sriov_manage(self, action: str, address: str) -> dict[str, Any]:
+        """What NVIDIA's program does: ``-e`` or ``-d`` of a GPU or ALL; its exit code ``rc`` and what it prints."""
+        return self._control("sriov-manage", action=action, address=address)
+
+    def start_vm(self, name: str, *devices: str) -> int:
+        """A virtual machine opens the VFIO handles of functions (by address) or mdevs (by UUID); its pid."""
+        return int(self._control("vm-start", name=name, devices=devices)["pid"])
+
+    def stop_vm(self, name: str) -> None:
+        self._control("vm-stop", name=name)
+
+    def reset(self, gpu: int | str) -> None:
+        """Reset one GPU. Raises InUseError while any NVML session is open on the node or a process is on the GPU."""
+        self._control("reset", gpu=gpu)

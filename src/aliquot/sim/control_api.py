@@ -1,0 +1,278 @@
+"""What people and tests do to a simulated node beside the driver's calls: hold, act by hand, faults, reboot, look."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+
+from aliquot.sim import codes, faults
+from aliquot.sim.codes import Refused
+from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.driver.mig_calls import WRITES
+from aliquot.sim.driver.nvml_calls import nvml_version
+from aliquot.sim.driver.usage import hold
+from aliquot.sim.kernel import control_api as kernel
+from aliquot.sim.node import Session, SimNode
+from aliquot.sim.state import WHOLE, Fault, Process
+from aliquot.sim.template import HOSTS, mig_uuid
+
+Request = dict[str, Any]
+
+
+class BadRequest(Exception):
+    """The request makes no sense; the text says why."""
+
+
+def control(node: SimNode, session: Session, request: Request) -> object:
+    """Carry out one request; ``do`` names it. Raises BadRequest, or Refused where the hardware refuses."""
+    act = _ACTS.get(str(request.get("do")))
+    if act is None:
+        raise BadRequest(f"no request {request.get('do')!r}; there are: {', '.join(sorted(_ACTS))}")
+    return act(node, session, request)
+
+
+def find_gpu(node: SimNode, word: object) -> SimGpu:
+    """A GPU by index, PCI address or UUID."""
+    for gpu in node.gpus:
+        if word in (gpu.state.index, str(gpu.state.index), gpu.state.pci, gpu.state.uuid):
+            return gpu
+    raise BadRequest(f"no GPU {word!r} on {node.state.name} (it has 0 to {len(node.gpus) - 1})")
+
+
+def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
+    """``7``, ``"7"`` or ``"7/1"`` (compute instance 1 of GPU instance 7); None is the whole GPU."""
+    if word is None or word == "":
+        return WHOLE, WHOLE
+    gi, _, ci = str(word).partition("/")
+    if not gi.isdigit() or (ci and not ci.isdigit()):
+        raise BadRequest(f"{word!r} is not an instance (expected for example 7, or 7/0)")
+    if int(gi) not in [i.id for i in gpu.state.instances]:
+        raise BadRequest(f"no GPU instance {gi} on GPU {gpu.state.index} ({gpu.state.pci})")
+    return int(gi), int(ci or 0)
+
+
+def _show(node: SimNode, _session: Session, _request: Request) -> object:
+    return snapshot(node) | {
+        "gpus": [_gpu(node, gpu) for gpu in node.gpus],
+        **kernel.shown(node),
+        "template": node.state.template,
+        "latency": node.state.latency,
+        "boots": node.state.boots,
+        "sessions": [s.pid for s in node.sessions.values()],
+        "faults": [msgspec.to_builtins(f) for f in node.faults.active],
+    }
+
+
+def snapshot(node: SimNode) -> dict[str, object]:
+    """What NVML sees of the node, in plain values."""
+    return {
+        "name": node.state.name,
+        "driver": node.state.driver,
+        "nvml": nvml_version(node),
+        "boot_id": node.state.boot_id,
+        "gpus": [_gpu(node, gpu) for gpu in node.visible],
+    }
+
+
+def _gpu(node: SimNode, gpu: SimGpu) -> dict[str, object]:
+    """``index`` is NVML's, -1 where another driver has the GPU; ``handle`` its place on the bus."""
+    state = gpu.state
+    plain = ("product", "pci", "uuid", "minor", "pci_device", "subsystem", "architecture", "memory_mib")
+    facts: dict[str, object] = {k: getattr(state, k) for k in (*plain, "family", "swapped", "guest", "lost")}
+    facts |= {"index": node.index(gpu), "handle": state.index, **kernel.shown_gpu(gpu)}
+    words = ("disabled", "enabled")
+    facts["mig"] = {
+        "capable": gpu.table is not None,
+        "current": words[state.mig],
+        "pending": words[state.pending],
+    }
+    facts["instances"] = [_instance(gpu, i.id) for i in state.instances]
+    facts["processes"] = [
+        {
+            "pid": p.pid,
+            "name": p.name,
+            "instance": p.gi if p.gi != WHOLE else None,
+            "compute_instance": p.ci if p.ci != WHOLE else None,
+            "memory_mib": p.memory_mib,
+            "busy": p.busy,
+        }
+        for p in state.processes
+    ]
+    return facts
+
+
+def _instance(gpu: SimGpu, instance_id: int) -> dict[str, object]:
+    instance = gpu.instance(instance_id)
+    family = gpu.family_table.family
+    profile = family.by_id[instance.profile]
+    names = {c.id: c.name for c in profile.compute}
+    return {
+        "id": instance.id,
+        "profile": profile.name,
+        "profile_id": profile.id,
+        "placement": f"{instance.start}:{instance.size}",
+        "memory_mib": figures.instance_memory_mib(family, profile, gpu.state.memory_mib),
+        "compute_instances": [
+            {
+                "id": c.id,
+                "profile": names[c.profile],
+                "profile_id": c.profile,
+                "placement": f"{c.start}:{c.size}",
+                "uuid": mig_uuid(gpu.state, instance.id, c.id, gpu.driver_major),
+            }
+            for c in instance.compute
+        ],
+    }
+
+
+def _hold(node: SimNode, session: Session, request: Request) -> object:
+    gpu = find_gpu(node, request.get("gpu"))
+    gi, ci = find_instance(gpu, request.get("instance"))
+    memory, busy = request.get("memory"), request.get("busy")
+    if memory is not None and not (isinstance(memory, int) and 0 <= memory <= gpu.state.memory_mib):
+        raise BadRequest(f"a process on this GPU can have 0 to {gpu.state.memory_mib} MiB of memory, not {memory}")
+    if busy is not None and not (isinstance(busy, (int, float)) and 0 <= busy <= 1):
+        raise BadRequest(f"busy is a share from 0 to 1, not {busy}")
+    pid = request.get("pid")
+    if pid is None:
+        pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
+    name = str(request.get("name") or "python3").replace("\n", " ").replace("|", " ")
+    process = Process(int(pid), name, gi, ci)
+    process.memory_mib = process.memory_mib if memory is None else memory
+    process.busy = process.busy if busy is None else float(busy)
+    hold(gpu, process)
+    node.save()
+    return {"pid": int(pid)}
+
+
+def _release(node: SimNode, session: Session, request: Request) -> object:
+    gpu = find_gpu(node, request.get("gpu"))
+    gi, ci = find_instance(gpu, request.get("instance"))
+    exact = "/" in str(request.get("instance"))
+    gone = [p for p in gpu.state.processes if p.gi == gi and (not exact or p.ci == ci)]
+    gpu.state.processes = [p for p in gpu.state.processes if p not in gone]
+    node.save()
+    return {"released": len(gone)}
+
+
+def _terminate(node: SimNode, session: Session, request: Request) -> object:
+    pid, count = int(request["pid"]), 0
+    count += kernel.end(node, lambda vm: vm.pid == pid)
+    for gpu in node.gpus:
+        count += sum(p.pid == pid for p in gpu.state.processes)
+        gpu.state.processes = [p for p in gpu.state.processes if p.pid != pid]
+    node.save()
+    return {"released": count}
+
+
+def _create(node: SimNode, session: Session, request: Request) -> object:
+    gpu = find_gpu(node, request.get("gpu"))
+    word, start = str(request.get("profile")), request.get("start")
+    profile = next((p for p in gpu.profiles if word in (p.name, *p.aliases, str(p.id), f"id:{p.id}")), None)
+    if profile is None:
+        known = ", ".join(p.name for p in gpu.profiles) or "none: this GPU has no MIG"
+        raise BadRequest(f"GPU {gpu.state.index} has no profile {word!r}; it has: {known}")
+    index = gpu.state.index
+    if start is None:
+        gi = int(WRITES["DeviceCreateGpuInstance"](node, session, [index, WHOLE, WHOLE, profile.id]))
+    else:
+        arguments = [index, WHOLE, WHOLE, profile.id, int(start), profile.size]
+        gi = int(WRITES["DeviceCreateGpuInstanceWithPlacement"](node, session, arguments))
+    if request.get("compute", True):
+        WRITES["GpuInstanceCreateComputeInstance"](node, session, [index, gi, WHOLE, profile.default_compute.id])
+    return {"instance": gi}
+
+
+def _destroy(node: SimNode, session: Session, request: Request) -> object:
+    gpu = find_gpu(node, request.get("gpu"))
+    gi, ci = find_instance(gpu, request.get("instance"))
+    if gi == WHOLE:
+        raise BadRequest("destroy needs an instance")
+    if any(p.gi == gi for p in gpu.state.processes):
+        raise Refused(codes.IN_USE)
+    index = gpu.state.index
+    if "/" in str(request.get("instance")):
+        WRITES["ComputeInstanceDestroy"](node, session, [index, gi, ci])
+        return {}
+    for compute in list(gpu.instance(gi).compute):
+        WRITES["ComputeInstanceDestroy"](node, session, [index, gi, compute.id])
+    WRITES["GpuInstanceDestroy"](node, session, [index, gi, WHOLE])
+    return {}
+
+
+def _mode(node: SimNode, session: Session, request: Request) -> object:
+    gpu = find_gpu(node, request.get("gpu"))
+    wish = int(bool(request.get("enabled")))
+    status = int(WRITES["DeviceSetMigMode"](node, session, [gpu.state.index, WHOLE, WHOLE, wish]))
+    return {"activation": status}
+
+
+def _reset(node: SimNode, session: Session, request: Request) -> object:
+    caller = Session("", session.pid, session.privileged)
+    WRITES["DeviceReset"](node, caller, [find_gpu(node, request.get("gpu")).state.index, WHOLE, WHOLE, WHOLE])
+    return {}
+
+
+def _fault(node: SimNode, session: Session, request: Request) -> object:
+    if request.get("kind") == "none":
+        node.faults.active.clear()
+        node.save()
+        return {}
+    if request.get("kind") == "xid":
+        return _xid(node, request)
+    facts = {k: v for k, v in request.items() if v is not None and k not in ("do", "seconds", "after", "gpu")}
+    if request.get("gpu") is not None:
+        facts["gpu"] = find_gpu(node, request["gpu"]).state.index
+    if request.get("seconds") is not None:
+        facts["until"] = node.world.now() + float(request["seconds"])
+    if request.get("kind") == "vf-delay":
+        facts["delay"], facts["until"] = float(request.get("seconds") or 0), None
+    after = request.get("after")
+    if facts.get("kind") == "lost":
+        facts["nth"] = int(after or 0)
+    fault = msgspec.convert(facts, Fault)
+    wrong = faults.consistent(fault)
+    if wrong is not None:
+        raise BadRequest(wrong)
+    if fault.kind == "lost" and not after:
+        node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
+    else:
+        node.faults.active.append(fault)
+    node.save()
+    return {}
+
+
+def _xid(node: SimNode, request: Request) -> object:
+    """An XID error happens now. It is an event and no state: nothing is remembered, nothing else goes wrong."""
+    if request.get("gpu") is None or not isinstance(request.get("code"), int):
+        raise BadRequest("fault xid needs a GPU and a code (the XID)")
+    gpu = find_gpu(node, request["gpu"])
+    gi, ci = find_instance(gpu, request.get("instance"))
+    node.events.happen(gpu.state.index, request["code"], gi, ci if "/" in str(request.get("instance")) else WHOLE)
+    return {}
+
+
+def _reboot(node: SimNode, session: Session, request: Request) -> object:
+    host = request.get("kernel")
+    if host not in (None, "none", *HOSTS):
+        raise BadRequest(f"no kernel {host!r}; there are: {', '.join(HOSTS)}, none")
+    node.reboot(str(request.get("boot_id") or ""), "" if host == "none" else host)
+    return {"boot_id": node.state.boot_id}
+
+
+_ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
+    "show": _show,
+    "hold": _hold,
+    "release": _release,
+    "terminate": _terminate,
+    "create": _create,
+    "destroy": _destroy,
+    "mode": _mode,
+    "reset": _reset,
+    "fault": _fault,
+    "reboot": _reboot,
+    **kernel.ACTS,
+}

@@ -1,0 +1,1 @@
+"""The model of the driver: GPUs, instances, compute instances, vGPUs, events."""

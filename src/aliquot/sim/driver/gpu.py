@@ -1,0 +1,240 @@
+"""One GPU as the driver runs it: MIG mode and GPU instances, with the order of checks and the codes of the hardware."""
+
+from __future__ import annotations
+
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import Profile
+from aliquot.sim import codes
+from aliquot.sim.codes import Refused
+from aliquot.sim.driver.placement_table import Partition, Table, allowed
+from aliquot.sim.state import WHOLE, GpuState, InstanceState, NeighbourState
+
+LIBRARY_INDEXES_13 = 18
+LIBRARY_INDEXES_12 = 10
+"""GPU instance profile indexes that a library knows; asking past the last one is an invalid argument (nvml.h)."""
+
+
+class SimGpu:
+    """Calls on one GPU. Each raises ``Refused`` with NVML's code and then has changed nothing."""
+
+    def __init__(self, state: GpuState, driver_major: int) -> None:
+        self.state = state
+        self.driver_major = driver_major
+        self.table: Table | None = None
+        if state.family is not None:
+            self.table = Table(catalog.family(state.family), state.swapped)
+
+    # -- what is there
+
+    @property
+    def visible(self) -> bool:
+        """Whether NVIDIA's driver has it: NVML does not see a GPU that was handed out."""
+        return self.state.driver == "nvidia"
+
+    @property
+    def profiles(self) -> tuple[Profile, ...]:
+        """The profiles that this driver knows for this GPU; 1g.20gb-like and +me profiles came with later drivers."""
+        if self.table is None:
+            return ()
+        return tuple(p for p in self.table.family.profiles if _since(p) <= self.driver_major)
+
+    def profile(self, profile_id: int) -> Profile:
+        """Raises NOT_SUPPORTED for an id that this GPU does not have."""
+        for profile in self.profiles:
+            if profile.id == profile_id:
+                return profile
+        raise Refused(codes.NOT_SUPPORTED)
+
+    def instance(self, instance_id: int, missing: int = codes.INVALID_ARGUMENT) -> InstanceState:
+        """A live GPU instance; a handle of a destroyed one is an invalid argument, an unknown id is not found."""
+        for instance in self.state.instances:
+            if instance.id == instance_id:
+                return instance
+        raise Refused(missing)
+
+    @property
+    def _used(self) -> int:
+        return sum(self._mask(i) for i in self.state.instances)
+
+    def _mask(self, instance: InstanceState) -> int:
+        return next(q.mask for q in self.partitions(instance.profile) if q.id == instance.id)
+
+    def partitions(self, profile_id: int) -> tuple[Partition, ...]:
+        return self.family_table.partitions[profile_id]
+
+    @property
+    def family_table(self) -> Table:
+        """Raises NOT_SUPPORTED on a GPU without MIG."""
+        if self.table is None:
+            raise Refused(codes.NOT_SUPPORTED)
+        return self.table
+
+    def _present(self) -> list[Profile]:
+        by_id = self.family_table.family.by_id
+        return [by_id[i.profile] for i in self.state.instances]
+
+    # -- profiles
+
+    def profile_at(self, index: int) -> Profile:
+        """The profile at an NVML index. R535 answers none while MIG mode is off."""
+        last = LIBRARY_INDEXES_13 if self.driver_major >= 570 else LIBRARY_INDEXES_12
+        if not 0 <= index < last:
+            raise Refused(codes.INVALID_ARGUMENT)
+        if self.driver_major == 535 and not self.state.mig:
+            raise Refused(codes.NOT_SUPPORTED)
+        for profile in self.profiles:
+            if profile.nvml_index == index:
+                return profile
+        raise Refused(codes.NOT_SUPPORTED)
+
+    def placements(self, profile_id: int, privileged: bool = True) -> list[tuple[int, int]]:
+        """Every placement of a profile, occupied or not."""
+        self.family_table  # noqa: B018  a GPU without MIG refuses first
+        _require(privileged)
+        profile = self.profile(profile_id)
+        return [(start, profile.size) for start in profile.starts]
+
+    def remaining(self, profile_id: int, privileged: bool = True) -> int:
+        """How many more instances of this profile alone can be created now."""
+        table = self.family_table
+        _require(privileged)
+        self._require_mode()
+        profile = self.profile(profile_id)
+        room = table.disjoint(profile_id, self._used)
+        present = self._present()
+        while room and not allowed(table.family, [*present, *[profile] * room]):
+            room -= 1
+        return room
+
+    # -- GPU instances
+
+    def create(self, profile_id: int, placement: tuple[int, int] | None = None, privileged: bool = True) -> int:
+        """A new GPU instance's id. Order of checks: open-gpu-kernel-modules, and captures for IN_USE."""
+        table = self.family_table
+        _require(privileged)
+        self._require_mode()
+        profile = self.profile(profile_id)
+        wanted = None
+        if placement is not None:
+            wanted = table.at(profile_id, *placement)
+            if wanted is None:
+                raise Refused(codes.INVALID_ARGUMENT)
+        if any(p.gi == WHOLE for p in self.state.processes):
+            raise Refused(codes.IN_USE)
+        used = self._used
+        if not allowed(table.family, [*self._present(), profile]):
+            raise Refused(codes.INSUFFICIENT_RESOURCES)
+        chosen = table.default(profile_id, used) if placement is None else wanted
+        if chosen is None or chosen.mask & used:
+            raise Refused(codes.INSUFFICIENT_RESOURCES)
+        new = InstanceState(chosen.id, profile_id, chosen.start, chosen.size, [])
+        self.state.instances = sorted([*self.state.instances, new], key=lambda i: i.id)
+        return chosen.id
+
+    def destroy(self, instance_id: int, privileged: bool = True) -> None:
+        instance = self.instance(instance_id)
+        _require(privileged)
+        if instance.compute or any(p.gi == instance_id for p in self.state.processes) or self.has_vgpu(instance_id):
+            raise Refused(codes.IN_USE)
+        self.state.instances = [i for i in self.state.instances if i.id != instance_id]
+
+    def has_vgpu(self, instance_id: int) -> bool:
+        return any(v.gi == instance_id for v in self.state.vgpus)
+
+    def listed(self, profile_id: int, privileged: bool = True) -> list[int]:
+        """The ids of this profile's instances, ascending."""
+        self.family_table  # noqa: B018  a GPU without MIG refuses first
+        _require(privileged)
+        self._require_mode()
+        self.profile(profile_id)
+        return [i.id for i in self.state.instances if i.profile == profile_id]
+
+    def by_id(self, instance_id: int) -> InstanceState:
+        self.family_table  # noqa: B018  a GPU without MIG refuses first
+        self._require_mode()
+        return self.instance(instance_id, codes.NOT_FOUND)
+
+    # -- MIG mode
+
+    def mode(self) -> tuple[bool, bool]:
+        """Current and pending. NOT_SUPPORTED on a GPU without MIG."""
+        self.family_table  # noqa: B018  a GPU without MIG refuses first
+        return self.state.mig, self.state.pending
+
+    def set_mode(self, wish: int, others: bool, privileged: bool = True, busy: bool = False) -> int:
+        """Store the wish and try to make it active; the activation status.
+
+        Ampere has to reset the GPU for it, so any other client (``others``: an open session that is not the caller's)
+        leaves the wish pending. Hopper and later need no reset: only processes and instances are in the way. Virtual
+        functions refuse to have the mode switched off at all, and keep the GPU from a reset.
+        """
+        table = self.family_table
+        _require(privileged)
+        if wish not in (0, 1):
+            raise Refused(codes.INVALID_ARGUMENT)
+        if self.state.mig and not wish and self.state.functions:
+            raise Refused(codes.IN_USE)
+        self.state.pending = bool(wish)
+        if self.state.pending == self.state.mig:
+            return codes.SUCCESS
+        if self.state.processes or self.state.instances or self.state.vgpus or busy:
+            return codes.IN_USE
+        if table.family.mode.change_needs_gpu_reset:
+            if self.state.guest:
+                return codes.RESET_REQUIRED
+            if others or self.state.functions:
+                return codes.IN_USE
+        self.state.mig = self.state.pending
+        self.state.mixed = self.state.mixed and not self.state.mig
+        return codes.SUCCESS
+
+    def reset(self, sessions: bool, privileged: bool = True) -> None:
+        """Reset the GPU: any client at all refuses it, ``sessions`` says whether one has NVML open."""
+        _require(privileged)
+        if self.state.guest:
+            raise Refused(codes.NOT_SUPPORTED)
+        if sessions or self.state.processes or self.state.functions or self.state.vgpus:
+            raise Refused(codes.IN_USE)
+        self.restart()
+
+    def reboot(self) -> None:
+        """Processes, instances, virtual functions and vGPUs end; a lost GPU is found again, every device by the driver
+        that knows it.
+        """
+        self.state.processes = []
+        self.state.lost = self.state.locked = False
+        self.state.driver, self.state.override, self.state.autoprobe = "nvidia", "", True
+        self.state.functions = []
+        if self.state.neighbour is not None:
+            self.state.neighbour = NeighbourState()
+        self.restart()
+
+    def restart(self) -> None:
+        """What a reset leaves, and the driver's letting go of the GPU too."""
+        self.state.instances = []
+        self.state.vgpus = []
+        self.state.mixed = False
+        survives = self.table is not None and self.table.family.mode.mode_survives_reboot
+        self.state.mig = self.state.pending = self.state.pending and survives
+
+    def _require_mode(self) -> None:
+        if not self.state.mig:
+            raise Refused(codes.NOT_SUPPORTED)
+
+    def max_mig_devices(self) -> int:
+        """0 without MIG or with MIG off, else the number of compute slices (an estimate from slice counts)."""
+        return self.table.family.compute_slices if self.table is not None and self.state.mig else 0
+
+    def mig_devices(self) -> list[tuple[int, int]]:
+        """(GPU instance id, compute instance id) in the order of ``nvidia-smi -L``."""
+        return [(i.id, c.id) for i in self.state.instances for c in sorted(i.compute, key=lambda c: c.id)]
+
+
+def _require(privileged: bool) -> None:
+    if not privileged:
+        raise Refused(codes.NO_PERMISSION)
+
+
+def _since(profile: Profile) -> int:
+    word = (profile.since_driver or "").lstrip("R").split(".", 1)[0]
+    return int(word) if word.isdigit() else 0

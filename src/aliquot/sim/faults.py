@@ -1,0 +1,148 @@
+"""Seeded failures. Each is a record that the node remembers until it is used up.
+
+===============  ===========================================================================================
+busy             IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
+reset-pending    a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
+lost             the GPU is lost now, or after the ``nth`` write call on it from now on
+half-create      ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
+fail             ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
+                 the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
+kill             SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
+unbind-lock      the unbindLock of a GPU is not to be had the next ``calls`` times
+vf-delay         virtual functions appear one by one within so many ``seconds`` (``delay``)
+unprivileged     every caller lacks the rights until faults are cleared
+xid              not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``, ``7/0``)
+===============  ===========================================================================================
+"""
+
+from __future__ import annotations
+
+from aliquot.sim import codes
+from aliquot.sim.state import Fault
+
+KINDS = (
+    *("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid"),
+    *("unbind-lock", "vf-delay"),
+)
+
+
+def consistent(fault: Fault) -> str | None:
+    """What is wrong with a fault that someone wants to set, in plain words."""
+    if fault.kind not in KINDS:
+        return f"no fault {fault.kind!r}; there are: {', '.join(KINDS)}"
+    if fault.kind in ("lost", "reset-pending") and fault.gpu is None:
+        return f"fault {fault.kind} needs a GPU"
+    if fault.kind == "fail" and (fault.call is None or fault.code is None):
+        return "fault fail needs a call and a code"
+    if fault.when not in ("before", "after") or fault.what not in ("gpu", "compute"):
+        return "when is before or after, what is gpu or compute"
+    if fault.kind == "busy" and fault.calls is None and fault.until is None:
+        return "fault busy needs a number of calls or of seconds"
+    if fault.kind == "vf-delay" and not (fault.delay or 0) > 0:
+        return "fault vf-delay needs a number of seconds"
+    return None
+
+
+class Faults:
+    """The faults of one node, consumed as calls arrive. Times are seconds on the server's monotonic clock."""
+
+    def __init__(self, faults: list[Fault]) -> None:
+        self.active = faults
+
+    def _take(self, fault: Fault) -> None:
+        if fault.calls is not None:
+            fault.calls -= 1
+            if fault.calls <= 0 and fault in self.active:
+                self.active.remove(fault)
+
+    @property
+    def privileged(self) -> bool:
+        return not any(f.kind == "unprivileged" for f in self.active)
+
+    def kill(self) -> str | None:
+        """Count a write call; ``before`` or ``after`` when it is the one at which the caller dies."""
+        for fault in self.active:
+            if fault.kind == "kill":
+                fault.nth -= 1
+                if fault.nth == 0:
+                    self.active.remove(fault)
+                    return fault.when
+        return None
+
+    def failing(self, call: str, gpu: int, path: str = "") -> int | None:
+        """The code that a ``fail`` fault answers this call with, if one applies."""
+        for fault in self.active:
+            if fault.kind == "fail" and fault.call == call and fault.gpu in (None, gpu) and (fault.path or "") in path:
+                if fault.nth > 1:
+                    fault.nth -= 1
+                    continue
+                self._take(fault)
+                return fault.code
+        return None
+
+    def refusal(self, call: str, gpu: int, gi: int, now: float) -> int | None:
+        """The code that a fault answers this write call with, if one applies."""
+        failing = self.failing(call, gpu)
+        if failing is not None:
+            return failing
+        return codes.IN_USE if call != "DeviceSetMigMode" and self.busy(gpu, gi, now) else None
+
+    def busy(self, gpu: int, gi: int, now: float) -> bool:
+        """Count a write that a ``busy`` fault may meet; whether it does."""
+        for fault in list(self.active):
+            if fault.kind != "busy" or fault.gpu not in (None, gpu) or fault.instance not in (None, gi):
+                continue
+            if fault.until is not None and now >= fault.until:
+                self.active.remove(fault)
+                continue
+            self._take(fault)
+            return True
+        return False
+
+    def lock_busy(self, gpu: int) -> bool:
+        """Count an attempt at the unbindLock of a GPU; whether somebody has it."""
+        for fault in self.active:
+            if fault.kind == "unbind-lock" and fault.gpu in (None, gpu):
+                fault.calls = fault.calls or 1
+                self._take(fault)
+                return True
+        return False
+
+    def function_delay(self, gpu: int) -> float:
+        """Seconds until the last virtual function of a GPU is there."""
+        return next((f.delay or 0.0 for f in self.active if f.kind == "vf-delay" and f.gpu in (None, gpu)), 0.0)
+
+    def mode_busy(self, gpu: int, now: float) -> bool:
+        """Whether a mode change finds the GPU busy, so that it stays pending."""
+        for fault in list(self.active):
+            if fault.gpu not in (None, gpu) or fault.kind not in ("busy", "reset-pending"):
+                continue
+            if fault.until is not None and now >= fault.until:
+                self.active.remove(fault)
+                continue
+            self._take(fault)
+            return True
+        return False
+
+    def half(self, gpu: int, what: str) -> bool:
+        """Whether this creation goes half wrong."""
+        for fault in self.active:
+            if fault.kind == "half-create" and fault.what == what and fault.gpu in (None, gpu):
+                fault.calls = fault.calls or 1
+                self._take(fault)
+                return True
+        return False
+
+    def loses(self, gpu: int) -> bool:
+        """Count a write call on a GPU; whether it falls off the bus now."""
+        for fault in list(self.active):
+            if fault.kind == "lost" and fault.gpu == gpu:
+                fault.nth -= 1
+                if fault.nth <= 0:
+                    self.active.remove(fault)
+                    return True
+        return False
+
+    def after_reset(self, gpu: int) -> None:
+        """A reset ends what waited for one."""
+        self.active[:] = [f for f in self.active if not (f.kind == "reset-pending" and f.gpu == gpu)]

@@ -1,0 +1,206 @@
+"""What programs and people ask of the simulated kernel over a node's socket: its files, ``sriov-manage``, machines."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.kernel import devices, functions, pci, proc, rules, vms
+from aliquot.sim.kernel import write_gate as gate
+from aliquot.sim.kernel.devices import Device
+from aliquot.sim.kernel.tree import Answer, Tree, ask
+from aliquot.sim.kernel.write_gate import KernelWrite
+from aliquot.sim.node import Session, SimNode
+from aliquot.sim.state import WHOLE, VmState
+
+Request = dict[str, Any]
+OPERATIONS = ("read", "write", "names", "link", "real", "exists", "stat")
+
+_trees: WeakKeyDictionary[SimNode, Tree] = WeakKeyDictionary()
+
+
+def tree_of(node: SimNode) -> Tree:
+    """The node's files: one picture for all connections."""
+    found = _trees.get(node)
+    if found is None:
+        found = _trees[node] = Tree(node)
+    return found
+
+
+def _caller(session: Session, request: Request) -> Session:
+    """Who wrote: the connection's process, or one that it speaks for (``pid``). Faults meet it unless ``hand``."""
+    pid = request.get("pid")
+    return Session("", session.pid if pid is None else int(pid), session.privileged, hand=bool(request.get("hand")))
+
+
+def _files(node: SimNode, session: Session, request: Request) -> object:
+    op = str(request.get("op"))
+    if op not in OPERATIONS:
+        raise ValueError(f"no operation {op!r} on files; there are: {', '.join(OPERATIONS)}")
+    path, data = str(request.get("path") or ""), str(request.get("data") or "")
+    answer = ask(tree_of(node), _caller(session, request), op, path, data)
+    return {"errno": answer.errno} if answer.errno else {"value": answer.value}
+
+
+def _many(node: SimNode, session: Session, request: Request) -> object:
+    """Several questions at once, each ``[op, path]``: what one look at a node reads, by one request."""
+    tree, caller = tree_of(node), _caller(session, request)
+    asks = [(str(op), str(path)) for op, path in request.get("asks") or ()]
+    wrong = next((op for op, _ in asks if op not in OPERATIONS or op == "write"), None)
+    if wrong is not None:
+        raise ValueError(f"no operation {wrong!r} among several on files")
+    return {"answers": [_plain(ask(tree, caller, op, path, "")) for op, path in asks]}
+
+
+def _plain(answer: Answer) -> list[object]:
+    return [answer.value, answer.errno or 0]
+
+
+def _sriov_manage(node: SimNode, session: Session, request: Request) -> object:
+    """``action`` -e or -d, ``address`` of a GPU or ALL. The answer: ``rc``, and what the program prints."""
+    action, word = str(request.get("action")), str(request.get("address"))
+    if action not in ("-e", "-d"):
+        raise ValueError("sriov-manage needs the action -e or -d")
+    found = [g for g in node.visible if word in ("ALL", g.state.pci)]
+    if not found:
+        return {"rc": 1, "out": [], "err": [f"{word} is not a GPU of the nvidia driver"]}
+    lines: list[str] = []
+    wrong: list[str] = []
+    for gpu in found:
+        try:
+            lines.append(_manage(node, _caller(session, request), gpu, action))
+        except OSError as error:
+            wrong.append(_refusal(gpu, error))
+    return {"rc": 1 if wrong else 0, "out": lines, "err": wrong}
+
+
+def _manage(node: SimNode, session: Session, gpu: SimGpu, action: str) -> str:
+    write = KernelWrite("SriovManage", gpu.state.index, f"/usr/lib/nvidia/sriov-manage {action}", gpu.state.pci)
+    gate.carry_out(node, session, write, lambda: functions.manage(node, gpu, action == "-e"))
+    return f"{'Enabling' if action == '-e' else 'Disabling'} VFs on {gpu.state.pci}"
+
+
+def _refusal(gpu: SimGpu, error: OSError) -> str:
+    if error.errno == errno.EBUSY:
+        return f"Cannot obtain unbindLock for {gpu.state.pci}"
+    if error.errno == errno.ENOTSUP:
+        return f"GPU at {gpu.state.pci} doesn't support SR-IOV"
+    return f"{gpu.state.pci}: {error.strerror}"
+
+
+def _vm_start(node: SimNode, _session: Session, request: Request) -> object:
+    """A virtual machine opens the VFIO handles of ``devices`` (addresses of functions, UUIDs of mdevs)."""
+    name, wanted = str(request.get("name") or ""), [str(d) for d in request.get("devices") or ()]
+    if not name or any(vm.name == name for vm in node.state.vms):
+        raise ValueError(f"a virtual machine {name!r} runs already" if name else "a virtual machine needs a name")
+    if len(set(wanted)) != len(wanted):
+        raise ValueError("a device is named twice")
+    with node.lock:
+        for device in wanted:
+            _openable(node, device)
+        pid, node.state.next_pid = node.state.next_pid, node.state.next_pid + 1
+        node.state.vms = [*node.state.vms, VmState(pid, name, wanted)]
+        node.changed()
+        node.save()
+    return {"pid": pid}
+
+
+def _openable(node: SimNode, name: str) -> None:
+    """Raises ValueError with the reason why QEMU could not open a device."""
+    running = vms.open_on(node, name)
+    if running is not None:
+        raise ValueError(f"{name} is open in virtual machine {running.name!r}")
+    if any(v.uuid == name for g in node.gpus for v in g.state.vgpus):
+        return
+    device = next((d for d in devices.everything(node) if d.address == name), None)
+    if device is None:
+        raise ValueError(f"no function and no mdev {name!r} on {node.state.name}")
+    driver = device.driver(node.world.now())
+    if driver == devices.VFIO:
+        foreign = _foreign(node, device)
+        if foreign:
+            raise ValueError(f"IOMMU group of {name} is not viable: {', '.join(foreign)} has another driver")
+        return
+    if device.virtual and any(v.function == name and not v.uuid for v in device.gpu.state.vgpus):
+        return
+    mdevs = [v.uuid for v in device.gpu.state.vgpus if v.function == name and v.uuid]
+    if mdevs:
+        raise ValueError(f"{name} carries the mdev {', '.join(mdevs)}: a virtual machine opens that, by its UUID")
+    raise ValueError(f"{name} has no VFIO handle to open: its driver is {driver or 'none'} and it carries no vGPU")
+
+
+def _foreign(node: SimNode, device: Device) -> list[str]:
+    """Members of the same IOMMU group that another driver has."""
+    own = devices.group(node, device)
+    return [
+        d.address
+        for d in devices.everything(node)
+        if devices.group(node, d) == own and d.state.driver not in ("", devices.VFIO)
+    ]
+
+
+def _vm_stop(node: SimNode, _session: Session, request: Request) -> object:
+    name = str(request.get("name") or "")
+    if not any(vm.name == name for vm in node.state.vms):
+        running = ", ".join(vm.name for vm in node.state.vms) or "none"
+        raise ValueError(f"no virtual machine {name!r} on {node.state.name}; running: {running}")
+    end(node, lambda vm: vm.name == name)
+    return {}
+
+
+def end(node: SimNode, which: Callable[[VmState], bool]) -> int:
+    """End virtual machines; how many."""
+    with node.lock:
+        staying = [vm for vm in node.state.vms if not which(vm)]
+        gone = len(node.state.vms) - len(staying)
+        node.state.vms = staying
+        if gone:
+            node.changed()
+            node.save()
+    return gone
+
+
+def shown(node: SimNode) -> dict[str, object]:
+    """The kernel's part of ``show``."""
+    return {
+        "host": proc.host(node),
+        "iommu": node.state.iommu,
+        "vms": [{"pid": vm.pid, "name": vm.name, "devices": list(vm.devices)} for vm in node.state.vms],
+    }
+
+
+def shown_gpu(gpu: SimGpu) -> dict[str, object]:
+    """A GPU's part of ``show``: driver, virtual functions, vGPUs."""
+    state = gpu.state
+    kinds = {k.id: k.name for k in rules.types(state)}
+    return {
+        "driver": state.driver,
+        "host": state.host,
+        "world": rules.world(state),
+        "mixed": state.mixed if rules.mixed_possible(state) else None,
+        "functions": len(state.functions),
+        "total_functions": pci.total_functions(state),
+        "vgpus": [
+            {
+                "function": v.function,
+                "type_id": v.type_id,
+                "type": kinds.get(v.type_id, ""),
+                "uuid": v.uuid,
+                "instance": v.gi if v.gi != WHOLE else None,
+                "placement": v.placement if v.placement != WHOLE else None,
+            }
+            for v in state.vgpus
+        ],
+    }
+
+
+ACTS: dict[str, Callable[[SimNode, Session, Request], object]] = {
+    "fs": _files,
+    "fs-many": _many,
+    "sriov-manage": _sriov_manage,
+    "vm-start": _vm_start,
+    "vm-stop": _vm_stop,
+}

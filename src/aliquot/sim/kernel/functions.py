@@ -1,0 +1,84 @@
+"""Virtual functions of a GPU: what writing ``sriov_numvfs`` says, and what NVIDIA's ``sriov-manage`` does."""
+
+from __future__ import annotations
+
+import errno
+
+from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.kernel import devices, pci, rules
+from aliquot.sim.kernel.devices import Device, refuse
+from aliquot.sim.node import SimNode
+from aliquot.sim.state import FunctionState
+
+
+def set_count(gpu: SimGpu, text: str) -> None:
+    """``sriov_numvfs``. NVIDIA's vGPU driver lets only its own tool change the number (EPERM), its ordinary driver and
+    vfio-pci have no way to (ENOENT); the order of checks is the kernel's (drivers/pci/iov.c).
+    """
+    try:
+        wanted = int(text.strip(), 0)
+    except ValueError:
+        raise refuse(errno.EINVAL) from None
+    if not 0 <= wanted < 1 << 16:
+        raise refuse(errno.EINVAL)
+    if wanted > pci.total_functions(gpu.state):
+        raise refuse(errno.ERANGE)
+    if wanted == len(gpu.state.functions):
+        return
+    if gpu.state.driver != devices.NVIDIA or not rules.world(gpu.state):
+        raise refuse(errno.ENOENT)
+    if wanted and gpu.state.functions:
+        raise refuse(errno.EBUSY)
+    raise refuse(errno.EPERM)
+
+
+def enable(node: SimNode, gpu: SimGpu) -> None:
+    """All virtual functions, new or again. The driver lets go of the GPU for it: GPU instances, vGPUs and mixed-size
+    mode are gone; MIG mode stays.
+    """
+    state = gpu.state
+    disable(gpu)
+    count = pci.total_functions(state)
+    now, delay = node.world.now(), node.faults.function_delay(state.index)
+    groups = pci.free_groups(node.state, count)
+    made = [FunctionState(number, groups[number]) for number in range(count)]
+    for function in made:
+        if delay:
+            function.visible = now + delay * (function.number + 1) / (count + 1)
+            function.ready = now + delay * (function.number + 2) / (count + 1)
+        if state.autoprobe:
+            try:
+                devices.attach(node, Device(gpu, pci.function_address(state, function.number), function))
+            except OSError:
+                continue  # a driver refused it: the function stays without one
+    state.functions = made
+
+
+def disable(gpu: SimGpu) -> None:
+    gpu.state.functions = []
+    gpu.state.vgpus = []
+    gpu.state.instances = []
+    gpu.state.mixed = False
+    gpu.state.locked = False
+
+
+def lock(node: SimNode, gpu: SimGpu, text: str) -> None:
+    """``unbindLock``: 1 takes it, if the GPU has no users and nobody finds it busy; the file then reads 1."""
+    if text.strip() not in ("0", "1"):
+        raise refuse(errno.EINVAL)
+    free = not devices.in_use(node, gpu) and not node.faults.lock_busy(gpu.state.index)
+    gpu.state.locked = text.strip() == "1" and free
+
+
+def manage(node: SimNode, gpu: SimGpu, on: bool) -> None:
+    """``sriov-manage -e`` and ``-d`` of one GPU. Raises EBUSY when the unbindLock is not to be had, ENOTSUP where the
+    board or its driver has no virtual functions.
+    """
+    if not pci.total_functions(gpu.state) or not rules.world(gpu.state):
+        raise refuse(errno.ENOTSUP)
+    if devices.in_use(node, gpu) or node.faults.lock_busy(gpu.state.index):
+        raise refuse(errno.EBUSY)
+    if on:
+        enable(node, gpu)
+    else:
+        disable(gpu)

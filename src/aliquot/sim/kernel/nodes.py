@@ -1,0 +1,180 @@
+"""The folders of PCI functions: attributes, links, what the driver adds."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable
+
+from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.driver.topology import PER_PROCESSOR, numa_node
+from aliquot.sim.kernel import devices, functions, mdevs, pci, rules
+from aliquot.sim.kernel.devices import Device, refuse
+from aliquot.sim.kernel.pci import Identity
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Writing, folder, text, up
+from aliquot.sim.node import SimNode
+from aliquot.sim.state import FunctionState, GpuState
+
+_DEPTH = 4
+"""How deep a function's folder lies below /sys: devices/pciDDDD:BB/PORT/ADDRESS."""
+
+
+def _identity(identity: Identity, driver: Callable[[], str]) -> dict[str, Entry]:
+    """What every function has."""
+    return {
+        "vendor": text(f"0x{identity.vendor}\n"),
+        "device": text(f"0x{identity.device}\n"),
+        "class": text(f"0x{identity.klass}\n"),
+        "subsystem_vendor": text(f"0x{identity.sub_vendor}\n"),
+        "subsystem_device": text(f"0x{identity.sub_device}\n"),
+        "revision": text(f"0x{identity.revision}\n"),
+        "modalias": text(identity.modalias + "\n"),
+        "config": File(lambda: identity.config, binary=True),
+        "uevent": File(lambda: identity.uevent(driver())),
+        "enable": text("1\n"),
+    }
+
+
+def function(node: SimNode, device: Device) -> Dir:
+    """The folder of a GPU, of its virtual function, or of the network card beside it."""
+    return Dir(lambda: _function(node, device))
+
+
+def _function(node: SimNode, device: Device) -> dict[str, Entry]:
+    now = node.world.now()
+    gpu, number = device.gpu, device.gpu.state.index
+    driver = device.driver(now)
+    numa = numa_node(gpu)
+    first = numa * 8 * PER_PROCESSOR
+
+    def override(value: str) -> None:
+        devices.set_override(device, value)
+
+    entries = _identity(device.identity(), lambda: driver) | {
+        "numa_node": text(f"{numa}\n"),
+        "local_cpulist": text(f"{first}-{first + 8 * PER_PROCESSOR - 1}\n"),
+        "resource": text("0x0000000000000000 0x0000000000000000 0x0000000000000000\n" * 13),
+        "reset_method": text("flr bus\n"),
+        "driver_override": File(lambda: f"{device.state.override or '(null)'}\n", Writing(number, override)),
+        "subsystem": up(_DEPTH, "bus/pci"),
+    }
+    if driver:
+        entries["driver"] = up(_DEPTH, f"bus/pci/drivers/{driver}")
+    if node.state.iommu:
+        entries["iommu_group"] = up(_DEPTH, f"kernel/iommu_groups/{devices.group(node, device)}")
+        if driver == devices.VFIO or _vendor_vfio(device, driver):
+            name = vfio_name(node, device)
+            entries["vfio-dev"] = folder({name: folder({"uevent": text(f"DEVNAME=vfio/devices/{name}\n")})})
+    if device.physical:
+        entries |= _physical(node, gpu, now)
+    elif isinstance(device.state, FunctionState):
+        entries |= _virtual(node, gpu, device.state, device.address, driver)
+    return entries
+
+
+def vfio_name(node: SimNode, device: Device) -> str:
+    """The name in ``vfio-dev`` and /dev/vfio/devices: one number per device."""
+    beside = not device.physical and not device.virtual
+    return f"vfio{devices.group(node, device) + (500 if beside else 0)}"
+
+
+def _vendor_vfio(device: Device, driver: str) -> bool:
+    return device.virtual and driver == devices.NVIDIA and rules.world(device.gpu.state) == "vendor-vfio"
+
+
+def has_handle(node: SimNode, device: Device) -> bool:
+    """Whether there is a VFIO handle of this function to open."""
+    driver = device.driver(node.world.now())
+    return node.state.iommu and (driver == devices.VFIO or _vendor_vfio(device, driver))
+
+
+def _physical(node: SimNode, gpu: SimGpu, now: float) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {}
+    total = pci.total_functions(gpu.state)
+    if total:
+        entries = _sriov(gpu, total)
+        for each in gpu.state.functions:
+            if now >= each.visible:
+                entries[f"virtfn{each.number}"] = up(1, pci.function_address(gpu.state, each.number))
+    if rules.world(gpu.state) == "mdev":
+        entries |= mdevs.parent(node, gpu, gpu.state.pci)
+    return entries
+
+
+def _sriov(gpu: SimGpu, total: int) -> dict[str, Entry]:
+    state, number = gpu.state, gpu.state.index
+    return {
+        "sriov_totalvfs": text(f"{total}\n"),
+        "sriov_numvfs": File(
+            lambda: f"{len(state.functions)}\n", Writing(number, lambda value: functions.set_count(gpu, value))
+        ),
+        "sriov_offset": text(f"{pci.offset(state)}\n"),
+        "sriov_stride": text("1\n"),
+        "sriov_vf_device": text(f"{pci.physical(gpu).device}\n"),
+        "sriov_vf_total_msix": text("0\n"),
+        "sriov_drivers_autoprobe": File(
+            lambda: f"{int(state.autoprobe)}\n", Writing(number, lambda value: _autoprobe(state, value))
+        ),
+    }
+
+
+def _autoprobe(gpu: GpuState, value: str) -> None:
+    word = value.strip().lower()
+    if word not in ("0", "1", "y", "n"):
+        raise refuse(errno.EINVAL)
+    gpu.autoprobe = word in ("1", "y")
+
+
+def _virtual(node: SimNode, gpu: SimGpu, each: FunctionState, address: str, driver: str) -> dict[str, Entry]:
+    entries: dict[str, Entry] = {"physfn": up(1, gpu.state.pci)}
+    world = rules.world(gpu.state)
+    if driver == devices.NVIDIA and world == "sriov-mdev":
+        entries |= mdevs.parent(node, gpu, address)
+    elif driver == devices.NVIDIA and world == "vendor-vfio":
+        entries["nvidia"] = mdevs.vendor(node, gpu, each, address)
+    return entries
+
+
+def port(node: SimNode, gpu: SimGpu) -> Dir:
+    """The root port above a GPU, with everything that hangs on it."""
+
+    def make() -> dict[str, Entry]:
+        found = _identity(pci.port(gpu.state), lambda: "pcieport")
+        found["numa_node"] = text(f"{numa_node(gpu)}\n")
+        found["subsystem"] = up(_DEPTH - 1, "bus/pci")
+        found["driver"] = up(_DEPTH - 1, "bus/pci/drivers/pcieport")
+        if node.state.iommu:
+            found["iommu_group"] = up(_DEPTH - 1, f"kernel/iommu_groups/{gpu.state.index}")
+        for device in devices.of_gpu(gpu, node.world.now()):
+            found[device.address] = function(node, device)
+        return found
+
+    return Dir(make)
+
+
+def drivers(node: SimNode) -> Dir:
+    """``/sys/bus/pci/drivers``."""
+    return Dir(lambda: {name: _driver(node, name) for name in (*devices.DRIVERS, "pcieport")})
+
+
+def _driver(node: SimNode, name: str) -> Dir:
+    def make() -> dict[str, Entry]:
+        now = node.world.now()
+        found: dict[str, Entry] = {"uevent": File(write=Writing(-1, lambda _value: None))}
+        if name == "pcieport":
+            for gpu in node.gpus:
+                found[pci.port_address(gpu.state)] = up(4, pci.port_folder(gpu.state))
+            return found
+        acts = {
+            "bind": devices.bind,
+            "unbind": devices.unbind,
+            "new_id": devices.new_id,
+            "remove_id": devices.remove_id,
+        }
+        for file, act in acts.items():
+            found[file] = File(write=Writing(-1, lambda value, act=act: act(node, name, value)))  # type: ignore[misc]
+        for device in devices.everything(node):
+            if device.driver(now) == name:
+                found[device.address] = up(4, pci.device_folder(device.gpu.state, device.address))
+        return found
+
+    return Dir(make)

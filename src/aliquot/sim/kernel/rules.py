@@ -1,0 +1,186 @@
+"""How NVIDIA's driver decides what vGPU may be made where: pure functions over one GPU's state.
+
+Source: open-gpu-kernel-modules 595.45.04, kernel_vgpu_mgr.c (behaviour restated, no code), agreeing with the captures
+of A2, A40 and L40S. Codes are those of the resource manager, as its log lines carry them.
+"""
+
+from __future__ import annotations
+
+from functools import cache
+
+from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.sim.kernel import pci
+from aliquot.sim.state import WHOLE, GpuState, InstanceState, VgpuState
+
+INSUFFICIENT_RESOURCES = 0x1A
+INVALID_ARGUMENT = 0x1F
+INVALID_OPERATION = 0x38
+INVALID_STATE = 0x40
+NOT_SUPPORTED = 0x56
+
+MAX_TIME_SLICED = 32
+MAX_WITH_MIG = 48
+MAX_PER_INSTANCE = 12
+"""The driver's hard limits: vGPUs of one GPU without and with MIG, and of one GPU instance."""
+
+_NO_COMPUTE_TYPES = ("NVIDIA A40", "NVIDIA L40S")
+"""Boards whose captured lists have no C-series type: those come with another edition of the host driver."""
+
+
+class DriverRefused(Exception):
+    """The driver makes no vGPU. ``rm`` is the resource manager's code."""
+
+    def __init__(self, rm: int) -> None:
+        super().__init__(f"0x{rm:x}")
+        self.rm = rm
+
+
+def world(gpu: GpuState) -> str:
+    """How vGPUs of this GPU are made: ``mdev`` (of the physical function), ``sriov-mdev``, ``vendor-vfio``; empty
+    without the vGPU host driver, or where the board has no vGPU in that kernel (no mdev, no SR-IOV).
+    """
+    if not gpu.host or gpu.driver != "nvidia" or gpu.guest or pci.table(gpu) is None:
+        return ""
+    if pci.total_functions(gpu):
+        return "sriov-mdev" if gpu.host == "mdev" else "vendor-vfio"
+    return "mdev" if gpu.host == "mdev" else ""
+
+
+def types(gpu: GpuState) -> tuple[VgpuType, ...]:
+    """The types that the driver knows for this board, by id. A type that no public source numbers is not there."""
+    return tuple(_known(gpu.pci_device, gpu.subsystem, gpu.compute).values())
+
+
+@cache
+def _known(pci_device: str, subsystem: str, compute: bool) -> dict[int, VgpuType]:
+    table = vgpu.table(pci_device, subsystem)
+    if table is None:
+        return {}
+    hidden = not compute and table.name in _NO_COMPUTE_TYPES
+    known = [(t.id, t) for t in table.types if t.id is not None and not (hidden and t.series == "C")]
+    return dict(sorted(known, key=lambda pair: pair[0]))
+
+
+def type_by_id(gpu: GpuState, type_id: int) -> VgpuType | None:
+    return _known(gpu.pci_device, gpu.subsystem, gpu.compute).get(type_id)
+
+
+def _size(gpu: GpuState, vgpu: VgpuState) -> int:
+    found = type_by_id(gpu, vgpu.type_id)
+    return found.fb_mib if found else 0
+
+
+def width(gpu: GpuState, wanted: VgpuType) -> int:
+    """GiB that a vGPU covers on the GPU: on RTX PRO Blackwell 2 GB types take 3 of 96."""
+    table = pci.table(gpu)
+    if table is not None and table.architecture == "blackwell":
+        return max(wanted.size_gib, table.region // max(wanted.max, 1))
+    return wanted.size_gib
+
+
+def places(gpu: GpuState, wanted: VgpuType) -> tuple[int, ...]:
+    """The placement ids of a type in the mode that the GPU is in; empty where the driver places nothing (Ampere and
+    older in equal-size mode).
+    """
+    table = pci.table(gpu)
+    if gpu.mixed or (table is not None and table.architecture == "blackwell"):
+        return wanted.mixed
+    if table is not None and table.architecture in ("ada", "hopper"):
+        return tuple(n * wanted.size_gib for n in range(wanted.max))
+    return ()
+
+
+def free_place(gpu: GpuState, wanted: VgpuType, but: VgpuState | None = None) -> int | None:
+    """The first place of a type that overlaps no other vGPU's, in the order of the table: first fit."""
+    return next((p for p in places(gpu, wanted) if is_free(gpu, wanted, p, but)), None)
+
+
+def is_free(gpu: GpuState, wanted: VgpuType, place: int, but: VgpuState | None = None) -> bool:
+    end = place + width(gpu, wanted)
+    for other in gpu.vgpus:
+        kind = type_by_id(gpu, other.type_id)
+        if other is but or kind is None or other.placement == WHOLE:
+            continue
+        if place < other.placement + width(gpu, kind) and other.placement < end:
+            return False
+    return True
+
+
+def instance_takes(gpu: GpuState, instance: InstanceState, wanted: VgpuType) -> bool:
+    """Whether a GPU instance has room for one more vGPU of a type: its profile, one frame buffer size, the count."""
+    there = [v for v in gpu.vgpus if v.gi == instance.id]
+    return (
+        instance.profile == wanted.profile_id
+        and len(there) < min(wanted.per_instance, MAX_PER_INSTANCE)
+        and all(_size(gpu, v) == wanted.fb_mib for v in there)
+    )
+
+
+def available(gpu: GpuState, function: str, wanted: VgpuType) -> int:
+    """``available_instances`` of a type seen from a function: 0 or 1, but a count where vGPUs lie on the GPU itself."""
+    created = len(gpu.vgpus)
+    if world(gpu) == "mdev":
+        if created and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
+            return 0
+        return max(0, wanted.max - created)
+    if function == gpu.pci or any(v.function == function for v in gpu.vgpus):
+        return 0
+    if gpu.mig:
+        if not wanted.mig_backed or created >= MAX_WITH_MIG:
+            return 0
+        return int(any(instance_takes(gpu, i, wanted) for i in gpu.instances))
+    if wanted.mig_backed or created >= min(wanted.max, MAX_TIME_SLICED):
+        return 0
+    if gpu.mixed:
+        return int(not created or free_place(gpu, wanted) is not None)
+    return int(all(_size(gpu, v) == wanted.fb_mib for v in gpu.vgpus))
+
+
+def creatable(gpu: GpuState, function: str) -> tuple[VgpuType, ...]:
+    """What the driver lists for a function now, by id."""
+    return tuple(t for t in types(gpu) if available(gpu, function, t))
+
+
+def choose(gpu: GpuState, function: str, type_id: int) -> tuple[int, int]:
+    """The GPU instance and the place that a new vGPU gets, WHOLE for none. Raises DriverRefused, in the order of the
+    driver's checks; the longer lists of ``available`` are not asked again (in mixed-size mode it may say less).
+    """
+    if gpu.lost:
+        raise DriverRefused(INVALID_STATE)
+    wanted = type_by_id(gpu, type_id)
+    if wanted is None:
+        raise DriverRefused(INVALID_ARGUMENT)
+    if world(gpu) != "mdev" and any(v.function == function for v in gpu.vgpus):
+        raise DriverRefused(INVALID_OPERATION)
+    if gpu.mig:
+        return _instance_for(gpu, wanted), WHOLE
+    if wanted.mig_backed:
+        raise DriverRefused(INVALID_OPERATION)
+    if not gpu.mixed and any(_size(gpu, v) != wanted.fb_mib for v in gpu.vgpus):
+        raise DriverRefused(NOT_SUPPORTED)
+    if len(gpu.vgpus) >= (MAX_TIME_SLICED if gpu.mixed else min(wanted.max, MAX_TIME_SLICED)):
+        raise DriverRefused(INSUFFICIENT_RESOURCES)
+    if not places(gpu, wanted):
+        return WHOLE, WHOLE
+    place = free_place(gpu, wanted)
+    if place is None:
+        raise DriverRefused(INVALID_STATE)
+    return WHOLE, place
+
+
+def _instance_for(gpu: GpuState, wanted: VgpuType) -> int:
+    if not gpu.instances or not wanted.mig_backed:
+        raise DriverRefused(INVALID_OPERATION)
+    if len(gpu.vgpus) >= MAX_WITH_MIG:
+        raise DriverRefused(INSUFFICIENT_RESOURCES)
+    fitting = [i.id for i in gpu.instances if instance_takes(gpu, i, wanted)]
+    if not fitting:
+        raise DriverRefused(INVALID_STATE)
+    return min(fitting)
+
+
+def mixed_possible(gpu: GpuState) -> bool:
+    """Whether the board and its driver know mixed-size mode, and MIG is off."""
+    table = pci.table(gpu)
+    return table is not None and table.mixed_size and bool(world(gpu)) and not gpu.mig

@@ -1,0 +1,296 @@
+"""The files of a simulated node: ``/sys``, ``/proc`` and ``/dev``, to read, write and follow."""
+
+from __future__ import annotations
+
+import errno
+import stat
+from typing import NamedTuple
+
+from aliquot.sim.kernel import devices, nodes, pci, proc, rules
+from aliquot.sim.kernel import write_gate as gate
+from aliquot.sim.kernel.devices import refuse
+from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Link, Writing, folder, line, text, up
+from aliquot.sim.kernel.write_gate import KernelWrite
+from aliquot.sim.node import Session, SimNode
+
+_MAX_LINKS = 40
+
+
+class Picture(NamedTuple):
+    """A tree as it was made: for this ``structure`` of the node, until that time on its clock."""
+
+    root: Dir
+    structure: int
+    until: float
+
+
+class Tree:
+    """The files of one node. A path is absolute; every method raises OSError with the kernel's errno."""
+
+    def __init__(self, node: SimNode) -> None:
+        self.node = node
+        self._picture = Picture(folder({}), -1, 0.0)
+
+    def read(self, path: str) -> str:
+        """The whole text, its newline included; a character per byte where the file is binary."""
+        entry = self._find(path)[1]
+        if isinstance(entry, Dir):
+            raise refuse(errno.EISDIR)
+        if not isinstance(entry, File) or entry.read is None:
+            raise refuse(errno.EACCES)
+        return entry.read()
+
+    def write(self, path: str, value: str, session: Session) -> None:
+        """One write of a text. Everything that a file takes is a write call of the node: logged, and met by faults."""
+        real, entry = self._find(path)
+        if isinstance(entry, Dir):
+            raise refuse(errno.EISDIR)
+        if not isinstance(entry, File) or entry.write is None:
+            raise refuse(errno.EACCES)
+        number, act, quiet = entry.write
+        gpu = number if number >= 0 else self._about(value)
+        gate.carry_out(self.node, session, KernelWrite("SysfsWrite", gpu, real, value, quiet), lambda: act(value))
+
+    def _about(self, value: str) -> int:
+        """The GPU that a driver's file is told of, -1 if it is none."""
+        try:
+            return devices.find(self.node, value).gpu.state.index
+        except OSError:
+            return -1
+
+    def names(self, path: str) -> tuple[str, ...]:
+        entry = self._find(path)[1]
+        if not isinstance(entry, Dir):
+            raise refuse(errno.ENOTDIR)
+        return tuple(entry.entries)
+
+    def link(self, path: str) -> str:
+        entry = self._find(path, last=False)[1]
+        if not isinstance(entry, Link):
+            raise refuse(errno.EINVAL)
+        return entry.target
+
+    def real(self, path: str) -> str:
+        return self._find(path)[0]
+
+    def exists(self, path: str) -> bool:
+        try:
+            self._find(path)
+        except OSError:
+            return False
+        return True
+
+    def stat(self, path: str) -> dict[str, object]:
+        """Kind (dir, file, link, device), mode, size in bytes, and whether the text is bytes. The last part of the path
+        is not followed.
+        """
+        entry = self._find(path, last=False)[1]
+        if isinstance(entry, Link):
+            return {"kind": "link", "mode": stat.S_IFLNK | 0o777, "size": len(entry.target), "binary": False}
+        if isinstance(entry, Dir):
+            return {"kind": "dir", "mode": stat.S_IFDIR | 0o755, "size": 0, "binary": False}
+        if entry.device:
+            return {"kind": "device", "mode": stat.S_IFCHR | entry.mode, "size": 0, "binary": False}
+        size = 64 if entry.binary else 4096
+        return {"kind": "file", "mode": stat.S_IFREG | entry.mode, "size": size, "binary": entry.binary}
+
+    # -- the way to an entry
+
+    def _find(self, path: str, last: bool = True) -> tuple[str, Entry]:
+        """The entry at a path, and its path with every link resolved; ``last``: a link at the end is followed too."""
+        if not path.startswith("/"):
+            raise refuse(errno.ENOENT)
+        todo = [w for w in path.split("/") if w and w != "."]
+        todo.reverse()
+        names: list[str] = []
+        entries: list[Entry] = [self._top()]
+        links = 0
+        while todo:
+            word = todo.pop()
+            if word == "..":
+                if names:
+                    names.pop()
+                    entries.pop()
+                continue
+            here = entries[-1]
+            if not isinstance(here, Dir):
+                raise refuse(errno.ENOTDIR)
+            found = here.get(word)
+            if found is None:
+                raise refuse(errno.ENOENT)
+            if isinstance(found, Link) and (todo or last):
+                links += 1
+                if links > _MAX_LINKS:
+                    raise refuse(errno.ELOOP)
+                if found.target.startswith("/"):
+                    names, entries = [], entries[:1]
+                todo += [w for w in reversed(found.target.split("/")) if w and w != "."]
+                continue
+            names.append(word)
+            entries.append(found)
+        return "/" + "/".join(names), entries[-1]
+
+    def _top(self) -> Dir:
+        """The tree as the node is now: made anew when something has changed, or has appeared by itself."""
+        node, picture, now = self.node, self._picture, self.node.world.now()
+        if picture.structure != node.structure or now >= picture.until:
+            structure = node.structure
+            times = [t for g in node.gpus for f in g.state.functions for t in (f.visible, f.ready) if t > now]
+            picture = self._picture = Picture(_root(node), structure, min(times, default=float("inf")))
+        return picture.root
+
+
+def _root(node: SimNode) -> Dir:
+    return folder({"sys": Dir(lambda: _sys(node)), "proc": proc.proc(node), "dev": proc.dev(node)})
+
+
+def _sys(node: SimNode) -> dict[str, Entry]:
+    buses: dict[str, Entry] = {"pci": _pci_bus(node)}
+    classes: dict[str, Entry] = {"iommu": folder({"dmar0": folder({})} if node.state.iommu else {})}
+    if proc.has_mdev(node):
+        buses["mdev"] = _mdev_bus(node)
+        classes["mdev_bus"] = Dir(lambda: {a: up(2, f) for a, f in _parents(node)})
+    groups = Dir(lambda: _groups(node))
+    return {
+        "bus": folder(buses),
+        "class": folder(classes),
+        "devices": Dir(lambda: _bridges(node)),
+        "kernel": folder({"iommu_groups": groups}),
+        "module": folder({m: folder({"initstate": text("live\n"), "refcnt": text("0\n")}) for m in proc.modules(node)}),
+    }
+
+
+def _bridges(node: SimNode) -> dict[str, Entry]:
+    """``/sys/devices``: a host bridge per PCI domain, with the root ports behind it."""
+    found: dict[str, dict[str, Entry]] = {}
+    for gpu in node.gpus:
+        bridge = found.setdefault(f"pci{gpu.state.pci[:4]}:00", {})
+        bridge[pci.port_address(gpu.state)] = nodes.port(node, gpu)
+    return {name: folder(ports) for name, ports in found.items()}
+
+
+def _pci_bus(node: SimNode) -> Dir:
+    def listed() -> dict[str, Entry]:
+        found: dict[str, Entry] = {}
+        for gpu in node.gpus:
+            found[pci.port_address(gpu.state)] = up(3, pci.port_folder(gpu.state))
+        for device in devices.everything(node):
+            found[device.address] = up(3, pci.device_folder(device.gpu.state, device.address))
+        return dict(sorted(found.items()))
+
+    def one(address: str) -> Entry | None:
+        now = node.world.now()
+        for gpu in node.gpus:
+            if devices.lies_on(gpu, address, now):
+                return up(3, pci.device_folder(gpu.state, address))
+            if pci.port_address(gpu.state) == address:
+                return up(3, pci.port_folder(gpu.state))
+        return None
+
+    probe = File(write=Writing(-1, lambda value: devices.probe_again(node, value)))
+    return folder(
+        {
+            "devices": Dir(listed, one),
+            "drivers": nodes.drivers(node),
+            "drivers_probe": probe,
+            "drivers_autoprobe": text("1\n"),
+        }
+    )
+
+
+def _parents(node: SimNode) -> list[tuple[str, str]]:
+    """The functions that carry mdevs, and their folders below /sys."""
+    now = node.world.now()
+    found = []
+    for device in devices.everything(node):
+        world = rules.world(device.gpu.state)
+        carries = (world == "mdev" and device.physical) or (world == "sriov-mdev" and device.virtual)
+        if carries and device.driver(now) == devices.NVIDIA:
+            found.append((device.address, pci.device_folder(device.gpu.state, device.address)))
+    return found
+
+
+def _mdev_folders(node: SimNode) -> dict[str, str]:
+    """Every mdev's folder below /sys, by UUID."""
+    return {
+        v.uuid: f"{pci.device_folder(g.state, v.function)}/{v.uuid}" for g in node.gpus for v in g.state.vgpus if v.uuid
+    }
+
+
+def _mdev_bus(node: SimNode) -> Dir:
+    listed = Dir(lambda: {uuid: up(3, where) for uuid, where in _mdev_folders(node).items()})
+    bound = Dir(lambda: {uuid: up(4, where) for uuid, where in _mdev_folders(node).items()})
+    return folder({"devices": listed, "drivers": folder({"nvidia-vgpu-vfio": bound})})
+
+
+def _groups(node: SimNode) -> dict[str, Entry]:
+    """``/sys/kernel/iommu_groups``; an mdev has a group even where the IOMMU is off."""
+    found: dict[int, dict[str, Entry]] = {}
+    if node.state.iommu:
+        for gpu in node.gpus:
+            port = pci.port_address(gpu.state)
+            found.setdefault(gpu.state.index, {})[port] = up(4, pci.port_folder(gpu.state))
+        for device in devices.everything(node):
+            where = pci.device_folder(device.gpu.state, device.address)
+            found.setdefault(devices.group(node, device), {})[device.address] = up(4, where)
+    folders = _mdev_folders(node)
+    for gpu in node.gpus:
+        for vgpu in gpu.state.vgpus:
+            if vgpu.uuid:
+                found.setdefault(vgpu.group, {})[vgpu.uuid] = up(4, folders[vgpu.uuid])
+    return {
+        str(number): folder({"devices": folder(members), "type": line(lambda: "DMA-FQ")})
+        for number, members in sorted(found.items())
+    }
+
+
+class Answer(NamedTuple):
+    """What a request for files is answered with: a value, or the kernel's errno."""
+
+    value: object = None
+    errno: int = 0
+
+
+def ask(tree: Tree, session: Session, op: str, path: str, data: str) -> Answer:
+    """One request by name. Raises KeyError for an operation that there is not."""
+    reads = {
+        "read": tree.read,
+        "names": tree.names,
+        "link": tree.link,
+        "real": tree.real,
+        "exists": tree.exists,
+        "stat": tree.stat,
+    }
+    try:
+        if op == "write":
+            tree.write(path, data, session)
+            return Answer()
+        return Answer(reads[op](path))
+    except OSError as error:
+        return Answer(errno=error.errno or errno.EIO)
+
+
+class TwinFiles:
+    """The Files port over a node in this process."""
+
+    def __init__(self, tree: Tree, session: Session | None = None) -> None:
+        self.tree = tree
+        self._session = session or Session("", 0)
+
+    def read(self, path: str) -> str:
+        return self.tree.read(path).removesuffix("\n")
+
+    def write(self, path: str, text: str) -> None:
+        self.tree.write(path, text, self._session)
+
+    def names(self, path: str) -> tuple[str, ...]:
+        return self.tree.names(path)
+
+    def link(self, path: str) -> str:
+        return self.tree.link(path)
+
+    def real(self, path: str) -> str:
+        return self.tree.real(path)
+
+    def exists(self, path: str) -> bool:
+        return self.tree.exists(path)

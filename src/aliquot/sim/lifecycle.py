@@ -1,0 +1,299 @@
+"""Start and stop simulated nodes, and reach their server; ``Node`` (see ``client``) acts on one."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import msgspec
+
+from aliquot.errors import AliquotError, BlockedError, StorageError, UsageError
+from aliquot.foundation.paths import simulated_nodes
+
+if TYPE_CHECKING:
+    from aliquot.sim.client import Node as Node
+
+LATENCIES = ("none", "measured")
+WRITE_CALLS = frozenset(
+    {
+        *("DeviceSetMigMode", "DeviceCreateGpuInstance", "DeviceCreateGpuInstanceWithPlacement", "GpuInstanceDestroy"),
+        *("GpuInstanceCreateComputeInstance", "GpuInstanceCreateComputeInstanceWithPlacement"),
+        *("ComputeInstanceDestroy", "DeviceSetPersistenceMode", "DeviceReset"),
+        *("DeviceSetVgpuHeterogeneousMode", "SysfsWrite", "SriovManage"),
+    }
+)
+"""Names in the call log of calls that change something; such records also have ``"write": true``. ``SysfsWrite`` is a
+write to a file of the kernel (``path`` and ``value`` say which; ``rc`` is an errno), ``SriovManage`` NVIDIA's program.
+"""
+
+_START_S = 20.0
+
+
+def folder(state_dir: str, name: str) -> str:
+    """Where a node keeps its state, its call log, its socket and its library."""
+    return os.path.join(simulated_nodes(state_dir), name)
+
+
+def start(
+    state_dir: str, template: str, name: str | None = None, latency: str = "none", driver: str | None = None
+) -> str:
+    """Start a simulated node and return its name. Raises UsageError for a wrong template or a name that is taken."""
+    return start_many(state_dir, template, None, name, latency, driver)[0]
+
+
+def start_many(
+    state_dir: str,
+    template: str,
+    count: int | None,
+    name: str | None = None,
+    latency: str = "none",
+    driver: str | None = None,
+) -> list[str]:
+    """Start as many alike nodes by one request, ``NAME-0001`` and so on; with no ``count`` one of that very name.
+    Raises as ``start``, and for a count that makes no sense; then none is started.
+    """
+    if latency not in LATENCIES:
+        raise UsageError(f"no latency model {latency!r}", details=(f"there are: {', '.join(LATENCIES)}",))
+    many = None if count is None else str(count)
+    request = {"do": "start", "template": template, "name": name, "latency": latency, "driver": driver, "count": many}
+    return list(_field(_ask(state_dir, request), "names"))
+
+
+def stop(state_dir: str, name: str | None = None) -> list[str]:
+    """Stop one node, or all, and forget its state. Raises UsageError if there is none of that name."""
+    known = names(state_dir)
+    if name is not None and name not in known:
+        raise unknown(state_dir, name)
+    if not known:
+        return []
+    return list(_ask(state_dir, {"do": "stop", "name": name})["stopped"])
+
+
+def names(state_dir: str) -> list[str]:
+    """The nodes of a state directory, read from disk: no server is needed. Raises StorageError."""
+    base = simulated_nodes(state_dir)
+    if not os.path.isdir(base):
+        return []
+    try:
+        found = os.listdir(base)
+    except OSError as error:
+        raise StorageError(f"cannot read {base}: {error.strerror or error}", next_step=f"ls -ld {base}") from error
+    return sorted(n for n in found if os.path.exists(os.path.join(base, n, "calls.jsonl")))
+
+
+def there(state_dir: str, name: str) -> bool:
+    """Whether a state directory has that node, read from disk."""
+    return name not in ("", ".", "..") and os.path.exists(os.path.join(folder(state_dir, name), "calls.jsonl"))
+
+
+def library(state_dir: str, name: str) -> str:
+    """The path of that node's libnvidia-ml.so.1, compiled on demand. It starts the node's server where none runs.
+
+    Raises AliquotError without a C compiler.
+    """
+    from aliquot.sim.shim_build import provide
+
+    if name not in names(state_dir):
+        raise unknown(state_dir, name)
+    return provide(simulated_nodes(state_dir), name)
+
+
+def ensure(state_dir: str) -> None:
+    """See to it that the server runs."""
+    _ask(state_dir, {"do": "ping"})
+
+
+class Changed(NamedTuple):
+    """Nodes whose state moved since an earlier answer, whose ``since`` was shown; ``names`` are all, None where that
+    list is as it was.
+    """
+
+    since: str
+    changed: tuple[str, ...]
+    names: tuple[str, ...] | None
+
+
+def changes(state_dir: str, since: str, wait_s: float) -> Changed | None:
+    """What changed, as soon as there is something, after ``wait_s`` at most. One question for all nodes. None where
+    there is no node: no server is started then. Raises as every request does.
+    """
+    if not names(state_dir):
+        return None
+    told = _ask(state_dir, {"do": "changes", "since": since, "wait": str(wait_s)})
+    everyone = _field(told, "names")
+    return Changed(told["since"], tuple(told["changed"]), None if everyone is None else tuple(everyone))
+
+
+def connect(directory: str, name: str) -> Lines:
+    """A connection to a socket in a directory. Its path goes through /proc: a socket's own may have 107 bytes only."""
+    import socket
+
+    folder = os.open(directory, os.O_PATH | os.O_DIRECTORY)
+    connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    try:
+        connection.connect(f"/proc/self/fd/{folder}/{name}")
+        return Lines(connection.detach())
+    finally:
+        connection.close()
+        os.close(folder)
+
+
+class Lines:
+    """Requests and answers over one connection, a line each. Owns its file descriptor."""
+
+    def __init__(self, fd: int) -> None:
+        self._fd = fd
+        self._rest = b""
+
+    def ask(self, line: str) -> str:
+        """Raises ConnectionError when the server is gone: BrokenPipeError if it did not get the request."""
+        request = line.encode() + b"\n"
+        while request:
+            request = request[os.write(self._fd, request) :]
+        while b"\n" not in self._rest:
+            chunk = os.read(self._fd, 65536)
+            if not chunk:
+                raise ConnectionResetError("the simulator closed the connection")
+            self._rest += chunk
+        answer, _, self._rest = self._rest.partition(b"\n")
+        return answer.decode()
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+    def __del__(self) -> None:
+        self.close()
+
+
+def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
+    """One request to the server, started if need be. Raises UsageError with what the server has against it."""
+    text = msgspec.json.encode(request).decode()
+    nodes = simulated_nodes(state_dir)
+    for _attempt in range(3):
+        try:
+            lines = connect(nodes, "control.sock")
+            try:
+                reply = msgspec.json.decode(lines.ask(text), type=dict[str, Any])
+            finally:
+                lines.close()
+        except (FileNotFoundError, NotADirectoryError, ConnectionError):
+            _spawn(nodes)
+            continue
+        except PermissionError as error:
+            raise _unusable(nodes, error) from error
+        if "error" in reply:
+            raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
+        return reply
+    raise AliquotError(
+        "the simulator's server does not start",
+        details=(
+            f"state directory: {nodes}",
+            f"its last words: {_last_words(nodes)}",
+        ),
+    )
+
+
+def _field(reply: dict[str, Any], name: str) -> Any:
+    """Raises BlockedError where a server of an earlier version, which was left running, knows no such answer."""
+    if name not in reply:
+        raise BlockedError(
+            "the simulator's server that runs here is of another version of Aliquot",
+            next_step="aliquot sim stop --all",
+        )
+    return reply[name]
+
+
+def _last_words(base: str) -> str:
+    try:
+        with open(os.path.join(base, "server.log"), encoding="utf-8", errors="replace") as log:
+            return (log.read().strip().splitlines() or ["none"])[-1]
+    except OSError:
+        return "none"
+
+
+def _unusable(base: str, error: OSError) -> StorageError:
+    return StorageError(
+        f"the simulator cannot use its state directory {base}: {error.strerror}",
+        next_step="set ALIQUOT_STATE_DIR to a directory that you can write",
+    )
+
+
+@contextmanager
+def _locked(base: str) -> Iterator[None]:
+    import fcntl
+
+    try:
+        os.makedirs(base, mode=0o700, exist_ok=True)
+        handle = os.open(os.path.join(base, "server.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise _unusable(base, error) from error
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(handle)
+
+
+def _spawn(base: str) -> None:
+    """Start the server, detached, unless another process has just done it; return when it answers or has failed."""
+    with _locked(base):
+        try:
+            connect(base, "control.sock").close()
+            return
+        except (FileNotFoundError, ConnectionError):
+            pass  # nobody is there: start one
+        readable, writable = os.pipe()
+        child = launch(base, writable, os.path.join(base, "server.log"))
+        os.close(writable)
+        try:
+            os.waitpid(child, 0)
+            _wait_ready(readable)
+        finally:
+            os.close(readable)
+
+
+def launch(base: str, ready: int, log: str) -> int:
+    """Start the program that detaches the server; its pid. ``ready`` is for the server's word that it answers."""
+    package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
+    path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
+    return os.posix_spawn(
+        sys.executable,
+        [sys.executable, "-m", "aliquot.sim.server", base, "3"],
+        {**os.environ, "PYTHONPATH": path},
+        file_actions=[
+            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_DUP2, 1, 2),
+            (os.POSIX_SPAWN_DUP2, ready, 3),
+        ],
+        setsid=True,
+    )
+
+
+def _wait_ready(readable: int) -> None:
+    import select
+
+    if select.select([readable], [], [], _START_S)[0]:
+        os.read(readable, 1)
+
+
+def unknown(state_dir: str, name: str) -> BlockedError:
+    """The error for a node that is not there."""
+    known = names(state_dir)
+    more = f" and {len(known) - 10} more" if len(known) > 10 else ""
+    details = (f"there are: {', '.join(known[:10])}{more}",) if known else ("there is none at all",)
+    return BlockedError(f"no simulated node {name!r}", details=details, next_step="aliquot sim start dgx-a100")
+
+
+def __getattr__(attribute: str) -> type[Node]:
+    """``Node`` on demand: most commands do not need it."""
+    if attribute != "Node":
+        raise AttributeError(attribute)
+    from aliquot.sim.client import Node
+
+    return Node

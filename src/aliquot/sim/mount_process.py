@@ -1,0 +1,135 @@
+"""Mounting a simulated node's kernel files, and taking the mount away again. A mount is a process of its own, which
+ends with the mount, and unmounts by itself when the node is stopped.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Sequence
+
+from aliquot.errors import AliquotError, BlockedError, UsageError
+from aliquot.sim import lifecycle as control
+from aliquot.sim.mount import library, serve
+from aliquot.sim.mount_source import WithPoints
+
+TYPE = "aliquot-sim"
+"""What a mount's source begins with in /proc/self/mounts; the node's name follows after a colon."""
+
+_START_S = 20.0
+_POLL_S = 0.25
+
+
+def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), lasting_s: float = 0.0) -> int:
+    """Mount a node's files on an empty folder; the pid of the process that answers. ``points`` are paths below it
+    that are to be empty folders; ``lasting_s`` is that of ``serve``.
+
+    Raises UsageError for a folder that cannot be one, and AliquotError where FUSE is missing or refuses.
+    """
+    library()
+    where = os.path.abspath(folder)
+    if not os.path.isdir(where):
+        raise UsageError(f"{folder} is no folder", next_step=f"mkdir {folder}")
+    if mounted(where) is not None:
+        raise UsageError(f"a node is mounted on {folder} already", next_step=f"aliquot sim umount {folder}")
+    readable, writable = os.pipe()
+    words = (state_dir, name, where, str(lasting_s), *points)
+    command = [sys.executable, "-P", "-m", "aliquot.sim.mount_process", *words]
+    package = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
+    search = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
+    child = subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=writable,
+        stderr=writable,
+        env={**os.environ, "PYTHONPATH": search},
+        start_new_session=True,
+        cwd="/",
+    )
+    os.close(writable)
+    told = _told(readable)
+    os.close(readable)
+    child.returncode = 0  # it outlives this process: nobody waits for it
+    if mounted(where) is None:
+        raise AliquotError(f"{name} cannot be mounted on {folder}", details=tuple(told.split("\n")[-3:]))
+    return child.pid
+
+
+def _told(readable: int) -> str:
+    """What the process says until it is ready (an empty line) or has ended."""
+    text = b""
+    deadline = time.monotonic() + _START_S
+    while not text.endswith(b"\n\n") and text != b"\n":
+        left = deadline - time.monotonic()
+        if left <= 0 or not select.select([readable], [], [], left)[0]:
+            break
+        chunk = os.read(readable, 4096)
+        if not chunk:
+            break
+        text += chunk
+    return text.decode("utf-8", "replace").strip()
+
+
+def unmount(folder: str) -> str:
+    """Unmount a node's files; the node's name. Raises BlockedError if none is mounted there or a program is in it."""
+    where = os.path.abspath(folder)
+    name = mounted(where)
+    if name is None:
+        raise BlockedError(f"no simulated node is mounted on {folder}")
+    tool = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
+    done = subprocess.run([*tool, where], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise BlockedError(
+            f"{folder} cannot be unmounted",
+            details=tuple(done.stderr.strip().splitlines()),
+            next_step=f"fuser -vm {folder}",
+        )
+    return name
+
+
+def mounted(folder: str) -> str | None:
+    """The node that is mounted on a folder."""
+    wanted = os.path.abspath(folder)
+    with open("/proc/self/mounts", encoding="utf-8", errors="surrogateescape") as table:
+        for row in table:
+            source, where = row.split(" ")[:2]
+            plain = where.encode("latin-1", "surrogateescape").decode("unicode_escape")
+            if plain == wanted and source.startswith(TYPE + ":"):
+                return source.partition(":")[2]
+    return None
+
+
+def main(state_dir: str, name: str, folder: str, lasting: str, *points: str) -> None:
+    """Serve one mount until it is unmounted, the node is gone, or SIGTERM comes."""
+    source = WithPoints(state_dir, name, points)
+    directory = control.folder(state_dir, name)
+    main_thread = threading.get_ident()
+
+    def watch() -> None:
+        identity = os.stat(directory).st_ino
+        while True:
+            time.sleep(_POLL_S)
+            try:
+                if os.stat(directory).st_ino == identity:
+                    continue
+            except FileNotFoundError:
+                pass
+            signal.pthread_kill(main_thread, signal.SIGTERM)  # libfuse's handler unmounts
+
+    def ready() -> None:
+        threading.Thread(target=watch, daemon=True).start()
+        os.write(1, b"\n\n")
+        quiet = os.open(os.devnull, os.O_RDWR)
+        os.dup2(quiet, 1)
+        os.dup2(quiet, 2)
+
+    serve(source, folder, f"{TYPE}:{name}", ready, float(lasting))
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -1,0 +1,246 @@
+"""A simulated node at run time: its GPUs, who has NVML open, its faults, and how one write call is carried out.
+
+What touches the world (clock, sleep, kill, disk) comes in as a ``World``, so that tests run a node in memory.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+from aliquot.sim import codes
+from aliquot.sim.codes import Refused
+from aliquot.sim.driver import latency
+from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.events import FALLEN_OFF, Events
+from aliquot.sim.faults import Faults
+from aliquot.sim.state import WHOLE, NodeState
+from aliquot.sim.template import name_uuid
+
+
+class World(NamedTuple):
+    """The effects of a node: all of the server's side, nothing of the model's."""
+
+    now: Callable[[], float]
+    sleep: Callable[[float], None]
+    kill: Callable[[int], None]
+    save: Callable[[NodeState], None]
+    log: Callable[[str], None]
+
+
+class Session:
+    """One open NVML session, or a caller without one (``token`` empty). ``links`` counts its connections."""
+
+    def __init__(self, token: str, pid: int, privileged: bool = True, hand: bool = False) -> None:
+        self.token = token
+        self.pid = pid
+        self.privileged = privileged
+        self.hand = hand
+        self.links = 0
+
+
+class Call(NamedTuple):
+    """A write call: its NVML name without the prefix, and what it is about."""
+
+    name: str
+    gpu: int
+    gi: int = WHOLE
+    ci: int = WHOLE
+    profile: int = WHOLE
+    place: str = ""
+
+
+class Gone(Exception):
+    """The caller was killed by a fault: there is nobody to answer."""
+
+
+class SimNode:
+    """One node. Calls for different GPUs run side by side, calls that write to one GPU one after another."""
+
+    def __init__(self, state: NodeState, world: World, seq: int = 0) -> None:
+        self.state = state
+        self.world = world
+        self.seq = seq
+        self.faults = Faults(state.faults)
+        self.gpus = [SimGpu(g, state.driver_major) for g in state.gpus]
+        self.events = Events()
+        self.sessions: dict[str, Session] = {}
+        self._lanes = [threading.Lock() for _ in range(len(self.gpus) + 1)]
+        self._lock = threading.RLock()
+        self.structure = 0
+
+    # -- sessions
+
+    def join(self, token: str, pid: int, privileged: bool = True) -> Session:
+        """A connection joins a session, which is opened by its first connection."""
+        with self._lock:
+            session = self.sessions.get(token)
+            if session is None:
+                session = self.sessions[token] = Session(token, pid, privileged)
+                self.record(session, "Init", 0)
+            session.links += 1
+            return session
+
+    def leave(self, session: Session) -> None:
+        """A connection ended; the last one ends the session."""
+        with self._lock:
+            session.links -= 1
+            if session.links <= 0 and self.is_open(session):
+                del self.sessions[session.token]
+                self.record(session, "Shutdown", 0)
+
+    def end(self, session: Session) -> None:
+        """nvmlShutdown."""
+        with self._lock:
+            if self.sessions.pop(session.token, None) is not None:
+                self.record(session, "Shutdown", 0)
+
+    @property
+    def lock(self) -> threading.RLock:
+        """Held for anything that touches more than one GPU's state."""
+        return self._lock
+
+    def lane(self, gpu: int) -> threading.Lock:
+        """Writes to one GPU come one after another; WHOLE is the lane of what concerns no GPU."""
+        return self._lanes[gpu]
+
+    def changed(self) -> None:
+        """The kernel's files are others now: whoever has a picture of them takes a new one."""
+        self.structure += 1
+
+    @property
+    def visible(self) -> list[SimGpu]:
+        """The GPUs that NVIDIA's driver has, in the order of NVML's indexes."""
+        return [g for g in self.gpus if g.visible]
+
+    def index(self, gpu: SimGpu) -> int:
+        """NVML's index of a GPU; -1 where another driver has it."""
+        return self.visible.index(gpu) if gpu.visible else -1
+
+    def is_open(self, session: Session) -> bool:
+        return self.sessions.get(session.token) is session
+
+    def others(self, session: Session) -> bool:
+        return any(s is not session for s in self.sessions.values())
+
+    def reboot(self, boot_id: str, host: str | None = None) -> None:
+        """Every client is gone, every instance, virtual function and process too; what is kept of MIG mode depends on
+        the GPU. ``host``: the machine comes up in another kernel, with that sort of vGPU host driver (see GpuState).
+        """
+        with self._lock:
+            for gpu in self.gpus:
+                gpu.state.host = gpu.state.host if host is None else host
+                gpu.reboot()
+            self.state.vms = []
+            self.state.dynamic_ids = []
+            self.changed()
+            self.sessions.clear()
+            self.faults.active.clear()
+            self.state.boots += 1
+            self.state.boot_id = boot_id or name_uuid(f"{self.state.boot_id}/{self.state.boots}")
+            self.save()
+
+    # -- the log
+
+    def record(
+        self, session: Session, call: str, rc: int, gpu: int = WHOLE, gi: int = WHOLE, ci: int = WHOLE, more: str = ""
+    ) -> None:
+        """One line of the call log. Every call that reached the node has one."""
+        pci = f'"{self.state.gpus[gpu].pci}"' if 0 <= gpu < len(self.state.gpus) else "null"
+        hand = ',"hand":true' if session.hand else ""
+        with self._lock:
+            self.seq += 1
+            self.world.log(
+                f'{{"seq":{self.seq},"call":"{call}","gpu":{pci},"instance":{gi if gi >= 0 else "null"},'
+                f'"compute_instance":{ci if ci >= 0 else "null"},"rc":{rc},"pid":{session.pid}{more}{hand}}}\n'
+            )
+
+    def save(self) -> None:
+        with self._lock:
+            self.world.save(self.state)
+
+    # -- writing
+
+    def gpu(self, index: int) -> SimGpu:
+        """The GPU of a handle, which is its place on the bus. Raises INVALID_ARGUMENT, also for one that NVIDIA's
+        driver has given away.
+        """
+        if not 0 <= index < len(self.gpus) or not self.gpus[index].visible:
+            raise Refused(codes.INVALID_ARGUMENT)
+        return self.gpus[index]
+
+    def lose(self, gpu: SimGpu) -> None:
+        """The GPU falls off the bus, and says so (an estimate: its last event is delivered)."""
+        gpu.state.lost = True
+        self.events.happen(gpu.state.index, FALLEN_OFF, WHOLE, WHOLE)
+
+    def privileged(self, session: Session) -> bool:
+        return session.privileged and self.faults.privileged
+
+    def write(self, session: Session, call: Call, act: Callable[[SimGpu], int], step: str = "", slices: int = 0) -> int:
+        """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
+        gpu = self.gpu(call.gpu)
+        with self._lanes[call.gpu]:
+            doomed = None if session.hand else self.doomed()
+            if doomed == "before":
+                self.kill(session)
+            rc, number, loses = codes.SUCCESS, WHOLE, False
+            try:
+                number = self._act(session, call, gpu, act)
+            except Refused as refusal:
+                rc = refusal.code
+            else:
+                self._take_time(call, step, slices)
+                loses = not session.hand and self.faults.loses(call.gpu)
+                if loses:
+                    self.lose(gpu)
+                if call.name == "DeviceCreateGpuInstance" or call.name == "DeviceCreateGpuInstanceWithPlacement":
+                    rc = codes.UNKNOWN if not session.hand and self.faults.half(call.gpu, "gpu") else rc
+            self.save()
+            self._record_write(session, call, rc, number)
+            if doomed == "after":
+                self.kill(session)
+            if rc:
+                raise Refused(rc)
+            return number
+
+    def _act(self, session: Session, call: Call, gpu: SimGpu, act: Callable[[SimGpu], int]) -> int:
+        if not session.hand:
+            with self._lock:
+                refused = self.faults.refusal(call.name, call.gpu, call.gi, self.world.now())
+                if call.name.startswith("GpuInstanceCreateCompute") and self.faults.half(call.gpu, "compute"):
+                    refused = codes.UNKNOWN
+            if refused:
+                raise Refused(refused)
+        if gpu.state.lost:
+            raise Refused(codes.GPU_IS_LOST)
+        return act(gpu)
+
+    def _take_time(self, call: Call, step: str, slices: int) -> None:
+        if self.state.latency == "none" or not step:
+            return
+        gpu = self.gpus[call.gpu]
+        model = gpu.table.family.slot_model if gpu.table is not None else "eighths"
+        self.world.sleep(latency.seconds(step, slices, gpu.state.architecture, model))
+
+    def _record_write(self, session: Session, call: Call, rc: int, number: int) -> None:
+        gi, ci = call.gi, call.ci
+        if rc in (codes.SUCCESS, codes.UNKNOWN) and number >= 0:
+            gi = number if call.name.startswith("DeviceCreateGpuInstance") else gi
+            ci = number if call.name.startswith("GpuInstanceCreateCompute") else ci
+        more = ',"write":true'
+        more += f',"profile_id":{call.profile}' if call.profile >= 0 else ""
+        more += f',"placement":"{call.place}"' if call.place else ""
+        self.record(session, call.name, rc, call.gpu, gi, ci, more)
+
+    def doomed(self) -> str | None:
+        """Count a write; ``before`` or ``after`` when it is the one at which the caller dies."""
+        with self._lock:
+            return self.faults.kill()
+
+    def kill(self, session: Session) -> None:
+        """A fault ends the caller. Raises Gone."""
+        self.save()
+        self.world.kill(session.pid)
+        raise Gone

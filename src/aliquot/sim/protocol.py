@@ -1,0 +1,147 @@
+"""One line in, one line out: ``call number ... [|text]`` is answered by ``code number ... [|text]``.
+
+``hello TOKEN [restricted]`` joins (or opens) an NVML session, without the right to change or list instances if so said;
+without a session every driver call is answered UNINITIALIZED. ``bye`` leaves it, ``Shutdown`` ends it for all its
+connections. ``control`` takes a JSON object and is what no driver offers: holding instances, acting by hand, faults,
+reboot (see ``hand``).
+"""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.sim import codes
+from aliquot.sim.codes import Refused
+from aliquot.sim.control_api import BadRequest, control, snapshot
+from aliquot.sim.driver import sensor_values as figures
+from aliquot.sim.driver.mig_calls import INSTANCE_READS, MIG_READS, WRITES
+from aliquot.sim.driver.nvml_calls import GPU_ONLY, GPU_OR_MIG, IDENTITY, SYSTEM, Args, metric
+from aliquot.sim.driver.usage import usage
+from aliquot.sim.driver.vgpu_calls import VGPU_READS, VGPU_WRITES
+from aliquot.sim.facts import facts
+from aliquot.sim.node import Session, SimNode
+from aliquot.sim.state import WHOLE
+
+METRIC_CALLS = frozenset(figures.METRICS) | {
+    *("DeviceGetPowerUsage", "DeviceGetEnforcedPowerLimit", "DeviceGetPowerManagementLimit"),
+    *("DeviceGetPowerManagementDefaultLimit", "DeviceGetClockInfo", "DeviceGetMaxClockInfo"),
+    *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
+    *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
+}
+
+_WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
+
+_DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
+_NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
+_WRITES = WRITES | VGPU_WRITES
+
+
+class Link:
+    """One connection to a node."""
+
+    def __init__(self, node: SimNode, pid: int, privileged: bool = True) -> None:
+        self.node = node
+        self.pid = pid
+        self.privileged = privileged
+        self.session: Session | None = None
+
+    def close(self) -> None:
+        if self.session is not None:
+            self.node.leave(self.session)
+
+    def answer(self, line: str) -> str:
+        """The answer to one request line. Raises ``Gone`` when a fault killed the caller."""
+        head, _, text = line.partition("|")
+        words = head.split()
+        if not words:
+            return f"{codes.INVALID_ARGUMENT}"
+        call = words[0]
+        if call == "control":
+            return self._control(text)
+        if call == "hello":
+            return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
+        session = self.session
+        if session is None or not self.node.is_open(session):
+            if call != "DeviceReset":
+                return f"{codes.UNINITIALIZED}"
+            session = Session("", self.pid, self.privileged)
+        try:
+            numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
+        except ValueError:
+            return f"{codes.INVALID_ARGUMENT}"
+        try:
+            if call in _WRITES:
+                return _joined(_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
+            return self._read(session, call, numbers, text, words)
+        except Refused as refusal:
+            return str(refusal.code)
+
+    def _hello(self, token: str, restricted: bool) -> str:
+        if not token or self.session is not None:
+            return f"{codes.INVALID_ARGUMENT}"
+        self.session = self.node.join(token, self.pid, self.privileged and not restricted)
+        return "0"
+
+    def _read(self, session: Session, call: str, a: Args, text: str, words: list[str]) -> str:
+        node = self.node
+        if call == "Shutdown":
+            node.end(session)
+            return "0"
+        if call == "bye":
+            node.leave(session)
+            self.session = None
+            return "0"
+        if call == "unimplemented":
+            name = words[1] if len(words) > 1 else ""
+            name = name if name.replace("_", "").isalnum() else "unknown"
+            node.record(session, name, codes.NOT_SUPPORTED, more=',"implemented":false')
+            return f"{codes.NOT_SUPPORTED}"
+        known = call in SYSTEM or call in _DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
+        gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
+        rc, body = codes.SUCCESS, ""
+        try:
+            body = self._body(session, call, a, text)
+        except Refused as refusal:
+            rc = refusal.code
+        except IndexError:
+            rc = codes.INVALID_ARGUMENT
+        if rc != codes.TIMEOUT or call != "EventSetWait":  # a monitor asks every second, for ever
+            node.record(session, call if known else "unknown", rc, gpu, gi, ci)
+        return _joined(body) if rc == codes.SUCCESS else str(rc)
+
+    def _body(self, session: Session, call: str, a: Args, text: str) -> str:
+        node = self.node
+        if call in _WHOLE_NODE:
+            return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
+        if call in SYSTEM:
+            return SYSTEM[call](node, session, a, text)
+        read = _DEVICE_READS.get(call)
+        if read is None and call not in METRIC_CALLS:
+            raise Refused(codes.NOT_SUPPORTED)
+        gpu = node.gpu(a[0])
+        refused = node.faults.failing(call, a[0]) if node.faults.active else None
+        if gpu.state.lost and call not in IDENTITY:
+            raise Refused(codes.GPU_IS_LOST)
+        if refused:
+            raise Refused(refused)
+        if read is None:
+            return metric(gpu, call, a)
+        if call in _NEEDS_GPU and a[1] != WHOLE:
+            raise Refused(codes.INVALID_ARGUMENT if call in MIG_READS else codes.NOT_SUPPORTED)
+        return read(node, session, gpu, a)
+
+    def _control(self, text: str) -> str:
+        session = Session("", self.pid, self.privileged, hand=True)
+        try:
+            result = control(self.node, session, msgspec.json.decode(text.encode(), type=dict[str, object]))
+        except Refused as refusal:
+            return str(refusal.code)
+        except (BadRequest, msgspec.MsgspecError, ValueError, TypeError, KeyError) as bad:
+            return f"{codes.INVALID_ARGUMENT}|" + str(bad).replace("\n", " ")
+        return "0|" + msgspec.json.encode(result).decode()
+
+
+def _joined(body: str) -> str:
+    if not body:
+        return "0"
+    return "0" + body if body.startswith("|") else "0 " + body

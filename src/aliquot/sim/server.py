@@ -1,0 +1,297 @@
+"""The simulator's server: one detached process per state directory, which owns the state of all its nodes.
+
+``$STATE/sim/NAME/`` holds a node: its state (``store``, saved after every step and before the answer), the call log
+``calls.jsonl``, the socket ``nvml.sock`` and the library beside it. Killed at any instant, the server is started
+again on the next use and goes on from the same state. It ends when its directory is gone or its last node is stopped.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import resource
+import shutil
+import signal
+import socket
+import struct
+import sys
+import threading
+import time
+from io import FileIO
+
+import msgspec
+
+from aliquot.errors import AliquotError, UsageError
+from aliquot.sim import template
+from aliquot.sim.change_feed import Changes
+from aliquot.sim.listener import Doorman, bind, log_end
+from aliquot.sim.node import Gone, SimNode, World
+from aliquot.sim.node_names import names_for
+from aliquot.sim.protocol import Link
+from aliquot.sim.state import NodeState
+from aliquot.sim.store import Store
+from aliquot.sim.tools import api as tools
+
+NAME = re.compile(r"[a-z0-9][a-z0-9._-]{0,62}")
+POLL_S = 0.5
+"""How often the server looks whether its directory is still there."""
+FINISH_S = 5.0
+"""How long its end waits for answers that are being given."""
+
+
+class Host:
+    """One node with its files and its listening socket."""
+
+    def __init__(self, directory: str, store: Store, state: NodeState, changes: Changes, doorman: Doorman) -> None:
+        self.directory = directory
+        self._changes = changes
+        self._doorman = doorman
+        log_path = os.path.join(directory, "calls.jsonl")
+        seq = log_end(log_path)
+        self._log = FileIO(log_path, "a")  # closed with the last call that may still write to it
+        self._store = store
+        self._sriov: bool | None = None
+        world = World(time.monotonic, time.sleep, self._kill, self._save, self._append)
+        self.node = SimNode(state, world, seq)
+        self._connections: set[socket.socket] = set()
+        self._save(state)
+        self.listener = bind(directory, "nvml.sock")
+        # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
+        os.chmod(directory, 0o755)
+        os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
+        doorman.attend(self.listener, self._serve)
+
+    def _save(self, state: NodeState) -> None:
+        """To disk; and the driver's programs are those of its present kind."""
+        self._store.save(state)
+        self._changes.touch(state.name)
+        sriov = any(gpu.host for gpu in state.gpus)
+        if sriov != self._sriov:
+            self._sriov = sriov
+            tools.provide(self.directory, sriov=sriov)
+
+    def _append(self, line: str) -> None:
+        self._log.write(line.encode())
+
+    def _kill(self, pid: int) -> None:
+        if pid != os.getpid():
+            os.kill(pid, signal.SIGKILL)
+
+    def _serve(self, connection: socket.socket) -> None:
+        raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+        pid, uid, _gid = struct.unpack("3i", raw)
+        link = Link(self.node, pid, uid in (0, os.getuid()))
+        self._connections.add(connection)
+        try:
+            converse(connection, link)
+        finally:
+            self._connections.discard(connection)
+            link.close()
+            connection.close()
+
+    def stop(self) -> None:
+        self._doorman.leave(self.listener)
+        for thing in (self.listener, *self._connections):
+            try:
+                thing.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                continue  # it ended by itself
+        self.listener.close()
+
+
+def converse(connection: socket.socket, link: Link) -> None:
+    """Answer lines until the other side goes away."""
+    rest = b""
+    while True:
+        try:
+            chunk = connection.recv(65536)
+        except ConnectionError:
+            return
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        for line in lines:
+            try:
+                answer = link.answer(line.decode("utf-8", "replace"))
+                connection.sendall(answer.encode() + b"\n")
+            except (Gone, ConnectionError):
+                return
+
+
+class Server:
+    """All nodes of one state directory, and the socket that starts and stops them."""
+
+    def __init__(self, root: str) -> None:
+        self.root = root
+        self.hosts: dict[str, Host] = {}
+        self.lock = threading.Lock()
+        self.changes = Changes()
+        self.doorman = Doorman()
+        self.answering: set[socket.socket] = set()
+        self.ever = False
+        self.ending = False
+        for name in sorted(os.listdir(root)):
+            directory = os.path.join(root, name)
+            if not os.path.exists(os.path.join(directory, "calls.jsonl")):
+                continue
+            store = Store(directory)
+            if store.state is not None:
+                self.hosts[name] = Host(directory, store, store.state, self.changes, self.doorman)
+                self.ever = True
+        self.listener = bind(root, "control.sock")
+
+    def answer(self, line: bytes) -> dict[str, object]:
+        """One request of ``control``: start, stop, names, changes or ping."""
+        request = msgspec.json.decode(line, type=dict[str, str | None])
+        if request.get("do") == "changes":
+            return self._changed(request)
+        with self.lock:
+            if self.ending:
+                raise ConnectionAbortedError("this server is on its way out; ask again")
+            match request.get("do"):
+                case "start":
+                    return {"names": self._start(request)}
+                case "stop":
+                    return {"stopped": self._stop(request.get("name"))}
+                case "names":
+                    return {"names": sorted(self.hosts)}
+                case _:
+                    return {"pid": os.getpid()}
+
+    def _changed(self, request: dict[str, str | None]) -> dict[str, object]:
+        """What changed since an earlier answer, as soon as there is something. Others are answered meanwhile."""
+        news = self.changes.wait(request.get("since") or "", float(request.get("wait") or 0))
+        with self.lock:
+            if self.ending:
+                raise ConnectionAbortedError("this server is on its way out; ask again")
+            names = sorted(self.hosts) if news.everything or news.membership else None
+            changed = sorted(self.hosts) if news.everything else [n for n in news.nodes if n in self.hosts]
+        return {"since": news.since, "changed": changed, "names": names}
+
+    def _start(self, request: dict[str, str | None]) -> list[str]:
+        wish = request.get("template") or ""
+        plain = re.sub(r"[^a-z0-9]+", "-", wish.partition("@")[0]).strip("-")[:48] or "node"
+        names = names_for(request.get("name"), plain, request.get("count"), self.hosts)
+        latency, driver = request.get("latency") or "none", request.get("driver")
+        for name in names:
+            if not NAME.fullmatch(name):
+                raise UsageError(f"{name!r} is not a node name (lower case letters, digits, - and .)")
+            if name in self.hosts:
+                raise UsageError(f"a simulated node {name!r} is there already", next_step=f"aliquot sim stop {name}")
+        # A template that is wrong is so before any node is there.
+        states = [template.build(name, wish, self._boot(name), driver, latency) for name in names]
+        for name, state in zip(names, states, strict=True):
+            directory = os.path.join(self.root, name)
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            self.hosts[name] = Host(directory, Store(directory), state, self.changes, self.doorman)
+        self.ever = True
+        self.changes.joined()
+        return names
+
+    def _boot(self, name: str) -> str:
+        return template.name_uuid(f"{name}/{time.time_ns()}/{os.getpid()}")
+
+    def _stop(self, name: str | None) -> list[str]:
+        stopped = [n for n in self.hosts if name is None or n == name]
+        for one in stopped:
+            self.hosts.pop(one).stop()
+            shutil.rmtree(os.path.join(self.root, one), ignore_errors=True)
+        self.changes.joined()
+        return stopped
+
+    def accept(self) -> None:
+        while True:
+            try:
+                connection, _ = self.listener.accept()
+            except OSError:
+                return
+            threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+
+    def _serve(self, connection: socket.socket) -> None:
+        with connection, connection.makefile("rwb") as stream:
+            for line in stream:
+                self.answering.add(connection)
+                try:
+                    reply = self.answer(line)
+                    stream.write(msgspec.json.encode(reply) + b"\n")
+                except ConnectionAbortedError:
+                    return
+                except AliquotError as error:
+                    told = {"error": error.brief, "details": list(error.details), "next": error.next_step}
+                    stream.write(msgspec.json.encode(told) + b"\n")
+                finally:
+                    stream.flush()
+                    self.answering.discard(connection)
+
+    def finish(self) -> None:
+        """Whoever has just stopped the last node gets the answer yet."""
+        deadline = time.monotonic() + FINISH_S
+        while self.answering and time.monotonic() < deadline:
+            time.sleep(0.005)
+
+    def watch(self) -> None:
+        """Return when there is no reason to go on."""
+        identity = os.stat(self.root).st_ino
+        while True:
+            time.sleep(POLL_S)
+            try:
+                if os.stat(self.root).st_ino != identity:
+                    return
+            except FileNotFoundError:
+                return
+            with self.lock:
+                for name in [n for n in self.hosts if not os.path.isdir(os.path.join(self.root, n))]:
+                    self.hosts.pop(name).stop()
+                    self.changes.joined()
+                if self.ever and not self.hosts:
+                    self.ending = True
+                    self.listener.close()
+                    return
+
+
+def main(root: str, ready: int) -> None:
+    """Serve ``root`` until there is no reason to; write to ``ready`` once requests are answered."""
+    lock = os.open(os.path.join(root, "server.run"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    if not _owns(lock):
+        return  # another server has this directory
+    os.chdir("/")
+    sys.setswitchinterval(0.0005)
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))  # a node keeps four files open
+    _leave_command(root)
+    server = Server(root)
+    threading.Thread(target=server.accept, daemon=True).start()
+    if ready >= 0:
+        os.write(ready, b"1")
+        os.close(ready)
+    server.watch()
+    server.finish()
+    os._exit(0)
+
+
+def _owns(lock: int) -> bool:
+    """Take the directory; a predecessor that is just ending gets the time for it."""
+    for _ in range(250):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            time.sleep(0.02)
+        else:
+            return True
+    return False
+
+
+def _leave_command(root: str) -> None:
+    """Write down how to start this server, for a client of the library that finds it killed."""
+    path = os.environ.get("PYTHONPATH", "")
+    words = (f"PYTHONPATH={path}", sys.executable, "-m", "aliquot.sim.server", root, "-1")
+    with open(os.path.join(root, "server.argv.new"), "w", encoding="utf-8") as file:
+        file.write("\n".join(words) + "\n")
+    os.rename(os.path.join(root, "server.argv.new"), os.path.join(root, "server.argv"))
+
+
+if __name__ == "__main__":
+    if os.fork():
+        os._exit(0)  # detached: nobody has to wait for the server
+    main(sys.argv[1], int(sys.argv[2]))

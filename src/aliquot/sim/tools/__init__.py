@@ -1,0 +1,1 @@
+"""The simulated node's `nvidia-smi` and `sriov-manage`."""

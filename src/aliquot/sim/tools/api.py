@@ -1,0 +1,37 @@
+"""Stand-ins for the driver's programs, written into ``<node>/driver`` so that whatever execs them can be rehearsed."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+PROGRAMS = {"nvidia_smi": "usr/bin/nvidia-smi", "sriov_manage": "usr/lib/nvidia/sriov-manage"}
+"""Module of this package to the program's path below the driver's root."""
+interpreter = sys.executable
+"""What the programs run with."""
+
+
+def provide(directory: str, *, sriov: bool) -> None:
+    """Writes the programs of a node whose folder is ``directory``. ``sriov``: its driver is a vGPU host driver, which
+    alone brings sriov-manage.
+    """
+    package = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
+    for module, path in PROGRAMS.items():
+        program = os.path.join(directory, "driver", path)
+        if module == "sriov_manage" and not sriov:
+            if os.path.exists(program):
+                os.unlink(program)
+            continue
+        os.makedirs(os.path.dirname(program), exist_ok=True)
+        words = (interpreter, "-m", f"aliquot.sim.tools.{module}", directory)
+        exported = f"PYTHONPATH={quoted(package)}${{PYTHONPATH:+:$PYTHONPATH}}; export PYTHONPATH\n"
+        text = f'#!/bin/sh\n{exported}exec {" ".join(map(quoted, words))} "$@"\n'
+        with open(f"{program}.new", "w", encoding="utf-8") as file:
+            file.write(text)
+        os.chmod(f"{program}.new", 0o755)
+        os.rename(f"{program}.new", program)
+
+
+def quoted(word: str) -> str:
+    """A word as a shell takes it whole."""
+    return "'" + word.replace("'", "'\\''") + "'"

@@ -1,0 +1,217 @@
+"""The driver as nvidia-smi sees it: an NVML session with a simulated node, opened when it is first needed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, NamedTuple
+
+import msgspec
+
+from aliquot.sim import codes
+from aliquot.sim.codes import Refused
+
+PROFILE_INDEXES = 18
+"""GPU instance profile indexes of the newest library; an older one refuses those that it does not know."""
+
+_LAST_OF_ITS_SIZE = {13: 18, 14: 19}
+"""Profiles without media engines come after those with all of them, though their NVML index is lower (captured)."""
+
+WORDS = {
+    codes.SUCCESS: "Success",
+    codes.UNINITIALIZED: "Uninitialized",
+    codes.INVALID_ARGUMENT: "Invalid Argument",
+    codes.NOT_SUPPORTED: "Not Supported",
+    codes.NO_PERMISSION: "Insufficient Permissions",
+    codes.NOT_FOUND: "Not Found",
+    codes.DRIVER_NOT_LOADED: "Driver Not Loaded",
+    codes.TIMEOUT: "Timeout",
+    codes.GPU_IS_LOST: "GPU is lost",
+    codes.RESET_REQUIRED: "GPU requires reset",
+    codes.IN_USE: "In use by another client",
+    codes.INSUFFICIENT_RESOURCES: "Insufficient Resources",
+}
+
+
+def words(code: int) -> str:
+    """A return code as nvidia-smi words it (captured, or nvmlErrorString)."""
+    return WORDS.get(code, "Unknown Error")
+
+
+class Place(NamedTuple):
+    """A GPU instance or a compute instance that exists: its id, its profile's id, where it lies."""
+
+    id: int
+    profile: int
+    start: int
+    size: int
+
+
+class Profile(NamedTuple):
+    """A GPU instance profile as the driver describes it: its NVML index (``position``), memory in MiB, engines by
+    count.
+    """
+
+    position: int
+    id: int
+    name: str
+    slices: int
+    total: int
+    sm: int
+    ce: int
+    dec: int
+    enc: int
+    jpeg: int
+    ofa: int
+    memory_mib: int
+
+
+class ComputeProfile(NamedTuple):
+    """A compute instance profile inside one GPU instance."""
+
+    id: int
+    name: str
+    slices: int
+    total: int
+    sm: int
+    ce: int
+    dec: int
+    enc: int
+    jpeg: int
+    ofa: int
+
+
+class Device:
+    """One GPU. ``handle`` is what calls name it by, ``index`` what people do."""
+
+    def __init__(self, driver: Driver, told: dict[str, Any]) -> None:
+        self.driver = driver
+        self.told = told
+        self.handle = int(told["handle"])
+        self.index = int(told["index"])
+        self.pci = str(told["pci"])
+
+    @property
+    def bus_id(self) -> str:
+        """The address as nvidia-smi writes it: eight digits of domain, capitals."""
+        domain, _, rest = self.pci.partition(":")
+        return f"{int(domain, 16):08X}:{rest.upper()}"
+
+    @property
+    def capable(self) -> bool:
+        return bool(self.told["mig"]["capable"])
+
+    @property
+    def enabled(self) -> bool:
+        return str(self.told["mig"]["current"]) == "enabled"
+
+    def ask(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> list[int]:
+        """One call about this GPU, or an instance of it. Raises Refused."""
+        return self.driver.ask(call, self.handle, gi, ci, *numbers)[0]
+
+    def text(self, call: str, *numbers: int, gi: int = -1, ci: int = -1) -> str:
+        return self.driver.ask(call, self.handle, gi, ci, *numbers)[1]
+
+    def number(self, call: str, *numbers: int) -> int | None:
+        """One number, None where this GPU has no such thing."""
+        try:
+            return self.ask(call, *numbers)[0]
+        except Refused:
+            return None
+
+    @cached_property
+    def profiles(self) -> list[Profile]:
+        """In the order of ``mig -lgip``: by size, then as the library counts them."""
+        found = []
+        for index in range(PROFILE_INDEXES):
+            try:
+                numbers, name = self.driver.ask("DeviceGetGpuInstanceProfileInfo", self.handle, -1, -1, index)
+            except Refused:
+                continue  # not on this GPU, or not known to this library
+            number, _p2p, slices, total, sm, ce, dec, enc, jpeg, ofa, memory, _caps = numbers
+            found.append(Profile(index, number, name, slices, total, sm, ce, dec, enc, jpeg, ofa, memory))
+        return sorted(found, key=lambda p: (p.slices, _LAST_OF_ITS_SIZE.get(p.position, p.position)))
+
+    def instances(self) -> list[tuple[Profile, Place]]:
+        """The GPU instances in the order of ``mig -lgi``: by profile, then by id."""
+        found = []
+        for profile in self.profiles:
+            for number in sorted(self.ask("DeviceGetGpuInstances", profile.id)):
+                found.append((profile, Place(*self.ask("GpuInstanceGetInfo", gi=number)[:4])))
+        return found
+
+    def compute_profiles(self, gi: int) -> list[ComputeProfile]:
+        found = []
+        for index in range(codes.COMPUTE_PROFILE_INDEXES):
+            call = "GpuInstanceGetComputeInstanceProfileInfo"
+            try:
+                numbers, name = self.driver.ask(call, self.handle, gi, -1, index, 0)
+            except Refused:
+                continue  # not in a GPU instance of this size
+            number, slices, total, sm, ce, dec, enc, jpeg, ofa, _caps = numbers
+            found.append(ComputeProfile(number, name, slices, total, sm, ce, dec, enc, jpeg, ofa))
+        return found
+
+    def compute_instances(self, gi: int) -> list[tuple[ComputeProfile, Place]]:
+        found = []
+        for profile in self.compute_profiles(gi):
+            for number in sorted(self.ask("GpuInstanceGetComputeInstances", profile.id, gi=gi)):
+                found.append((profile, Place(*self.ask("ComputeInstanceGetInfo", gi=gi, ci=number)[:4])))
+        return found
+
+
+def default(profiles: list[ComputeProfile], name: str) -> ComputeProfile:
+    """The compute instance profile that covers a whole GPU instance: it carries that one's name."""
+    return next((p for p in profiles if p.name == name), max(profiles, key=lambda p: p.slices))
+
+
+class Driver:
+    """Calls by name over ``send``, a line each way. ``token`` names the session."""
+
+    def __init__(self, send: Callable[[str], str], token: str) -> None:
+        self._send = send
+        self._token = token
+        self._open = False
+
+    def ask(self, call: str, *numbers: int) -> tuple[list[int], str]:
+        """The numbers and the text of an answer. Raises Refused with NVML's code."""
+        if not self._open:
+            self._open = True
+            self._send(f"hello {self._token}")
+        return self.without_session(call, *numbers)
+
+    def without_session(self, call: str, *numbers: int) -> tuple[list[int], str]:
+        """A call of somebody who has not opened NVML: the reset of a GPU."""
+        head, _, text = self._send(" ".join((call, *map(str, numbers)))).partition("|")
+        code, *answer = map(int, head.split())
+        if code:
+            raise Refused(code)
+        return answer, text
+
+    def close(self) -> None:
+        if self._open:
+            self._open = False
+            self._send("bye")
+
+    @cached_property
+    def told(self) -> dict[str, Any]:
+        """Everything that NVML tells of the node, in one answer."""
+        return msgspec.json.decode(self.ask("Snapshot")[1], type=dict[str, Any])
+
+    @cached_property
+    def devices(self) -> list[Device]:
+        return [Device(self, gpu) for gpu in self.told["gpus"]]
+
+    @property
+    def version(self) -> str:
+        return str(self.told["driver"])
+
+    @property
+    def major(self) -> int:
+        word = self.version.partition(".")[0]
+        return int(word) if word.isdigit() else 0
+
+    @property
+    def cuda(self) -> str:
+        number = self.ask("SystemGetCudaDriverVersion")[0][0]
+        return f"{number // 1000}.{number % 1000 // 10}"

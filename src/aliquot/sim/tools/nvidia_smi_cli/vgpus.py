@@ -1,0 +1,180 @@
+"""``nvidia-smi vgpu``, ``vgpu -q``, ``vgpu -s | -c [-v]`` on a vGPU host."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.vgpu_types import VgpuType
+from aliquot.sim.tools.nvidia_smi_cli.driver import Device
+from aliquot.sim.tools.nvidia_smi_cli.table_layout import left, right, rule
+from aliquot.sim.tools.nvidia_smi_cli.table_layout import row as plain
+
+_WIDTH = 79
+_FIRST_ID = 3_251_634_176
+"""Where vGPU numbers begin on the hosts whose listings are public."""
+
+_CLASSES = {"A": "NVS", "B": "NVS", "C": "Compute", "Q": "Quadro"}
+_LICENSES = {
+    "A": "GRID-Virtual-Apps,3.0",
+    "B": "GRID-Virtual-PC,2.0;Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0",
+    "C": "NVIDIA-vComputeServer,9.0;Quadro-Virtual-DWS,5.0",
+    "Q": "Quadro-Virtual-DWS,5.0;GRID-Virtual-WS,2.0",
+}
+
+
+class Active(NamedTuple):
+    """A vGPU that a virtual machine has open."""
+
+    number: int
+    told: dict[str, Any]
+    vm: str
+
+    @property
+    def vm_id(self) -> str:
+        return str(uuid.uuid5(uuid.NAMESPACE_OID, self.vm))
+
+    @property
+    def vm_name(self) -> str:
+        """QEMU's name option, as the driver finds it on the command line."""
+        return f"{self.vm},debug-threads=on"
+
+
+def hosts(devices: Sequence[Device]) -> list[Device]:
+    """The GPUs with the vGPU host driver."""
+    return [d for d in devices if d.told["world"]]
+
+
+def active(device: Device, machines: Sequence[dict[str, Any]]) -> list[Active]:
+    found = []
+    for position, each in enumerate(device.told["vgpus"]):
+        for machine in machines:
+            if (each["uuid"] or each["function"]) in machine["devices"]:
+                found.append(Active(_FIRST_ID + 64 * device.handle + position, each, machine["name"]))
+    return found
+
+
+def overview(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> list[str]:
+    """The table: every GPU, and the vGPUs that run."""
+    version = devices[0].driver.version
+    parts = "|---------------------------------+------------------------------+------------+"
+    closing = parts.replace("|", "+")
+    lines = [
+        rule(_WIDTH),
+        f"| NVIDIA-SMI {version:<22} Driver Version: {version:<26}|",
+        parts,
+        "| GPU  Name                       | Bus-Id                       | GPU-Util   |",
+        "|      vGPU ID     Name           | VM ID     VM Name            | vGPU-Util  |",
+        parts.replace("-", "=")[:-1] + "|",
+    ]
+    bars = (left(34, "|"), left(65, "|"))
+    for device in devices:
+        busy = device.number("DeviceGetUtilizationRates")
+        name = _cut(str(device.told["product"]), 26)
+        load = "N/A" if busy is None else f"{busy}%"
+        head = (right(4, device.index), left(7, name), left(36, device.bus_id), right(71, load))
+        lines.append(plain(_WIDTH, *bars, *head))
+        for each in active(device, machines):
+            cells = (
+                left(7, each.number),
+                left(19, _cut(str(each.told["type"]), 14)),
+                left(36, _cut(each.vm_id, 7)),
+                left(45, _cut(each.vm_name, 18)),
+                right(73, "0%"),
+            )
+            lines.append(plain(_WIDTH, *bars, *cells))
+        lines.append(closing)
+    return lines
+
+
+def _cut(text: str, width: int) -> str:
+    return text if len(text) <= width else text[: width - 3] + "..."
+
+
+def _fact(depth: int, name: str, value: object) -> str:
+    return f"{' ' * 4 * depth}{name}".ljust(42) + f": {value}"
+
+
+def report(devices: Sequence[Device], machines: Sequence[dict[str, Any]]) -> list[str]:
+    """``vgpu -q``."""
+    lines = []
+    for device in devices:
+        found = active(device, machines)
+        lines += [f"GPU {device.bus_id}", _fact(1, "Active vGPUs", len(found))]
+        for each in found:
+            lines += _instance(device, each)
+        lines.append("")
+    return lines
+
+
+def _instance(device: Device, each: Active) -> list[str]:
+    told, kind = each.told, types(device).get(each.told["type_id"])
+    memory = kind.fb_mib if kind else 0
+    instance, place = told["instance"], told["placement"]
+    return [
+        _fact(1, "vGPU ID", each.number),
+        _fact(2, "VM ID", each.vm_id),
+        _fact(2, "VM Name", each.vm_name),
+        _fact(2, "vGPU Name", told["type"]),
+        _fact(2, "vGPU Type", told["type_id"]),
+        _fact(2, "vGPU UUID", told["uuid"] or uuid.uuid5(uuid.NAMESPACE_OID, f"{each.vm}/{told['function']}")),
+        *([_fact(2, "MDEV UUID", told["uuid"])] if told["uuid"] else []),
+        _fact(2, "Guest Driver Version", "N/A"),
+        _fact(2, "License Status", "N/A (Expiry: N/A)"),
+        _fact(2, "GPU Instance ID", "N/A" if instance is None else instance),
+        _fact(2, "Placement ID", "N/A" if place is None else place),
+        _fact(2, "Accounting Mode", "N/A"),
+        _fact(2, "ECC Mode", "N/A"),
+        _fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind else "N/A"),
+        _fact(2, "PCI", "").rstrip(": "),
+        _fact(3, "Bus Id", f"00000000:{told['function'].partition(':')[2].upper()}"),
+        _fact(2, "FB Memory Usage", "").rstrip(": "),
+        _fact(3, "Total", f"{memory} MiB"),
+        _fact(3, "Used", "0 MiB"),
+        _fact(3, "Free", f"{memory} MiB"),
+    ]
+
+
+def types(device: Device) -> dict[int, VgpuType]:
+    """What is known of the types of a GPU, by id."""
+    table = vgpu.table(str(device.told["pci_device"]), str(device.told["subsystem"]))
+    return table.by_id if table is not None else {}
+
+
+def listed(devices: Sequence[Device], call: str, verbose: bool) -> list[str]:
+    """``vgpu -s`` (DeviceGetSupportedVgpus) and ``vgpu -c`` (DeviceGetCreatableVgpus)."""
+    lines = []
+    for device in devices:
+        known = types(device)
+        lines.append(f"GPU {device.bus_id}")
+        for number in device.ask(call):
+            kind = known[number]
+            lines += _details(device, kind) if verbose else [f"    {kind.name}"]
+        lines.append("")
+    return lines
+
+
+def _details(device: Device, kind: VgpuType) -> list[str]:
+    wide, _, high = (kind.max_res or "4096x2160").partition("x")
+    memory = f"0x{str(device.told['pci_device']).removeprefix('0x').lower()}"
+    inside = [_fact(2, "Max Instances Per GI", kind.per_instance)] if kind.mig_backed else []
+    return [
+        _fact(1, "vGPU Type ID", hex(kind.id or 0)),
+        _fact(2, "Name", kind.name),
+        _fact(2, "Class", _CLASSES.get(kind.series[:1], "Compute")),
+        _fact(2, "GPU Instance Profile ID", kind.profile_id if kind.mig_backed else "N/A"),
+        _fact(2, "Max Instances", kind.max),
+        *inside,
+        _fact(2, "Max Instances Per VM", kind.per_vm),
+        _fact(2, "Multi vGPU Exclusive", "False"),
+        _fact(2, "Device ID", memory),
+        _fact(2, "Sub System ID", "0x000010de"),
+        _fact(2, "FB Memory", f"{kind.fb_mib} MiB"),
+        _fact(2, "Display Heads", kind.heads),
+        _fact(2, "Maximum X Resolution", wide),
+        _fact(2, "Maximum Y Resolution", high),
+        _fact(2, "Frame Rate Limit", f"{kind.frl} FPS" if kind.frl else "N/A"),
+        _fact(2, "GRID License", _LICENSES.get(kind.series[:1], "N/A")),
+    ]

@@ -1,0 +1,1 @@
+"""Rules about Slurm's files for GPUs."""

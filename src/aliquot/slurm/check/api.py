@@ -1,0 +1,60 @@
+"""Everything that is wrong with Slurm's files for GPUs, each with its place, a rule's name, and what to do. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+
+import msgspec
+
+from aliquot.slurm.check import block, detect, devices, features, machine, numbers, settings
+from aliquot.slurm.check import fence as fenced
+from aliquot.slurm.check import scripts as script
+from aliquot.slurm.check import slurmctld as live
+from aliquot.slurm.check.finding import ERROR, WARNING, Finding, Given, Live
+
+RULES: tuple[Callable[[Given], Iterator[Finding]], ...] = (
+    settings.unreadable,
+    settings.gres_types,
+    settings.nodes,
+    settings.unknown_nodes,
+    settings.fence,
+    numbers.written,
+    numbers.compared,
+    devices.lines,
+    devices.twice,
+    devices.shared,
+    devices.missing,
+    fenced.neighbours,
+    fenced.handed_out,
+    fenced.missing,
+    detect.words,
+    detect.nodes,
+    detect.flags,
+    detect.links,
+    machine.numbered,
+    machine.compared,
+    features.changeable,
+    features.siblings,
+    block.edited,
+    live.nodes,
+    script.scripts,
+)
+"""Each says all that it finds; none depends on another."""
+
+
+def check(given: Given) -> tuple[Finding, ...]:
+    """All findings: errors first, then by place. The same about several nodes is one finding."""
+    found = merged(finding for rule in RULES for finding in rule(given))
+    return tuple(sorted(found, key=lambda f: (f.severity != ERROR, f.place is None, f.place or (), f.rule, f.sentence)))
+
+
+def merged(findings: Iterable[Finding]) -> list[Finding]:
+    """Equal findings about different nodes as one."""
+    nodes: dict[Finding, dict[str, None]] = {}
+    for finding in findings:
+        alone = msgspec.structs.replace(finding, nodes=())
+        nodes.setdefault(alone, {}).update(dict.fromkeys(n for n in finding.nodes if n))
+    return [msgspec.structs.replace(finding, nodes=tuple(names)) for finding, names in nodes.items()]
+
+
+__all__ = ["ERROR", "RULES", "WARNING", "Finding", "Given", "Live", "check"]

@@ -1,0 +1,25 @@
+"""Rules about our own lines in gres.conf: somebody else's hand in them would be lost at the next apply."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.slurm.check.finding import Finding, Given, error, warning
+from aliquot.slurm.conf.statements import Place
+from aliquot.slurm.files.managed_block import blocks
+
+
+def edited(given: Given) -> Iterator[Finding]:
+    """Blocks whose digest does not hold, and nodes with two blocks."""
+    seen: dict[str, int] = {}
+    for source in given.gres.sources if given.gres else ():
+        for block in blocks(source.text):
+            place = Place(source.path, block.first)
+            if block.node in seen:
+                sentence = f"the block of {block.node} is there twice (line {seen[block.node]})"
+                yield error("BLOCK_TWICE", place, sentence, "leave out one of them")
+            seen.setdefault(block.node, block.first)
+            if block.edited:
+                sentence = f"the lines of {block.node} between the marks were changed by hand"
+                fix = "move your lines out of the block; 'aliquot slurm apply --force' replaces it"
+                yield warning("HAND_EDITED", place, sentence, fix)

@@ -1,0 +1,53 @@
+"""Rules about ``Cores=``: which cores are near a GPU, in Slurm's own numbers of the node's cores."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from aliquot.slurm.check.finding import Finding, Group, error
+from aliquot.slurm.conf.nodes import NodeLine
+from aliquot.slurm.gpus.cores import members
+
+_LIST = re.compile(r"\d{1,6}(-\d{1,6})?(,\d{1,6}(-\d{1,6})?)*", re.ASCII)
+_RENDER = "aliquot slurm render --part gres"
+
+
+def beyond(group: Group) -> Iterator[Finding]:
+    """Cores that the node does not have. Tried: 22.05 leaves all of the line's cores out and says so in its log only,
+    with 24.11 the node is INVALID; both take what is no number for core 0.
+    """
+    have = count(group.line) if group.line else 0
+    for line in group.gres:
+        pair = line.statement.pair("Cores", "CPUs")
+        if pair is None or pair.value.upper() == "ALL":
+            continue
+        value = pair.value.strip("[]")
+        if not _LIST.fullmatch(value):
+            sentence = f"{pair.key}={pair.value} is no list of cores: Slurm takes it for core 0"
+            yield error("BAD_CORES", line.place, sentence, "Cores=0-7,16", _RENDER)
+            continue
+        strange = [n for n in members(value) if n >= have]
+        if have and strange:
+            sentence = (
+                f"{pair.key}={pair.value}: slurm.conf gives the node {have} cores, the last is {have - 1}; the node "
+                "will be INVALID (22.05 ignores all cores of the line)"
+            )
+            yield error("BAD_CORES", line.place, sentence, "cores, not threads, in Slurm's numbers", _RENDER)
+
+
+def count(line: NodeLine) -> int:
+    """The cores of a node by its line in slurm.conf; 0 where it does not say so. Sockets that are not given are
+    inferred from CPUs, as Slurm does (slurm.conf(5)).
+    """
+    sockets = _number(line, "Sockets") or _number(line, "SocketsPerBoard") * (_number(line, "Boards") or 1)
+    each = _number(line, "CoresPerSocket")
+    if sockets:
+        return sockets * each
+    each = each or 1
+    return _number(line, "CPUs", "Procs") // (each * (_number(line, "ThreadsPerCore") or 1)) * each
+
+
+def _number(line: NodeLine, *keys: str) -> int:
+    value = line.get(*keys)
+    return int(value) if re.fullmatch(r"\d{1,6}", value, re.ASCII) else 0

@@ -1,0 +1,169 @@
+"""Rules about AutoDetect and flags: what a release knows, and what it does with a word that it does not know."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from aliquot.slurm.check.devices import opened
+from aliquot.slurm.check.finding import Finding, Given, error, warning
+from aliquot.slurm.client.models import Version
+from aliquot.slurm.conf.statements import Pair
+
+_SINCE = {
+    "full": Version(26, 5),
+    "nvml": Version(20, 2),
+    "rsmi": Version(20, 11),
+    "oneapi": Version(21, 8),
+    "nrt": Version(23, 11),
+    "nvidia": Version(24, 11),
+    "off": Version(20, 2),
+}
+_MIG_SINCE, _MINORS_RIGHT, _NAMES_RIGHT = Version(21, 8), Version(22, 5), Version(23, 2)
+_FLAGS = {
+    *("countonly", "one_sharing", "all_sharing", "explicit", "env_uuid", "no_gpu_env"),
+    *("nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env"),
+}
+_FLAG_SINCE = {"explicit": Version(23, 2), "env_uuid": Version(26, 5)}
+_ENVIRONMENT = {"nvidia_gpu_env", "amd_gpu_env", "intel_gpu_env", "opencl_env"}
+
+
+def kind(text: str) -> str:
+    """Which plugin a value names: Slurm looks for the word anywhere in it, in this order, but for ``off``."""
+    low = text.lower()
+    return next((word for word in _SINCE if (word in low if word != "off" else word == low)), "")
+
+
+def words(given: Given) -> Iterator[Finding]:
+    """Each AutoDetect by itself, and those of one node together."""
+    if given.gres is None:
+        return
+    local: dict[str, Pair] = {}
+    for statement in given.gres.statements:
+        pair = statement.pair("AutoDetect")
+        if pair is None:
+            continue
+        yield from _known(given, pair)
+        if statement.head.called("Name"):
+            sentence = "AutoDetect on a line without NodeName= has no effect"
+            yield warning("AUTODETECT_INLINE", pair.place, sentence, f"a line AutoDetect={pair.value} of its own")
+        node = statement.head.value if statement.head.called("NodeName") else ""
+        first = local.setdefault(node, pair) if node else pair
+        if kind(first.value) != kind(pair.value):
+            sentence = f"AutoDetect={pair.value}, and {first.value} at line {first.place.line} for the same node"
+            yield error("AUTODETECT_TWICE", pair.place, f"{sentence}: slurmd does not start")
+
+
+def _known(given: Given, pair: Pair) -> Iterator[Finding]:
+    found = kind(pair.value)
+    if not found:
+        sentence = f"AutoDetect={pair.value} is no plugin: nothing is detected"
+        yield error("AUTODETECT_UNKNOWN", pair.place, sentence, "AutoDetect=nvml, or off")
+    elif given.version and given.version < _SINCE[found]:
+        sentence = f"AutoDetect={found} came with {_short(_SINCE[found])}, and this is {given.version}"
+        yield error("AUTODETECT_OLD", pair.place, f"{sentence}: nothing is detected", "explicit lines", _render("none"))
+
+
+def _short(version: Version) -> str:
+    return f"{version.major}.{version.minor:02}"
+
+
+def _render(form: str) -> str:
+    return f"aliquot slurm render --autodetect {form}"
+
+
+def nodes(given: Given) -> Iterator[Finding]:
+    """What detection means for the GPUs of nodes."""
+    if given.gres is None:
+        return
+    seen: set[tuple[str, Pair]] = set()
+    for group in given.groups:
+        pair = given.autodetect(group.names[0])
+        if pair is None or kind(pair.value) in ("", "off"):
+            continue
+        cut = any(gres.slice for line in group.gres for gres in opened(line))
+        cut = cut or any(_cut(given, name) for name in group.names)
+        cloud = group.line is not None and group.line.get("State").upper() == "CLOUD"
+        for finding in (*_mig(given, pair, cut), *_cloud(pair, cloud), *_empty(given, pair, group.names)):
+            if (finding.rule, pair) not in seen:
+                seen.add((finding.rule, pair))
+                yield finding
+
+
+def _cut(given: Given, name: str) -> bool:
+    return name in given.machines and any(gpu.mig.enabled for gpu in given.machines[name].gpus)
+
+
+def _mig(given: Given, pair: Pair, cut: bool) -> Iterator[Finding]:
+    if not cut:
+        return
+    if kind(pair.value) == "nvidia":
+        sentence = "AutoDetect=nvidia knows no MIG: it finds whole GPUs that are cut"
+        yield error("AUTODETECT_NO_MIG", pair.place, sentence, "AutoDetect=nvml, or explicit lines", _render("none"))
+    elif kind(pair.value) == "nvml" and given.version and given.version < _MIG_SINCE:
+        sentence = f"AutoDetect=nvml knows MIG from {_short(_MIG_SINCE)} on, and this is {given.version}"
+        yield error("AUTODETECT_OLD", pair.place, sentence, "explicit lines", _render("none"))
+    elif kind(pair.value) == "nvml" and given.version and given.version < _MINORS_RIGHT:
+        sentence = f"AutoDetect=nvml of {given.version} takes nvidia-smi's index for the device minor"
+        yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: jobs may get another GPU", "", _render("none"))
+    elif kind(pair.value) == "nvml" and given.version and given.version < _NAMES_RIGHT:
+        sentence = f"AutoDetect=nvml of {given.version} names slices by their memory, rounded, without c and +"
+        yield warning("AUTODETECT_OLD", pair.place, f"{sentence}: types may not fit", "", _render("none"))
+
+
+def _cloud(pair: Pair, cloud: bool) -> Iterator[Finding]:
+    if cloud:
+        sentence = f"AutoDetect={pair.value} does not work for CLOUD nodes: slurmctld knows their GPUs by files alone"
+        yield error("AUTODETECT_CLOUD", pair.place, sentence, "NodeName=... AutoDetect=off on their lines")
+
+
+def _empty(given: Given, pair: Pair, names: tuple[str, ...]) -> Iterator[Finding]:
+    for name in names if kind(pair.value) == "nvml" else ():
+        for gpu in given.machines[name].gpus if name in given.machines else ():
+            if gpu.mig.enabled and not gpu.instances and not gpu.passthrough:
+                sentence = (
+                    f"GPU {gpu.index} of {name} is in MIG mode without instances: AutoDetect=nvml offers it whole"
+                )
+                yield error("AUTODETECT_EMPTY", pair.place, sentence, "explicit lines", _render("none"))
+
+
+def flags(given: Given) -> Iterator[Finding]:
+    """Flags that a release does not know can do more than nothing: from 23.02 to 25.11 any ``Flags=`` without one for
+    the environment takes all variables from jobs (``gres.c`` of those).
+    """
+    for line in given.gpu_lines:
+        pair = line.statement.pair("Flags")
+        if pair is None:
+            continue
+        every = {word.strip().lower() for word in pair.value.split(",")}
+        bare = not every & (_ENVIRONMENT | {"no_gpu_env"}) and _takes_variables(given.version)
+        unknown = [why for word in sorted(every) if (why := _unknown(given.version, word))]
+        for why in unknown:
+            make, then = (error, "jobs lose CUDA_VISIBLE_DEVICES") if bare else (warning, "Slurm ignores it")
+            yield make("UNKNOWN_FLAG", pair.place, f"{why}: {then}", "Flags=nvidia_gpu_env")
+        if bare and not unknown and "countonly" not in every:
+            sentence = f"Flags={pair.value} without one for the environment: jobs lose CUDA_VISIBLE_DEVICES"
+            yield warning("FLAGS_WITHOUT_ENV", pair.place, sentence, f"Flags={pair.value},nvidia_gpu_env")
+        if "no_gpu_env" in every and every & _ENVIRONMENT:
+            sentence = f"Flags={pair.value}: no_gpu_env excludes the others, and slurmd does not start"
+            yield error("FLAGS_EXCLUDE", pair.place, sentence, "one of them")
+
+
+def _unknown(version: Version | None, word: str) -> str:
+    since = _FLAG_SINCE.get(word)
+    if word not in _FLAGS:
+        return f"Flags={word} is no flag"
+    old = since and version and version < since
+    return f"Flags={word} came with {_short(since)}, and this is {version}" if since and old else ""
+
+
+def _takes_variables(version: Version | None) -> bool:
+    return version is None or Version(23, 2) <= version < Version(26, 5)
+
+
+def links(given: Given) -> Iterator[Finding]:
+    """No NVLink reaches an instance."""
+    for line in given.gpu_lines:
+        pair = line.statement.pair("Links", "Link")
+        if pair and any(gres.slice for gres in opened(line)):
+            sentence = "Links= of a slice: instances have no NVLink, and Slurm would prefer those for one job"
+            yield warning("LINKS_MIG", pair.place, sentence, "leave it out")

@@ -1,0 +1,163 @@
+"""Rules about layouts as features: node_features/helpers, and CLOUD records of which one may be open."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
+from aliquot.slurm.client.models import Version
+from aliquot.slurm.conf.counts import entries
+from aliquot.slurm.conf.statements import Conf, Statement
+from aliquot.slurm.layouts import cloud_nodes as cloud
+from aliquot.slurm.layouts import cloud_siblings as records
+from aliquot.slurm.layouts import families
+
+_NODES_SINCE = Version(23, 2)
+_REBOOTLESS_SINCE = Version(24, 5)
+_SIBLINGS = "aliquot slurm siblings"
+SHORTEST_S = 60
+"""An instance takes seconds to make; a helper that is cut off leaves the node DOWN. 10 is Slurm's default."""
+
+
+def changeable(given: Given) -> Iterator[Finding]:
+    """Features of helpers.conf: their form for the release, their names, their times."""
+    if given.helpers is None:
+        return
+    for statement in given.helpers.headed("Feature", "NodeName"):
+        yield from _form(given, statement)
+        for name in features(statement):
+            if not families.spelled(name):
+                sentence = f"Slurm does not take {name} for a feature: a letter, _ or =, then letters, digits, _ . ="
+                yield error("FEATURE_NAME", statement.place, sentence, families.encoded(name))
+    yield from _times(given, given.helpers)
+    yield from _counts(given, given.helpers)
+    yield from _plugin(given, given.helpers)
+
+
+def features(statement: Statement) -> tuple[str, ...]:
+    """The changeable features of a line of helpers.conf."""
+    return tuple(filter(None, statement.get("Feature").split(",")))
+
+
+def _form(given: Given, statement: Statement) -> Iterator[Finding]:
+    version = given.version
+    if version is None:
+        return
+    if version < _NODES_SINCE and statement.head.called("NodeName"):
+        sentence = f"lines with NodeName= came with 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.place, sentence, "Feature=NAME Helper=PROGRAM")
+    elif version < _NODES_SINCE and "," in statement.get("Feature"):
+        sentence = f"several features on a line came with 23.02, and this is {version}: Slurm cannot read the file"
+        yield error("HELPERS_FORM", statement.place, sentence, "one Feature= per line")
+    flags = statement.pair("Flags")
+    if flags and version < _REBOOTLESS_SINCE:
+        sentence = f"Flags={flags.value} came with 24.05, and this is {version}: every change reboots the node"
+        yield error("HELPERS_FORM", flags.place, sentence, "leave it out; RebootProgram= must do without a reboot")
+
+
+def _times(given: Given, conf: Conf) -> Iterator[Finding]:
+    pair = conf.last("ExecTime")
+    value = pair.value if pair else "10"
+    if value.isdigit() and int(value) < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
+        said = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
+        sentence = f"{said}: a helper that cuts a GPU may take longer, and the node is DOWN then"
+        yield warning(
+            "EXEC_TIME", pair.place if pair else given.file("helpers.conf"), sentence, f"ExecTime={SHORTEST_S}"
+        )
+
+
+def _plugin(given: Given, conf: Conf) -> Iterator[Finding]:
+    """helpers.conf works only where slurm.conf names the plugin; its features must not be static ones, too."""
+    movable = {name for s in conf.headed("Feature", "NodeName") for name in features(s)}
+    if given.slurm is None or not movable:
+        return
+    plugin = given.slurm.last("NodeFeaturesPlugins")
+    if plugin is None or "helpers" not in plugin.value.lower():
+        place = plugin.place if plugin else given.file("slurm.conf")
+        sentence = "NodeFeaturesPlugins has no node_features/helpers: nobody reads helpers.conf"
+        yield warning("NO_HELPERS_PLUGIN", place, sentence, "NodeFeaturesPlugins=node_features/helpers")
+    make = warning if given.version and given.version < _NODES_SINCE else error
+    for line in given.node_lines:
+        pair = line.pair("Feature", "Features")
+        both = sorted(movable & set(line.features))
+        if pair and both:
+            sentence = f"{', '.join(both)} can be changed by a helper and must not stand in Feature=, too"
+            yield make("FEATURE_STATIC", pair.place, f"{sentence}: the node will be INVALID", "static ones only there")
+
+
+def _counts(given: Given, conf: Conf) -> Iterator[Finding]:
+    """Slurm compares counts, not layouts: features of one node must make the same number of devices."""
+    for statement in conf.headed("Feature", "NodeName", "MutuallyExclusive"):
+        names = features(statement)
+        if statement.head.called("MutuallyExclusive"):
+            names = tuple(filter(None, statement.head.value.split(",")))
+        numbers = {name: number for name in names if (number := devices(name))}
+        if len(set(numbers.values())) > 1:
+            words = ", ".join(f"{name} {number}" for name, number in numbers.items())
+            sentence = f"these layouts make different numbers of devices ({words}): after a change the node is INVALID"
+            yield error(
+                "FAMILY_COUNT", statement.place, sentence, "layouts of one number only", "aliquot slurm families"
+            )
+
+
+def devices(feature: str) -> int:
+    """How many devices a GPU has in the layout that one of our features names (``mig_2x3g.20gb``); 0 for others."""
+    if not feature.startswith(families.PREFIX):
+        return 0
+    parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
+    fits = all(number.isdigit() and "g." in rest for number, _, rest in parts)
+    return sum(int(number) for number, _, _ in parts) if fits else 0
+
+
+def siblings(given: Given) -> Iterator[Finding]:
+    """CLOUD records: those of one host have the same GPUs, so that at most one may be open; and slurmctld counts the
+    devices of each from gres.conf before any slurmd does.
+    """
+    if given.slurm is None:
+        return
+    hosts = records.hosts_of(given.slurm)
+    for host, names in _opened(given, hosts).items():
+        words = ", ".join(names)
+        sentence = f"{words} are records of one host ({host}) and open: two jobs at once would start both"
+        command = f'scontrol update nodename={names[1]} state=drain reason="{records.OURS}another layout is up"'
+        place = given.line_of[names[1]].statement.place
+        yield error("SIBLINGS_OPEN", place, sentence, "drain all but one", command)
+    yield from _ports(given, hosts)
+    for group in given.groups:
+        for finding in _counted(given, group):
+            yield msgspec.structs.replace(finding, nodes=group.names)
+
+
+def _opened(given: Given, hosts: Mapping[str, str]) -> dict[str, tuple[str, ...]]:
+    return records.breaches(records.groups(given.live.nodes, hosts)) if given.live else {}
+
+
+def _ports(given: Given, hosts: Mapping[str, str]) -> Iterator[Finding]:
+    seen: dict[tuple[str, str], str] = {}
+    for line in given.node_lines:
+        for name in line.names if entries(line.get("Gres")) else ():
+            place = hosts.get(name, ""), line.get("Port")
+            if not place[0]:
+                continue
+            if place in seen and len(line.names) == 1:
+                sentence = f"{name} and {seen[place]} are on one host and have the same port: slurmctld mixes them up"
+                yield error("SIBLINGS_PORT", line.statement.place, sentence, "a Port= of its own for each record")
+            seen.setdefault(place, name)
+
+
+def _counted(given: Given, group: Group) -> Iterator[Finding]:
+    """Files, whether they are there or not, are what slurmctld counts a CLOUD record's devices by."""
+    pair = group.line.pair("Gres") if group.line and group.line.cloud else None
+    if pair is None or not any(e.count for e in entries(pair.value)) or any(line.files for line in group.gres):
+        return
+    detect = given.autodetect(group.names[0])
+    if detect and detect.value.lower() != "off":
+        return  # AUTODETECT_CLOUD
+    sentence = (
+        f"Gres={pair.value} of a CLOUD record, and no line of gres.conf with File= for it: slurmctld counts 0 there, "
+        "and the node is INVALID when it registers while a job waits"
+    )
+    fix = f"lines with File={cloud.ABSENT}0 and so on until its layout is there"
+    yield error("CLOUD_NO_FILE", pair.place, sentence, fix, _SIBLINGS)

@@ -1,0 +1,136 @@
+"""What a check is given, and what it finds."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from functools import cached_property
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.slurm.client.models import SlurmNode, Version
+from aliquot.slurm.conf.gres import GresLine, detections, gres_lines
+from aliquot.slurm.conf.nodes import NodeLine, node_lines
+from aliquot.slurm.conf.statements import Conf, Pair, Place, Source
+from aliquot.slurm.files import fence
+
+ERROR, WARNING = "error", "warning"
+
+
+class Finding(msgspec.Struct, frozen=True):
+    """Something wrong. ``error``: Slurm refuses it, or does other than what was meant, or a job gets what it must not.
+    ``warning``: it works, and hardly as meant. ``fix`` is what to do, ``command`` what to type where a command does it.
+    """
+
+    rule: str
+    severity: str
+    sentence: str
+    place: Place | None = None
+    nodes: tuple[str, ...] = ()
+    fix: str = ""
+    command: str = ""
+
+
+def error(rule: str, place: Place | None, sentence: str, fix: str = "", command: str = "") -> Finding:
+    """A finding of the graver kind."""
+    return Finding(rule, ERROR, sentence, place, (), fix, command)
+
+
+def warning(rule: str, place: Place | None, sentence: str, fix: str = "", command: str = "") -> Finding:
+    """A finding of the lighter kind."""
+    return Finding(rule, WARNING, sentence, place, (), fix, command)
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What slurmctld says now. ``changed`` is when the newest of the files was written, in seconds of the epoch."""
+
+    nodes: tuple[SlurmNode, ...] = ()
+    changed: int = 0
+
+
+class Group(msgspec.Struct, frozen=True):
+    """Nodes that the files say the same about: judged once. ``line`` is None where slurm.conf does not name them."""
+
+    names: tuple[str, ...]
+    line: NodeLine | None
+    gres: tuple[GresLine, ...]
+
+
+class Given(msgspec.Struct, frozen=True, dict=True):
+    """Everything that a check looks at; what is None or empty is not known, and rules about it say nothing.
+
+    ``folder`` is where the files lie (or should), ``machines`` the GPUs of nodes by their names in Slurm, ``here`` the
+    name of the node that runs this check, ``absent`` the device files that this machine lacks.
+    """
+
+    folder: str
+    slurm: Conf | None = None
+    gres: Conf | None = None
+    cgroup: Conf | None = None
+    helpers: Conf | None = None
+    version: Version | None = None
+    machines: Mapping[str, Inventory] = {}
+    here: str = ""
+    absent: frozenset[str] = frozenset()
+    live: Live | None = None
+    scripts: tuple[Source, ...] = ()
+
+    def file(self, name: str) -> Place:
+        """A whole file, for findings about what is not in it."""
+        return Place(f"{self.folder}/{name}")
+
+    @cached_property
+    def node_lines(self) -> tuple[NodeLine, ...]:
+        return node_lines(self.slurm) if self.slurm else ()
+
+    @cached_property
+    def gpu_lines(self) -> tuple[GresLine, ...]:
+        """The lines of gres.conf about GPUs."""
+        return tuple(line for line in gres_lines(self.gres) if line.gpu) if self.gres else ()
+
+    @cached_property
+    def fence_lines(self) -> tuple[GresLine, ...]:
+        """The lines of gres.conf that keep jobs from other GPUs."""
+        every = gres_lines(self.gres) if self.gres else ()
+        return tuple(line for line in every if (line.name, line.type) == (fence.NAME, ""))
+
+    def autodetect(self, node: str) -> Pair | None:
+        """The ``AutoDetect`` that holds for a node: its own, else the file's; None where neither is."""
+        return self._detections.get(node) or self._detection
+
+    @cached_property
+    def _detections(self) -> dict[str, Pair]:
+        return detections(self.gres) if self.gres else {}
+
+    @cached_property
+    def _detection(self) -> Pair | None:
+        return self.gres.last("AutoDetect") if self.gres else None
+
+    @cached_property
+    def line_of(self) -> dict[str, NodeLine]:
+        """The line of each node that slurm.conf names."""
+        return {name: line for line in reversed(self.node_lines) for name in line.names}
+
+    @cached_property
+    def groups(self) -> tuple[Group, ...]:
+        """All nodes that the files name, alike ones together. Without any name, one group of the name ``""``."""
+        named = dict.fromkeys(name for line in self.gpu_lines for name in line.nodes or ())
+        names = [*self.line_of, *(n for n in named if n not in self.line_of)] or [""]
+        own: dict[str, list[int]] = {name: [] for name in names}
+        for n, line in enumerate(self.gpu_lines):
+            for name in names if line.nodes is None else line.nodes:
+                own[name].append(n)
+        alike: dict[tuple[int, tuple[int, ...]], list[str]] = {}
+        for name in names:
+            alike.setdefault((id(self.line_of.get(name)), tuple(own[name])), []).append(name)
+        return tuple(
+            Group(tuple(names), self.line_of.get(names[0]), tuple(self.gpu_lines[n] for n in lines))
+            for (_, lines), names in alike.items()
+        )
+
+    def with_machine(self) -> Iterator[tuple[str, Inventory, Group]]:
+        """The nodes whose GPUs are known, each with what the files say about it."""
+        for group in self.groups:
+            for name in group.names:
+                if name in self.machines:
+                    yield name, self.machines[name], group

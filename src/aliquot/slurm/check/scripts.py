@@ -1,0 +1,73 @@
+"""Rules about scripts and instructions: steps of a change by hand that fail, or that leave Slurm with old counts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from aliquot.slurm.check.finding import Finding, Given, error
+from aliquot.slurm.conf.statements import Place, Source
+
+_UPDATE = re.compile(r"scontrol\s+(?:\S+\s+)*?update\b(?P<rest>.*)", re.IGNORECASE)
+_STATE = re.compile(r"\bstate\s*=\s*[\"']?(drain|down|fail)", re.IGNORECASE)
+_REASON = re.compile(r"\breason\s*=\s*[\"']?[^\s\"']", re.IGNORECASE)
+_RESTART = re.compile(r"(systemctl\s+(?:\S+\s+)*?(try-)?restart\s+(?:\S+\s+)*?slurmd\b|service\s+slurmd\s+restart)")
+_CONTROLLER = re.compile(
+    r"scontrol\s+(?:\S+\s+)*?reconfig|restart\s+(?:\S+\s+)*?slurmctld|service\s+slurmctld\s+restart"
+)
+_DESTROY = re.compile(r"nvidia-smi\s+mig\b.*\s(-dgi|--destroy-gpu-instance)\b")
+_INNER = re.compile(r"nvidia-smi\s+mig\b.*\s(-dci|--destroy-compute-instance)\b")
+
+
+def scripts(given: Given) -> Iterator[Finding]:
+    """Each script, playbook or page that was named."""
+    for source in given.scripts:
+        commands = list(_commands(source))
+        yield from _drains(commands)
+        yield from _restarts(commands)
+        yield from _destroys(commands)
+
+
+def _commands(source: Source) -> Iterator[tuple[Place, str]]:
+    """Lines with what continues them; comments of a shell are none of them."""
+    begun, first = "", 0
+    for number, line in enumerate(source.text.split("\n"), start=1):
+        first = first if begun else number
+        begun += line.strip()
+        if begun.endswith("\\"):
+            begun = begun[:-1] + " "
+            continue
+        if not begun.startswith("#"):
+            yield Place(source.path, first), begun
+        begun = ""
+
+
+def _drains(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
+    for place, text in commands:
+        match = _UPDATE.search(text)
+        # Jobs and partitions have states, too; and some other update on the line is no drain.
+        if match and re.search(r"\bnode", match["rest"], re.IGNORECASE):
+            state = _STATE.search(match["rest"])
+            if state and not _REASON.search(match["rest"]):
+                sentence = f"state={state[1].lower()} without reason=: scontrol refuses it, and the node takes jobs on"
+                yield error("NO_REASON", place, sentence, 'add reason="why, and who"', "aliquot slurm apply")
+
+
+def _restarts(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
+    if any(_CONTROLLER.search(text) for _, text in commands):
+        return
+    for place, text in commands:
+        if _RESTART.search(text):
+            sentence = "slurmd alone is restarted: slurmctld keeps its old counts, and the node is INVALID where it has"
+            fix = "from 23.11 on: scontrol reconfigure instead; before that restart slurmctld, too"
+            yield error("SLURMD_ALONE", place, f"{sentence} fewer now", fix, "aliquot slurm apply")
+
+
+def _destroys(commands: list[tuple[Place, str]]) -> Iterator[Finding]:
+    done = False
+    for place, text in commands:
+        inner, outer = _INNER.search(text), _DESTROY.search(text)
+        done = done or inner is not None
+        if outer and not done:
+            sentence = "GPU instances cannot be destroyed while they have compute instances: the driver refuses"
+            yield error("INSTANCE_IN_USE", place, sentence, "nvidia-smi mig -dci before -dgi", "aliquot slurm apply")

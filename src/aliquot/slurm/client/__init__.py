@@ -1,0 +1,1 @@
+"""What slurmctld says and is told: through Slurm's commands or slurmrestd."""

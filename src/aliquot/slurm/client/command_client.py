@@ -1,0 +1,205 @@
+"""Slurm through its own programs. Every call is bounded; nothing is kept open."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from aliquot.slurm.client import error_messages as complaints
+from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client import scontrol_output as text
+from aliquot.slurm.client.bounded_program import Programs
+from aliquot.slurm.client.errors import NoNodeError, OldSlurmError, RefusedError
+from aliquot.slurm.client.json_versions.reader import Document
+from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.port import BOUND_S
+from aliquot.slurm.client.states import has_ended
+from aliquot.slurm.conf import hostlist
+
+DYNAMIC = Version(22, 5)
+"""``scontrol create`` and ``delete`` exist since then."""
+ADDING = Version(23, 2)
+"""``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: the list is said whole."""
+_ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
+
+
+class Commands:
+    """A cluster as ``scontrol`` shows it and changes it. ``conf`` is a slurm.conf in place of SLURM_CONF; without
+    ``json`` everything is read from text, as it is where the programs speak no JSON.
+    """
+
+    through = "scontrol"
+
+    def __init__(self, conf: str = "", bound_s: float = BOUND_S, *, json: bool = True) -> None:
+        self._programs = Programs(conf, bound_s)
+        self._speaks_json = {"scontrol": json, "squeue": json}
+
+    def version(self) -> Version:
+        said = self.settings().get("SLURM_VERSION", "")
+        found = text.version(said)
+        if found is None:
+            raise RefusedError(f"slurmctld's version is {said!r}: that is none", next_step="scontrol show config")
+        return found
+
+    def settings(self) -> dict[str, str]:
+        return text.settings(self._ok("read Slurm's settings", "show", "config"))
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        return self._nodes("read Slurm's nodes", "nodes")
+
+    def node(self, name: str) -> SlurmNode:
+        doing = f"read node {name}"
+        check_name(name, doing)
+        found = self._nodes(doing, "node", name)
+        if not found:
+            raise complaints.translated(f"Node {name} not found", doing)
+        return found[0]
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        doing = "read Slurm's jobs"
+        found = self._document(doing, "squeue", "--all", "--json")
+        every = found.jobs() if found else self._jobs_by_text(doing)
+        live = (j for j in every if not has_ended(j.state))
+        return tuple(j for j in live if not node or (node in j.nodes and not j.pending))
+
+    def _jobs_by_text(self, doing: str) -> tuple[Job, ...]:
+        said = self._ok(doing, "--all", "--detail", "show", "jobs")
+        words = ("squeue", "--all", "--noheader", "--states=all", f"--format={text.SURE}")
+        return text.sure(said, text.brief(self._programs.ok(doing, *words)))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return text.partitions(self._ok("read Slurm's partitions", "--all", "show", "partitions"))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return text.reservations(self._ok("read Slurm's reservations", "show", "reservations"))
+
+    def drain(self, name: str, reason: str) -> None:
+        self._update(f"drain {name}", name, "state=drain", f"reason={a_reason(reason)}")
+
+    def resume(self, name: str) -> None:
+        try:
+            self._update(f"resume {name}", name, "state=resume")
+        except RefusedError as refused:
+            complaints.unless_in_service(self.node(name), refused)
+
+    def down(self, name: str, reason: str) -> None:
+        self._update(f"set {name} down", name, "state=down", f"reason={a_reason(reason)}")
+
+    def requeue(self, job: int) -> None:
+        doing = f"requeue job {job}"
+        ran = self._programs.run(doing, "scontrol", "requeue", str(job))
+        said = ran.err.strip() or ran.out.strip()
+        if ran.code and "Job is pending execution" not in said:
+            raise complaints.translated(said, doing)
+
+    def note(self, name: str, extra: str) -> None:
+        self._update(f"note the layout of {name}", name, f"extra={one_line(extra)}")
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        self._update(f"describe {name}", name, *(f"{key}={one_line(value)}" for key, value in words.items()))
+
+    def join(self, partition: str, name: str) -> None:
+        doing = f"put {name} into partition {partition}"
+        check_name(name, doing)
+        words = ("update", f"partitionname={partition}")
+        if self.version() >= ADDING:
+            self._ok(doing, *words, f"nodes=+{name}")
+            return
+        found = next((p for p in self.partitions() if p.name == partition), None)
+        if found is None:
+            raise RefusedError(f"cannot {doing}: there is no such partition")
+        sets = (found.spec,) if found.spec and hostlist.expand(found.spec) != found.nodes else ()
+        self._ok(doing, *words, f"nodes={','.join(dict.fromkeys((*sets, *found.nodes, name)))}")
+
+    def features(self, name: str, available: tuple[str, ...]) -> None:
+        # In one call: the active ones must be among the available ones at any moment.
+        words = ",".join(available)
+        self._update(f"set the features of {name}", name, f"availablefeatures={words}", f"activefeatures={words}")
+
+    def create(self, line: str) -> None:
+        words = line.split()
+        keys = {k.lower(): v for k, _, v in (w.partition("=") for w in words)}
+        name = keys.get("nodename", "")
+        doing = f"create node {name}"
+        if len(keys) < len(words):
+            raise RefusedError(f"cannot {doing}: its line says something twice", details=(line,))
+        check_name(name, doing)
+        grestext.configured(keys.get("gres", ""))
+        self._check_release(doing)
+        if self._knows(name):
+            # 22.05 says yes and spoils the record that is there.
+            raise RefusedError(f"cannot {doing}: Slurm has it already", next_step=f"scontrol show node {name}")
+        self._ok(doing, "create", *words)
+
+    def delete(self, name: str) -> None:
+        doing = f"delete node {name}"
+        check_name(name, doing)
+        self._check_release(doing)
+        self._ok(doing, "delete", f"nodename={name}")
+
+    def reconfigure(self) -> None:
+        self._ok("have Slurm read its files again", "reconfigure")
+
+    def power(self, name: str, up: bool) -> None:
+        self._update(f"power {'up' if up else 'down'} {name}", name, f"state=power_{'up' if up else 'down'}")
+
+    def _nodes(self, doing: str, *what: str) -> tuple[SlurmNode, ...]:
+        words = ("--all", "--future", "--detail", "show", *what)
+        found = self._document(doing, "scontrol", *words, "--json")
+        return found.nodes() if found else text.nodes(self._ok(doing, *words))
+
+    def _document(self, doing: str, *words: str) -> Document | None:
+        """JSON has no room for free text that poses as a field. None where this release, or this installation, has none
+        (scontrol before 23.02, no JSON plugin): asked once.
+        """
+        if not self._speaks_json[words[0]]:
+            return None
+        ran = self._programs.run(doing, *words)
+        if ran.code == 0:
+            return Document(ran.out, doing)
+        refused = complaints.translated(ran.err.strip() or ran.out.strip(), doing)
+        if type(refused) is not RefusedError:
+            raise refused
+        self._speaks_json[words[0]] = False
+        return None
+
+    def _knows(self, name: str) -> bool:
+        """Powered-down CLOUD nodes show in 22.05 in their partitions only."""
+        try:
+            self.node(name)
+        except NoNodeError:
+            return any(name in each.nodes for each in self.partitions())
+        return True
+
+    def _check_release(self, doing: str) -> None:
+        here = self.version()
+        if here < DYNAMIC:
+            raise OldSlurmError(f"cannot {doing}: dynamic nodes are there from Slurm {DYNAMIC}, this is {here}")
+
+    def _update(self, doing: str, name: str, *words: str) -> None:
+        check_name(name, doing)
+        self._ok(doing, "update", f"nodename={name}", *words)
+
+    def _ok(self, doing: str, *words: str) -> str:
+        return self._programs.ok(doing, "scontrol", *words)
+
+
+def check_name(name: str, doing: str) -> None:
+    """Raises NoNodeError for what is not one node: ``ALL`` and host lists would reach others."""
+    if not _ONE_NODE.fullmatch(name) or name.upper() == "ALL":
+        raise NoNodeError(f"cannot {doing}: {name!r} is not the name of one node", next_step="scontrol show nodes")
+
+
+def one_line(words: str) -> str:
+    """Free text as Slurm prints it: a line break would look like the next field, and what else is not printable may be
+    an order to a terminal.
+    """
+    return " ".join("".join(c if c.isprintable() else " " for c in words).split())
+
+
+def a_reason(words: str) -> str:
+    """Raises RefusedError for none: slurmrestd takes it, and nobody knows then why the node is drained."""
+    said = one_line(words)
+    if not said:
+        raise RefusedError("a node is not taken out of service without a reason")
+    return said

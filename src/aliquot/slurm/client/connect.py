@@ -1,0 +1,41 @@
+"""A way to the cluster: Slurm's commands, or slurmrestd."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aliquot.errors import UsageError
+from aliquot.slurm.client.port import Slurm
+
+VARIABLE = "ALIQUOT_SLURM"
+REST_HERE = "http://127.0.0.1:6820"
+_PLACES = ("http:", "https:", "unix:")
+
+
+@contextmanager
+def opened(choice: str = "", conf: str = "") -> Iterator[Slurm]:
+    """The cluster of ``conf`` (else of SLURM_CONF, else Slurm's default).
+
+    ``choice`` (else ALIQUOT_SLURM) is ``commands``, the default; ``rest``, a slurmrestd on this host; or the place of
+    one: ``http://host:6820``, ``https://host``, ``unix:/run/slurmrestd.sock``. The token is SLURM_JWT. Nothing is asked
+    yet: the first question finds out. Raises UsageError for another choice.
+    """
+    from aliquot.slurm.client.command_client import Commands
+
+    chosen = choice or os.environ.get(VARIABLE, "") or "commands"
+    commands = Commands(conf)
+    if chosen == "commands":
+        yield commands
+    elif chosen == "rest" or chosen.startswith(_PLACES):
+        from aliquot.slurm.client.jwt import token_here
+        from aliquot.slurm.client.rest_client import Rest
+        from aliquot.slurm.client.rest_transport import Wire
+
+        yield Rest(Wire(REST_HERE if chosen == "rest" else chosen, token_here()), commands)
+    else:
+        raise UsageError(
+            f"{VARIABLE} is {chosen!r}: it can be commands, rest, or where slurmrestd is",
+            next_step=f"export {VARIABLE}=http://HOST:6820",
+        )

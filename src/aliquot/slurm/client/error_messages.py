@@ -1,0 +1,84 @@
+"""What Slurm's programs and slurmrestd say, as errors of ours. They are told apart by Slurm's own sentences, which are
+the same in every release since 17.11 (``slurm_errno.c``).
+"""
+
+from __future__ import annotations
+
+from aliquot.slurm.client.errors import (
+    AwayError,
+    BusyError,
+    DeniedError,
+    NoNodeError,
+    NoSlurmError,
+    RefusedError,
+    SlurmError,
+)
+from aliquot.slurm.client.models import SlurmNode
+
+_AWAY = (
+    "unable to contact slurm controller",
+    "slurm backup controller in standby mode",
+    "unable to establish controller machine",
+    "socket timed out",
+    "zero bytes were transmitted",
+    "connection refused",
+    "communication connection failure",
+    "communication shutdown failure",
+    "message receive failure",
+)
+_MUNGE = ("munge", "authentication error", "protocol authentication error")
+_DENIED = (
+    "invalid user id",
+    "access/permission denied",
+    "access denied",
+    "permission denied",
+    "security violation",
+    "authentication failure",
+    "only root",
+)
+_NO_NODE = ("invalid node name", "not found", "unable to find node")
+_BUSY = ("requested nodes are busy", "nodes are busy", "requested nodes are in use", "requested node in use")
+_CONF = ("cannot stat file", "could not establish a configuration source", "fetch_config: dns srv lookup failed")
+OPERATOR = "run it as root, as SlurmUser, or as an operator: sacctmgr modify user NAME set adminlevel=operator"
+
+
+def translated(said: str, doing: str) -> SlurmError:
+    """The error for what Slurm said while we wanted to ``doing`` (``drain n1``)."""
+    words = tuple(line.strip() for line in said.splitlines() if line.strip())
+    last = words[-1] if words else "it said nothing"
+    low = said.lower()
+    if any(each in low for each in _CONF):
+        return NoSlurmError(
+            f"cannot {doing}: there is no Slurm configuration here", details=words, next_step="export SLURM_CONF=FILE"
+        )
+    if any(each in low for each in _AWAY):
+        return away(doing, words)
+    if any(each in low for each in _MUNGE):
+        return DeniedError(
+            f"cannot {doing}: slurmctld and this host do not know each other (munge)",
+            details=words,
+            next_step="munge -n | unmunge; systemctl status munge",
+        )
+    if any(each in low for each in _DENIED):
+        return DeniedError(f"may not {doing}: {last}", details=words[:-1], next_step=OPERATOR)
+    if any(each in low for each in _BUSY):
+        return BusyError(
+            f"cannot {doing}: a job or a reservation is on it", details=words, next_step="squeue --states=all -w NODE"
+        )
+    if any(each in low for each in _NO_NODE):
+        return NoNodeError(f"cannot {doing}: Slurm knows no such node", details=words, next_step="scontrol show nodes")
+    return RefusedError(f"Slurm refuses to {doing}: {last}", details=words[:-1])
+
+
+def away(doing: str, words: tuple[str, ...] = ()) -> AwayError:
+    """slurmctld does not answer."""
+    return AwayError(f"cannot {doing}: slurmctld does not answer", details=words, next_step="scontrol ping")
+
+
+def unless_in_service(now: SlurmNode, refused: RefusedError) -> None:
+    """Slurm refuses to resume a node that needs no resume, and one that cannot be resumed yet, in the same words: for
+    the second only, raises the refusal with the node's state.
+    """
+    if now.draining or now.invalid or now.states & {"DOWN", "FAIL", "FUTURE"}:
+        state = "+".join(sorted(now.states))
+        raise RefusedError(refused.brief, details=(f"{now.name} is {state}: {now.reason or 'no reason given'}",))

@@ -1,0 +1,80 @@
+"""What every version calls by the same name."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client.json_versions.coerce import Raw, number, text, words
+from aliquot.slurm.client.models import Gres, Job, SlurmNode
+from aliquot.slurm.client.states import job_state, reason_word
+from aliquot.slurm.conf import hostlist
+
+_ASKED = {"tres_per_node": "node", "tres_per_job": "job", "tres_per_task": "task", "tres_per_socket": "socket"}
+
+
+def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
+    cpus, allocated = number(raw.get("cpus")), number(raw.get("alloc_cpus"))
+    if "ALLOCATED" in states and allocated < (number(raw.get("effective_cpus")) or cpus):
+        states = states - {"ALLOCATED"} | {"MIXED"}  # scontrol works that out, slurmrestd does not
+    return SlurmNode(
+        name=text(raw.get("name")),
+        states=states,
+        hostname=text(raw.get("hostname")),
+        address=text(raw.get("address")),
+        port=number(raw.get("port")),
+        reason=text(raw.get("reason")),
+        comment=text(raw.get("comment")),
+        extra=text(raw.get("extra")),
+        features=words(raw.get("features")),
+        active_features=words(raw.get("active_features")),
+        gres=grestext.listed(text(raw.get("gres"))),
+        gres_used=grestext.listed(text(raw.get("gres_used"))),
+        partitions=words(raw.get("partitions")),
+        cpus=cpus,
+        cpus_allocated=allocated,
+        sockets=number(raw.get("sockets")),
+        cores=number(raw.get("cores")),
+        threads=number(raw.get("threads")),
+        memory_mib=number(raw.get("real_memory")),
+        version=version,
+        slurmd_start=number(raw.get("slurmd_start_time")),
+        weight=number(raw.get("weight")),
+    )
+
+
+def job_of(raw: Raw, states: Iterable[str], *, exclusive: bool) -> Job:
+    at_least, cpus = max(number(raw.get("node_count")), 1), max(number(raw.get("cpus")), 1)
+    per_cpu, names = number(raw.get("memory_per_cpu")), hostlist.expand(text(raw.get("nodes")))
+    reason = reason_word(text(raw.get("state_reason")))
+    return Job(
+        id=number(raw.get("job_id")),
+        state=job_state(states),
+        user=text(raw.get("user_name")),
+        name=text(raw.get("name")),
+        reason="" if reason == "None" else reason,
+        partitions=words(raw.get("partition")),
+        nodes=tuple(sorted(names)),
+        wanted=tuple((how, each) for key, how in _ASKED.items() for each in grestext.wanted_gpus(text(raw.get(key)))),
+        given=_given(names, raw.get("gres_detail")),
+        features=text(raw.get("features")),
+        node_count=at_least,
+        tasks=max(number(raw.get("tasks")), 1),
+        cpus=cpus,
+        memory_mib=per_cpu * -(-cpus // at_least) if per_cpu else number(raw.get("memory_per_node")),
+        priority=number(raw.get("priority")),
+        submitted=number(raw.get("submit_time")),
+        eligible=number(raw.get("eligible_time")),
+        required_nodes=hostlist.expand(text(raw.get("required_nodes"))),
+        excluded_nodes=hostlist.expand(text(raw.get("excluded_nodes"))),
+        reservation=text(raw.get("resv_name")),
+        exclusive=exclusive,
+        requeue=raw.get("requeue") is not False,
+    )
+
+
+def _given(names: tuple[str, ...], details: object) -> tuple[tuple[str, Gres], ...]:
+    """The details are one text per node, in the order of the nodes."""
+    each_has = details if isinstance(details, list) else []
+    found = [(name, g) for name, has in zip(names, each_has, strict=False) for g in grestext.listed(text(has))]
+    return tuple(sorted(found, key=lambda pair: pair[0]))

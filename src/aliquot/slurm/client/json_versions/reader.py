@@ -1,0 +1,90 @@
+"""A document of Slurm's, read by the reader of its version."""
+
+from __future__ import annotations
+
+import re
+from types import ModuleType
+
+import msgspec
+
+from aliquot.slurm.client.errors import OldSlurmError, RefusedError
+from aliquot.slurm.client.json_versions import v0036 as plain
+from aliquot.slurm.client.json_versions import v0039 as wrapped
+from aliquot.slurm.client.json_versions import v0045 as later
+from aliquot.slurm.client.json_versions.coerce import Raw, inner, number, objects, text
+from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.conf import hostlist
+
+OLDEST, NEWEST = 36, 46
+"""The versions that we know: v0.0.36 (Slurm 21.08) to v0.0.46 (26.11)."""
+
+
+class Document:
+    """One answer. Raises RefusedError for what is no JSON object of Slurm's; a newer version than ``NEWEST`` is read as
+    that one: Slurm adds more than it takes away, and says what shape it is in each answer.
+    """
+
+    def __init__(self, data: bytes | str, doing: str, shape: int = 0) -> None:
+        try:
+            raw = msgspec.json.decode(data)
+        except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as broken:
+            raise RefusedError(f"cannot {doing}: what Slurm answers is no JSON", details=(str(broken),)) from None
+        if not isinstance(raw, dict):
+            raise RefusedError(f"cannot {doing}: what Slurm answers is JSON, but no document of its")
+        self.raw: Raw = raw
+        self._shape = shape_of(raw) or shape
+        if 0 < self._shape < OLDEST:
+            raise OldSlurmError(f"cannot {doing}: Slurm's JSON is v0.0.{self._shape}, from v0.0.{OLDEST} on we read it")
+        self._reader = _reader(self._shape or NEWEST)
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        return tuple(self._reader.node(each) for each in objects(self.raw.get("nodes")))
+
+    def jobs(self) -> tuple[Job, ...]:
+        return tuple(self._reader.job(each) for each in objects(self.raw.get("jobs")))
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return tuple(self._reader.partition(each) for each in objects(self.raw.get("partitions")))
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        """Called the same in every version."""
+        return tuple(
+            Reservation(text(each.get("name")), hostlist.expand(text(each.get("node_list"))))
+            for each in objects(self.raw.get("reservations"))
+        )
+
+    def version(self) -> Version | None:
+        """The release that wrote it."""
+        meta = inner(self.raw, "meta")
+        said = inner(inner(meta, "slurm") or inner(meta, "Slurm"), "version")
+        numbers = [_whole(said.get(key)) for key in ("major", "minor", "micro")]
+        return Version(*numbers) if numbers[0] else None
+
+    def complaints(self) -> tuple[str, ...]:
+        """What it says went wrong, in Slurm's words."""
+        found = []
+        for each in objects(self.raw.get("errors")):
+            words = [text(each.get(key)) for key in ("description", "error")]
+            found.append(": ".join(w for w in words if w) or f"error {number(each.get('error_number'))}")
+        return tuple(found)
+
+
+def shape_of(raw: Raw) -> int:
+    """The NN of v0.0.NN that a document says it is; 0 where it says nothing."""
+    plugin = inner(inner(raw, "meta"), "plugin")
+    for key in ("data_parser", "type"):
+        found = re.search(r"v0\.0\.(\d+)", text(plugin.get(key)))
+        if found:
+            return int(found[1])
+    return 0
+
+
+def _reader(shape: int) -> ModuleType:
+    if shape <= 38:
+        return plain
+    return wrapped if shape <= 44 else later
+
+
+def _whole(value: object) -> int:
+    """Numbers that some versions write as text."""
+    return int(value) if isinstance(value, str) and value.isdigit() else number(value)

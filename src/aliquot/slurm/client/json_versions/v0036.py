@@ -1,0 +1,24 @@
+"""v0.0.36 to v0.0.38 (Slurm 21.08, 22.05): plain numbers, states as one word and a list of flags."""
+
+from __future__ import annotations
+
+from aliquot.slurm.client.json_versions.coerce import Raw, text, words
+from aliquot.slurm.client.json_versions.common import job_of, node_of
+from aliquot.slurm.client.models import Job, Partition, SlurmNode
+from aliquot.slurm.client.states import node_states
+from aliquot.slurm.conf import hostlist
+
+
+def node(raw: Raw) -> SlurmNode:
+    states = node_states((text(raw.get("state")), *words(raw.get("state_flags"))))
+    return node_of(raw, states, version=text(raw.get("slurmd_version")))
+
+
+def job(raw: Raw) -> Job:
+    return job_of(raw, (text(raw.get("job_state")),), exclusive=raw.get("shared") == "none")
+
+
+def partition(raw: Raw) -> Partition:
+    """There are no node sets here: ``spec`` is what they stand for."""
+    listed = text(raw.get("nodes"))
+    return Partition(text(raw.get("name")), hostlist.expand(listed), listed, text(raw.get("state")) in ("", "UP"))

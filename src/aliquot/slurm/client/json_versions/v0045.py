@@ -1,0 +1,17 @@
+"""v0.0.45 and v0.0.46 (Slurm 26.05, 26.11): ``shared`` gave way to ``exclusive``. Read in Slurm's source, not tried."""
+
+from __future__ import annotations
+
+from aliquot.slurm.client.json_versions import v0039 as wrapped
+from aliquot.slurm.client.json_versions.coerce import Raw, words
+from aliquot.slurm.client.json_versions.common import job_of
+from aliquot.slurm.client.models import Job
+
+node = wrapped.node
+partition = wrapped.partition
+
+
+def job(raw: Raw) -> Job:
+    said = raw.get("exclusive")
+    exclusive = said is True or bool({"true", "yes", "exclusive"} & {w.lower() for w in words(said)})
+    return job_of(raw, words(raw.get("job_state")), exclusive=exclusive)

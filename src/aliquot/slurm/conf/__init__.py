@@ -1,0 +1,1 @@
+"""Slurm's files, read as Slurm reads them."""

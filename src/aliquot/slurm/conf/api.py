@@ -1,0 +1,23 @@
+"""Slurm's configuration files, read as Slurm itself reads them: slurm.conf, gres.conf, cgroup.conf, helpers.conf."""
+
+from aliquot.slurm.conf.files import read, text_of
+from aliquot.slurm.conf.nodes import NodeLine, node_line, node_lines
+from aliquot.slurm.conf.parser import Read, parse
+from aliquot.slurm.conf.statements import Conf, Fault, Pair, Place, Source, Statement, replaced
+
+__all__ = [
+    "Conf",
+    "Fault",
+    "NodeLine",
+    "Pair",
+    "Place",
+    "Read",
+    "Source",
+    "Statement",
+    "node_line",
+    "node_lines",
+    "parse",
+    "read",
+    "replaced",
+    "text_of",
+]

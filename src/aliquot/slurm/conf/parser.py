@@ -1,0 +1,138 @@
+"""From text to statements, for the four files that concern GPUs, as Slurm's own parser takes them.
+
+A line holds one statement. Most are one ``Key=value``; those that begin with a key of ``_LONG`` go on with further
+pairs to the end of the line. Whatever else is left over is an error to Slurm, and a fault here. ``Include FILE`` must
+stand at the very beginning of a line.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+
+from aliquot.slurm.conf.lines import SPACE, Logical, logical
+from aliquot.slurm.conf.statements import Conf, Fault, Pair, Place, Source, Statement
+
+_PAIR = re.compile(r'\s*([A-Za-z0-9_.]+)\s*([-*+/]?)=\s*(?:"([^"]*)"|([^\s]+))(?=\s|$)', re.ASCII)
+_LONG = {
+    "slurm.conf": {"nodename", "partitionname", "nodeset", "downnodes", "frontendname"},
+    "gres.conf": {"name", "nodename"},
+    "helpers.conf": {"nodename", "feature"},
+    "cgroup.conf": set[str](),
+}
+_KNOWN = {
+    "gres.conf": {
+        *("autodetect", "count", "cpus", "cores", "file", "files", "flags", "link", "links", "multiplefiles"),
+        *("name", "nodename", "type"),
+    },
+    "helpers.conf": {
+        *("allowuserboot", "boottime", "exectime", "feature", "flags", "helper", "mutuallyexclusive", "nodename"),
+    },
+}
+"""Keys of files whose keys are few. slurm.conf has 300, other ones in each release: Slurm itself judges those."""
+DEPTH = 16
+"""How deep files may include files before we call it a circle."""
+
+Read = Callable[[str], str]
+"""The text of a file. Raises OSError."""
+
+
+def parse(path: str, read: Read, kind: str = "") -> Conf:
+    """A configuration and what it includes. Faults are collected, never raised, but for ``path`` itself: OSError.
+
+    ``kind`` is the file's usual name (``gres.conf``), where ``path`` does not end with it.
+    """
+    reader = _Reader(kind or os.path.basename(path), os.path.dirname(path), read)
+    reader.take(path, read(path), ())
+    return Conf(path, tuple(reader.statements), tuple(reader.sources), tuple(reader.faults))
+
+
+class _Reader:
+    """What was read so far: an Include may name the cluster that an earlier line told (``%c``)."""
+
+    def __init__(self, kind: str, folder: str, read: Read) -> None:
+        self.kind = kind
+        self.folder = folder
+        self.read = read
+        self.statements: list[Statement] = []
+        self.sources: list[Source] = []
+        self.faults: list[Fault] = []
+
+    def take(self, path: str, text: str, above: tuple[str, ...]) -> None:
+        if all(s.path != path for s in self.sources):
+            self.sources.append(Source(path, text))
+        for line in logical(text):
+            place = Place(path, line.first)
+            words = re.findall(r"\S+", line.text, re.ASCII)
+            if line.text[:7].lower() == "include" and line.text[7:8] in SPACE:
+                self._include(words, place, (*above, path))
+            else:
+                self._statement(line, place)
+
+    def _include(self, words: list[str], place: Place, above: tuple[str, ...]) -> None:
+        name = words[1] if len(words) > 1 else ""
+        if "%c" in name:
+            cluster = next((s.head.value for s in self.statements if s.head.called("ClusterName")), "")
+            name = name.replace("%c", cluster.lower())
+        path = os.path.join(self.folder, name)
+        if len(words) != 2:
+            self._fault(place, "Include takes one file")
+        elif "*" in name:
+            self._fault(place, f"Include {name}: Slurm knows no patterns here, and skips it")
+        elif path in above or len(above) > DEPTH:
+            self._fault(place, f"Include {name}: it includes itself")
+        else:
+            try:
+                text = self.read(path)
+            except OSError as error:
+                self._fault(place, f"Include {name}: {error.strerror or error}")
+            else:
+                self.take(path, text, above)
+
+    def _statement(self, line: Logical, place: Place) -> None:
+        pairs: list[Pair] = []
+        rest = 0
+        while match := _PAIR.match(line.text, rest):
+            if pairs and not pairs[0].called(*_LONG.get(self.kind, ())):
+                break
+            pairs.append(_pair(match, line, place))
+            rest = match.end()
+        left = line.text[rest:].strip(SPACE)
+        if left:
+            self._fault(place, f"Slurm cannot read {_short(left)}" + _why(left, pairs))
+        known = _KNOWN.get(self.kind)
+        for pair in pairs if known else ():
+            if known and pair.key.lower() not in known:
+                self._fault(place, f"{self.kind} has no key {pair.key}")
+        if pairs:
+            start = line.at[len(line.text) - len(line.text.lstrip(SPACE))]
+            end = line.at[len(line.text.rstrip(SPACE)) - 1] + 1
+            self.statements.append(Statement(tuple(pairs), place, line.last, start, end))
+
+    def _fault(self, place: Place, sentence: str) -> None:
+        self.faults.append(Fault(place, sentence))
+
+
+def _pair(match: re.Match[str], line: Logical, place: Place) -> Pair:
+    quoted = match[3] is not None
+    start, end = match.span(3 if quoted else 4)
+    start, end = (start - 1, end + 1) if quoted else (start, end)
+    value = match[3] if quoted else match[4]
+    return Pair(match[1], value, place, line.at[start], line.at[end - 1] + 1, match[2])
+
+
+def _why(left: str, pairs: list[Pair]) -> str:
+    if re.match(r"[A-Za-z0-9_.]+\s*=\s*$", left):
+        return ": nothing stands after the ="
+    if left.count('"') % 2:
+        return ": a quote is not closed"
+    if pairs and _PAIR.match(left):
+        return f": a line that begins with {pairs[0].key} holds nothing else"
+    if " =" in left or "= " in left:
+        return ""
+    return ": it is no Key=value"
+
+
+def _short(text: str) -> str:
+    return repr(text if len(text) <= 60 else f"{text[:57]}...")

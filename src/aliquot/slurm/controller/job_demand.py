@@ -1,0 +1,153 @@
+"""Which pending jobs want slices, how many of which type on how many nodes, and which of them no cut can help."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+
+import msgspec
+
+from aliquot.slurm.client.models import Job, Partition
+
+_CURABLE = ("", "none", "resources", "reqnodenotavail", "nodes_required_for_job_are", "nodenotavail")
+"""How reasons begin that slices can be an answer to. A job that was not looked at yet has none."""
+_PRIORITY = "priority"
+_WORDS = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=\-]*")
+
+
+class Want(msgspec.Struct, frozen=True):
+    """What a pending job waits for: ``need`` devices by type on each of ``nodes`` nodes. ``layouts`` are features that
+    stand for layouts, one of which it asks for. ``features`` are others that its nodes must have. ``follows``: it is
+    not this job's turn, by Slurm's own order.
+    """
+
+    job: int
+    need: dict[str, int]
+    nodes: int = 1
+    priority: int = 0
+    submitted: int = 0
+    eligible: int = 0
+    partitions: tuple[str, ...] = ()
+    features: tuple[str, ...] = ()
+    layouts: tuple[str, ...] = ()
+    required: frozenset[str] = frozenset()
+    excluded: frozenset[str] = frozenset()
+    cpus: int = 1
+    memory_mib: int = 0
+    user: str = ""
+    reason: str = ""
+    follows: bool = False
+
+    @property
+    def rank(self) -> tuple[int, int, int]:
+        """The order of service: by priority, then by age, then by number."""
+        return -self.priority, self.submitted, self.job
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """A pending job that is left alone, and why. ``reason`` is Slurm's word."""
+
+    job: int
+    why: str
+    reason: str = ""
+    user: str = ""
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """What pends: jobs that want slices in the order of service, and the others that ask for GPUs."""
+
+    wants: tuple[Want, ...] = ()
+    alone: tuple[Alone, ...] = ()
+
+
+def demands(jobs: Iterable[Job], partitions: Iterable[Partition], layouts: Mapping[str, object], now: float) -> Queue:
+    """The queue as of ``now`` (seconds of the epoch)."""
+    up = {p.name for p in partitions if p.up}
+    wants: list[Want] = []
+    alone: list[Alone] = []
+    for job in jobs:
+        if not job.pending or not (job.wanted or _layouts(job.features, layouts)):
+            continue
+        why = _left(job, up, now)
+        want = None if why else _want(job, layouts)
+        if want is not None:
+            wants.append(want)
+        else:
+            alone.append(
+                Alone(job.id, why or "it asks for no type of GPU: any that is free will do", job.reason, job.user)
+            )
+    ordered = sorted(wants, key=lambda w: w.rank)
+    return Queue(tuple(ordered), tuple(sorted(alone, key=lambda a: a.job)))
+
+
+def _left(job: Job, up: set[str], now: float) -> str:
+    """Why no cut helps this job; "" if one can."""
+    reason = job.reason.lower().replace(" ", "_")
+    if job.priority == 0:
+        return f"it is held ({job.reason or 'priority 0'})"
+    if job.eligible > now:
+        return "it is not to start yet"
+    if job.reservation:
+        return f"it waits for the reservation {job.reservation}"
+    if job.partitions and not up & set(job.partitions):
+        return f"its partition {job.partitions[0]} is not up"
+    if reason == _PRIORITY or any(reason == c or (c and reason.startswith(c)) for c in _CURABLE):
+        return ""
+    return f"it waits for something else: {job.reason}"
+
+
+def _want(job: Job, layouts: Mapping[str, object]) -> Want | None:
+    """None for a job that says no type and no layout."""
+    need = per_node(job)
+    named = _layouts(job.features, layouts)
+    if not need and not named:
+        return None
+    return Want(
+        job=job.id,
+        need=need,
+        nodes=max(1, job.node_count),
+        priority=job.priority,
+        submitted=job.submitted,
+        eligible=job.eligible,
+        partitions=job.partitions,
+        features=_plain(job.features, named),
+        layouts=named,
+        required=frozenset(job.required_nodes),
+        excluded=frozenset(job.excluded_nodes),
+        cpus=-(-job.cpus // max(1, job.node_count)),
+        memory_mib=job.memory_mib,
+        user=job.user,
+        reason=job.reason,
+        follows=job.reason.lower() == _PRIORITY,
+    )
+
+
+def per_node(job: Job) -> dict[str, int]:
+    """Devices by type that a job needs on each of its nodes, however it asked: per node, job, task or socket. Of what
+    it asks per socket one socket counts: Slurm does not say how many it wants.
+    """
+    nodes = max(1, job.node_count)
+    need: Counter[str] = Counter()
+    for how, gres in job.wanted:
+        if gres.name != "gpu" or not gres.type:
+            continue
+        count = gres.count
+        if how == "job":
+            count = -(-gres.count // nodes)
+        elif how == "task":
+            count = gres.count * -(-max(1, job.tasks) // nodes)
+        # What is said in two ways (--gpus and --gpus-per-task) is one demand, not two.
+        need[gres.type] = max(need[gres.type], count)
+    return {kind: n for kind, n in sorted(need.items()) if n}
+
+
+def _layouts(expression: str, layouts: Mapping[str, object]) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(word for word in _WORDS.findall(expression) if word in layouts))
+
+
+def _plain(expression: str, named: tuple[str, ...]) -> tuple[str, ...]:
+    """Features that every node must have. An expression with alternatives says nothing that is sure."""
+    if re.search(r"[|\[(*]", expression):
+        return ()
+    return tuple(word for word in _WORDS.findall(expression) if word not in named)

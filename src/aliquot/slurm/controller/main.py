@@ -1,0 +1,132 @@
+"""The controller as a program: exactly one, round after round, until it is told to stop."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from aliquot.errors import ConfigError, LockedError, StorageError
+from aliquot.slurm.client.errors import AwayError, SlurmError
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.controller import history as histories
+from aliquot.slurm.controller.history import History
+from aliquot.slurm.controller.log_once import Telling, in_a_line
+from aliquot.slurm.controller.loop import Controller, Ports
+from aliquot.slurm.controller.observer import Told, Untold
+from aliquot.slurm.controller.remote_nodes import Programs
+from aliquot.slurm.controller.settings import Settings
+
+if TYPE_CHECKING:
+    from aliquot.slurm.controller.metrics import Tally
+
+AWAY_S = 60.0
+"""The longest pause while Slurm does not answer."""
+
+
+class RealClock:
+    def now(self) -> float:
+        return time.time()
+
+
+@contextlib.contextmanager
+def alone(path: str) -> Iterator[None]:
+    """The right to act: one controller per history file. Raises LockedError where another has it, StorageError."""
+    try:
+        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    except OSError as error:
+        raise StorageError(f"cannot write {path}.lock: {error.strerror or error}") from error
+    try:
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError as error:
+            owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
+            raise LockedError(
+                f"another controller is at work here (process {owner or '?'})", next_step="aliquot slurm demand -f FILE"
+            ) from error
+        os.ftruncate(handle, 0)
+        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        yield
+    finally:
+        os.close(handle)
+
+
+def keeper(path: str) -> Callable[[History], None]:
+    """Writes the history where it differs from what was written last."""
+    written: list[History] = []
+
+    def keep(history: History) -> None:
+        if written != [history]:
+            histories.write(path, history)
+            written[:] = [history]
+
+    return keep
+
+
+@contextlib.contextmanager
+def controller(
+    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, keeps: bool = True, told: Told | None = None
+) -> Iterator[Controller]:
+    """A controller with its history. ``keeps`` False: it only looks, and writes nothing. ``told`` counts."""
+    history, trouble = histories.read(settings.history)
+    if trouble:
+        say(trouble)
+    keep = keeper(settings.history) if keeps else _forget
+    with ThreadPoolExecutor(max_workers=16, thread_name_prefix="node") as threads:
+        ports = Ports(slurm, Programs(), RealClock(), threads, say, told or Untold())
+        yield Controller(settings, ports, history, keep)
+
+
+def _forget(history: History) -> None:
+    """Nothing is kept of a mere look."""
+
+
+def run(
+    settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False, tally: Tally | None = None
+) -> int:
+    """Until SIGTERM or SIGINT; with ``once`` one round, and the end of what it began. Changes that are under way when
+    it is told to stop are let to their end. ``tally`` is served by whoever made it. Raises LockedError, StorageError;
+    with ``once`` SlurmError.
+    """
+    stop = threading.Event()
+    with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
+        if once:
+            work.round()
+            _end(work)
+            return 0
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, lambda *_: stop.set())
+        telling = Telling(say)
+        pause = settings.interval_s
+        while not stop.is_set():
+            well = False
+            try:
+                work.round()
+                well, pause = True, settings.interval_s
+                telling.tell("Slurm", "")
+            except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
+                telling.tell("Slurm", in_a_line(error))
+                if tally is not None:
+                    tally.away()
+                away = isinstance(error, AwayError)
+                pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)
+            with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
+                work.wait(stop, pause, glances=well)
+        if work.working:
+            say("changes that are under way are let to their end")
+        _end(work)
+    return 0
+
+
+def _end(work: Controller) -> None:
+    """Waits for the changes that are under way, and keeps how they ended."""
+    while work.working:
+        time.sleep(0.1)
+        work.collect()

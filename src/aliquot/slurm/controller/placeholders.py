@@ -1,0 +1,126 @@
+"""Records that stand for layouts which no node has now, so that Slurm lets jobs for them wait and does not refuse them.
+
+They are FUTURE and drained: Slurm shows them nowhere, and never gives them a job. Such a record outlives a restart of
+slurmctld (22.05, 24.11), but its types do not: each look compares, and makes it anew. A FUTURE line of the same content
+in slurm.conf does as well: then none is made.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+
+import msgspec
+
+from aliquot.core.planner.node_layout import WHOLE
+from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.controller.layout_gpus import makeable
+from aliquot.slurm.controller.models import MARK, Record
+
+PREFIX = "aliquot-layouts-"
+REASON = f"{MARK}stands for layouts that GPUs are cut into when jobs ask for them"
+WORD = re.compile(r"[A-Za-z0-9_.=+:@/-]{1,128}", re.ASCII)
+"""A feature that can stand in a line: a node has chosen it, and what is no word would be further keys of the line."""
+MOST = 16
+"""Records made for one kind of node at most: a job for more nodes of an absent layout is refused by Slurm."""
+
+
+class Placeholder(msgspec.Struct, frozen=True):
+    """``gres`` are counts by type, the most that one record can have of each. By its ``features`` partitions that are
+    node sets include it.
+    """
+
+    gres: tuple[tuple[str, int], ...]
+    features: tuple[str, ...]
+    shape: str
+    number: int = 0
+
+    @property
+    def name(self) -> str:
+        """Another content has another name: the new one is there before the old one goes."""
+        text = repr((self.gres, self.features, self.shape))
+        return f"{PREFIX}{hashlib.sha256(text.encode()).hexdigest()[:8]}-{self.number}"
+
+    @property
+    def gres_text(self) -> str:
+        return ",".join(f"gpu:{kind}:{n}" for kind, n in self.gres)
+
+    @property
+    def line(self) -> str:
+        """As ``scontrol create`` takes it, and slurm.conf."""
+        features = f" Feature={','.join(self.features)}" if self.features else ""
+        return f"NodeName={self.name} {self.shape} Gres={self.gres_text}{features} State=FUTURE"
+
+
+class Acts(msgspec.Struct, frozen=True):
+    """What to do, in this order: records to make, to drain, to delete."""
+
+    create: tuple[Placeholder, ...] = ()
+    drain: tuple[str, ...] = ()
+    delete: tuple[str, ...] = ()
+
+
+def is_ours(name: str) -> bool:
+    return name.startswith(PREFIX)
+
+
+def wanted(records: Iterable[Record], layouts: Mapping[str, object]) -> tuple[Placeholder, ...]:
+    """The placeholders that records need: as many for each kind of record as there are of it, up to ``MOST``."""
+    groups: dict[tuple[str, ...], list[Record]] = {}
+    for record in records:
+        if record.node is not None and record.cards and not record.host.rules.untouched:
+            plain = tuple(sorted(f for f in record.node.features if f not in layouts and WORD.fullmatch(f)))
+            groups.setdefault(plain, []).append(record)
+    found: list[Placeholder] = []
+    for features, members in sorted(groups.items()):
+        gres: Counter[str] = Counter()
+        for record in members:
+            gres |= most(record)
+        if gres:
+            shape = _shape([r.node for r in members if r.node is not None])
+            content = Placeholder(tuple(sorted(gres.items())), (*features, *sorted(layouts)), shape)
+            found += [msgspec.structs.replace(content, number=n) for n in range(min(len(members), MOST))]
+    return tuple(found)
+
+
+def most(record: Record) -> Counter[str]:
+    """The most devices of each type that a record can be cut into, one type at a time."""
+    out: Counter[str] = Counter()
+    for card in record.cards:
+        allowed = makeable(card.family, record.host.rules)
+        for kind, profile in card.kinds.items():
+            if record.names.get(kind) in allowed and not card.still:
+                out[kind] += 1 if profile == WHOLE else card.family.by_id[profile].max_instances
+    return out
+
+
+def _shape(nodes: Sequence[SlurmNode]) -> str:
+    """CPUs and memory of the biggest: a job must be let in that fits one of them."""
+    biggest = max(nodes, key=lambda n: (n.cpus, n.memory_mib, n.name))
+    memory = max(n.memory_mib for n in nodes)
+    parts = biggest.sockets, biggest.cores, biggest.threads
+    if all(parts) and parts[0] * parts[1] * parts[2] == biggest.cpus:
+        cpus = f"Sockets={parts[0]} CoresPerSocket={parts[1]} ThreadsPerCore={parts[2]}"
+    else:
+        cpus = f"CPUs={biggest.cpus}"
+    return f"{cpus} RealMemory={memory}"
+
+
+def acts(nodes: Iterable[SlurmNode], need: Sequence[Placeholder]) -> Acts:
+    """What makes Slurm's placeholders those that are needed."""
+    known = {n.name: n for n in nodes}
+    others = [n for n in known.values() if "FUTURE" in n.states and not is_ours(n.name)]
+    keep = [p for p in need if not any(_stands_for(n, p) for n in others)]
+    good = {p.name for p in keep if p.name in known and _stands_for(known[p.name], p)}
+    return Acts(
+        create=tuple(p for p in keep if p.name not in good),
+        drain=tuple(name for name in sorted(good) if not known[name].draining),
+        delete=tuple(sorted(name for name in known if is_ours(name) and name not in good)),
+    )
+
+
+def _stands_for(node: SlurmNode, need: Placeholder) -> bool:
+    counts = {g.type: g.count for g in node.gres if g.name == "gpu"}
+    return all(counts.get(kind, 0) >= n for kind, n in need.gres) and set(need.features) <= set(node.features)

@@ -1,0 +1,101 @@
+"""What a node may say of itself. It is another machine: a broken one, or one that somebody has broken into, must not
+stop the controller, fill it, or put words of its own into what the controller tells Slurm.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from threading import Lock
+
+import msgspec
+from msgspec.structs import replace
+
+from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.ids import pci_address
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.node_layout import states
+from aliquot.core.planner.placement_table import board
+from aliquot.slurm.controller.layout_gpus import cards, names
+from aliquot.slurm.controller.settings import Rules
+from aliquot.slurm.gpus.gres_types import SHORT
+
+GPUS, PROFILES, SLICES = 64, 128, 64
+STATES = 5_000
+"""Placed layouts of one GPU. The most that a GPU of today has is 2,318."""
+TABLES = 256
+"""Different geometry tables that one controller ever takes: each is compiled once, and kept."""
+
+_TYPE = re.compile(r"[A-Za-z0-9_.+-]{1,128}", re.ASCII)
+_known: dict[bytes, Family] = {}
+_alone = Lock()
+
+msgspec.convert({"node": "", "gpus": []}, Inventory)
+"""Once, while this is imported: msgspec prepares a type at its first use, and two threads that do so at the same time
+crash the process (0.22)."""
+
+
+class DoubtError(ValueError):
+    """No machine is so."""
+
+
+def believable(said: object) -> Inventory:
+    """An inventory that the controller can work with. Raises DoubtError, msgspec.ValidationError. Nodes are judged one
+    at a time: tables are compiled, and kept, on the way.
+    """
+    with _alone:
+        return _believable(msgspec.convert(said, Inventory))
+
+
+def _believable(found: Inventory) -> Inventory:
+    _require(len(found.gpus) <= GPUS, f"it says that it has {len(found.gpus)} GPUs")
+    _require(len(found.tables) <= GPUS, f"it has {len(found.tables)} geometry tables")
+    found = replace(found, tables=tuple(map(_table, found.tables)))
+    for gpu in found.gpus:
+        try:
+            right = pci_address(gpu.pci) == gpu.pci
+        except ValueError:
+            right = False
+        _require(right, f"{gpu.pci[:40]!r} is no PCI address")
+        _require(len(gpu.instances) <= SLICES, f"a GPU has {len(gpu.instances)} instances")
+    try:
+        _require(len({g.pci for g in found.gpus}) == len(found.gpus), "two of its GPUs have one PCI address")
+        kinds = [kind for card in cards(found, (), Rules(), SHORT) for kind in card.kinds]
+        for kind in (*kinds, *names(found, SHORT)):
+            _require(_TYPE.fullmatch(kind) is not None, f"{kind[:40]!r} can be no GRES type")
+    except DoubtError:
+        raise
+    except Exception as error:  # whatever it is that stands there: it is not ours to say how it can be wrong
+        raise DoubtError(f"its GPUs make no sense: {type(error).__name__}: {error}") from error
+    return found
+
+
+def _table(family: Family) -> Family:
+    """A table that can be searched; of equal ones the first, since each is compiled once."""
+    key = msgspec.json.encode(family)
+    known = _known.get(key)
+    if known is not None:
+        return known
+    _require(len(_known) < TABLES, f"it has one more geometry table, and {TABLES} are known already")
+    _require(0 < family.memory_slices <= SLICES, f"a table has {family.memory_slices} memory slices")
+    _require(0 < len(family.profiles) <= PROFILES, f"a table has {len(family.profiles)} profiles")
+    for profile in family.profiles:
+        _profile(profile, family)
+    few = sum(1 for _ in itertools.islice(states(board(family)), STATES + 1))
+    _require(few <= STATES, f"a table has more than {STATES} layouts")
+    _known[key] = family
+    return family
+
+
+def _profile(profile: Profile, family: Family) -> None:
+    _require(_TYPE.fullmatch(profile.name) is not None, f"{profile.name[:40]!r} is no profile")
+    ends = [start + profile.size for start in profile.starts]
+    fits = profile.size > 0 and all(0 <= s <= SLICES for s in profile.starts) and len(ends) <= SLICES
+    _require(fits and all(end <= family.memory_slices for end in ends), f"{profile.name} fits on no such GPU")
+    _require(0 <= profile.max_instances <= SLICES, f"{profile.name} can be there {profile.max_instances} times")
+    _require(any(c.default for c in profile.compute), f"{profile.name} has no compute instance that fills it")
+
+
+def _require(true: bool, sentence: str) -> None:
+    if not true:
+        raise DoubtError(sentence)

@@ -1,0 +1,213 @@
+"""From GPUs to what jobs can be given: one ``Device`` per MIG device or whole GPU, each GPU counted once. Pure.
+
+A job that may open ``/dev/nvidia0`` and the capability nodes of one GPU instance and one compute instance has exactly
+that MIG device. Minors of capabilities: GPU instance 3 + 135 gpu + 9 gi, compute instance that + 1 + ci, where gpu is
+the N of ``/dev/nvidiaN`` (MIG User Guide; nv-caps.c of open-gpu-kernel-modules). 1 (mig/config) and 2 (mig/monitor)
+let their holder change and see every instance: no device here ever has them.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+
+import msgspec
+
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
+from aliquot.errors import BlockedError
+from aliquot.slurm.files import fence
+from aliquot.slurm.gpus import gres_types as types
+
+MOST = 1024
+"""Slurm takes no more GRES of one type with device files on a node (gres.conf(5))."""
+
+_TYPE = re.compile(r"[A-Za-z0-9_.+-]+")
+"""``+`` and ``-`` in types work from gres.conf to ``--gres`` and ``--gpus`` (tried on 22.05 and 24.11)."""
+
+
+class Device(msgspec.Struct, frozen=True):
+    """One GRES: a MIG device, or a whole GPU (``instance`` and ``compute`` None). ``files`` are its device nodes, the
+    GPU's first. ``uuid`` is what CUDA_VISIBLE_DEVICES takes, ``gpu`` the GPU's index, ``minor`` the N of /dev/nvidiaN.
+    """
+
+    type: str
+    files: tuple[str, ...]
+    uuid: str
+    pci: str
+    gpu: int
+    minor: int
+    instance: int | None = None
+    compute: int | None = None
+    detected: str = ""
+    """What Slurm's NVML plugin would call it."""
+
+
+class Offering(msgspec.Struct, frozen=True):
+    """What a Slurm node offers. ``devices`` are in Slurm's order: it numbers the GRES of a node type by type as
+    ``Gres=`` lists them, and by gres.conf's lines within one; here both follow from this order. ``notes`` say why some
+    GPU offers nothing; ``visible`` are those of such GPUs that slurmd's own detection would find all the same.
+    ``fenced`` are files of the host's other GPUs, which no job of the node is to open (see ``fence``).
+    """
+
+    devices: tuple[Device, ...]
+    notes: tuple[str, ...] = ()
+    visible: tuple[str, ...] = ()
+    fenced: tuple[str, ...] = ()
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """How many of each type, in order."""
+        found: dict[str, int] = {}
+        for device in self.devices:
+            found[device.type] = found.get(device.type, 0) + 1
+        return found
+
+
+class Choice(msgspec.Struct, frozen=True):
+    """Which GPUs (PCI addresses; all if None), how types are named, and the folder of device nodes. ``fence``: jobs are
+    kept from the host's GPUs that are not offered.
+    """
+
+    gpus: tuple[str, ...] | None = None
+    style: str = types.SHORT
+    dev: str = "/dev"
+    fence: bool = False
+
+
+def offering(inventory: Inventory, choice: Choice | None = None) -> Offering:
+    """What the GPUs offer now. Raises BlockedError where a device node cannot be named, or is named wrongly."""
+    chosen = choice or Choice()
+    devices: list[Device] = []
+    notes: list[str] = []
+    visible: list[str] = []
+    for gpu in inventory.gpus:
+        if chosen.gpus is not None and gpu.pci not in chosen.gpus:
+            visible.append(f"{_named(gpu)} is not among those chosen")
+            continue
+        reason = _silent(gpu)
+        if reason:
+            notes.append(f"{_named(gpu)} offers nothing: {reason}")
+            visible += [] if gpu.lost or gpu.passthrough else notes[-1:]
+        else:
+            devices += _slices(gpu, chosen) if gpu.mig.enabled else [_whole(gpu, chosen)]
+            notes += _remarks(gpu)
+    order = {kind: n for n, kind in enumerate(dict.fromkeys(d.type for d in devices))}
+    taken = {file for device in devices for file in device.files}
+    fenced = fence.files(inventory.gpus, taken, chosen.dev) if chosen.fence else ()
+    found = Offering(tuple(sorted(devices, key=lambda d: order[d.type])), tuple(notes), tuple(visible), fenced)
+    for kind, count in found.counts.items():
+        if not _TYPE.fullmatch(kind):
+            raise BlockedError(
+                f"{kind!r} can be no GRES type: only letters, digits and _ . + - stand in one",
+                next_step="aliquot slurm render --type-style profile",
+            )
+        if count > MOST:
+            raise BlockedError(f"{count} GRES of type {kind}: Slurm takes {MOST} on a node", next_step="aliquot show")
+    return found
+
+
+def disagreements(devices: tuple[Device, ...], listed: Mapping[str, int]) -> tuple[str, ...]:
+    """Where the kernel's own list of capabilities (``/proc/driver/nvidia-caps/mig-minors``: ``gpu0/gi7/access`` to
+    minor) says other nodes than a device has.
+    """
+    wrong = []
+    for device in devices:
+        for key, file in _guards(device):
+            minor = listed.get(key)
+            if minor is not None and not file.endswith(f"nvidia-cap{minor}"):
+                wrong.append(f"{key} is nvidia-cap{minor} in the kernel's list, not {file.rpartition('/')[2]}")
+    return tuple(wrong)
+
+
+def _guards(device: Device) -> Iterator[tuple[str, str]]:
+    if device.instance is not None:
+        place = f"gpu{device.minor}/gi{device.instance}"
+        yield f"{place}/access", device.files[1]
+        yield f"{place}/ci{device.compute}/access", device.files[2]
+
+
+def _named(gpu: Gpu) -> str:
+    return f"GPU {gpu.index} ({gpu.pci})"
+
+
+def _silent(gpu: Gpu) -> str:
+    """Why a GPU has nothing for jobs; "" if it has."""
+    if gpu.lost:
+        return "it has fallen off the bus"
+    if gpu.passthrough:
+        return "it is handed out whole, to a virtual machine"
+    if gpu.vgpus:
+        return "it carries vGPUs"
+    if gpu.mig.enabled and not gpu.instances:
+        return "MIG mode is on and it has no instance"
+    if gpu.mig.enabled and not any(i.compute_instances for i in gpu.instances):
+        return "its instances have no compute instance"
+    return ""
+
+
+def _remarks(gpu: Gpu) -> Iterator[str]:
+    if gpu.mig.current != gpu.mig.pending:
+        yield f"{_named(gpu)}: MIG mode will be {gpu.mig.pending} after its next reset"
+    for instance in gpu.instances if gpu.mig.enabled else ():
+        if not instance.compute_instances:
+            yield f"{_named(gpu)}: instance {instance.id} ({instance.profile}) has no compute instance"
+
+
+def _whole(gpu: Gpu, choice: Choice) -> Device:
+    return Device(
+        type=types.whole_type(gpu, choice.style),
+        files=(_gpu_file(gpu, choice),),
+        uuid=gpu.uuid,
+        pci=gpu.pci,
+        gpu=gpu.index,
+        minor=gpu.minor,
+        detected=types.detected_type(gpu, None, None),
+    )
+
+
+def _slices(gpu: Gpu, choice: Choice) -> list[Device]:
+    """In NVML's order: by GPU instance, then compute instance."""
+    found = []
+    for instance in sorted(gpu.instances, key=lambda i: i.id):
+        for compute in sorted(instance.compute_instances, key=lambda c: c.id):
+            found.append(_slice(gpu, instance, compute, choice))
+    return found
+
+
+def _slice(gpu: Gpu, instance: GpuInstance, compute: ComputeInstance, choice: Choice) -> Device:
+    own = _gpu_file(gpu, choice)
+    expected = 3 + 135 * gpu.minor + 9 * instance.id
+    caps = (
+        _cap_file(gpu, instance.capability_minor, expected, choice),
+        _cap_file(gpu, compute.capability_minor, expected + 1 + compute.id, choice),
+    )
+    return Device(
+        type=types.type_of(gpu, instance, compute, choice.style),
+        files=(own, *caps),
+        uuid=compute.uuid,
+        pci=gpu.pci,
+        gpu=gpu.index,
+        minor=gpu.minor,
+        instance=instance.id,
+        compute=compute.id,
+        detected=types.detected_type(gpu, instance, compute),
+    )
+
+
+def _gpu_file(gpu: Gpu, choice: Choice) -> str:
+    if gpu.minor < 0:
+        raise BlockedError(
+            f"the device minor of {_named(gpu)} is not known: its device node cannot be named",
+            next_step="aliquot show",
+        )
+    return f"{choice.dev}/nvidia{gpu.minor}"
+
+
+def _cap_file(gpu: Gpu, minor: int, expected: int, choice: Choice) -> str:
+    if minor != expected:
+        raise BlockedError(
+            f"the capability of an instance of {_named(gpu)} is not what it must be: minor {minor}, not {expected}",
+            details=("a node that opens something else must never be handed to a job",),
+            next_step="aliquot show",
+        )
+    return f"{choice.dev}/nvidia-caps/nvidia-cap{minor}"

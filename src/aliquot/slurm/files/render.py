@@ -1,0 +1,62 @@
+"""What a set of Slurm nodes needs in gres.conf and slurm.conf. Pure: inventories in, lines out."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import msgspec
+
+from aliquot.slurm.conf import hostlist
+from aliquot.slurm.files import gres_conf as gres
+from aliquot.slurm.files import node_line as nodeline
+from aliquot.slurm.files.gres_conf import Form
+from aliquot.slurm.files.job_devices import Offering
+from aliquot.slurm.files.node_line import NodeLine
+
+_ANY = "\0"
+"""Stands for a node's name while lines of several nodes are compared."""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A Slurm node: what it offers, its line, and how gres.conf says it."""
+
+    line: NodeLine
+    offered: Offering
+    form: Form = Form()
+
+    @property
+    def name(self) -> str:
+        return self.line.name
+
+    def gres_lines(self) -> tuple[str, ...]:
+        """Raises as ``gres.lines``."""
+        return gres.lines(self.name, self.offered, self.form)
+
+
+def gres_conf(records: Iterable[Record]) -> tuple[str, ...]:
+    """gres.conf's lines. Nodes with the same devices share lines: ``NodeName=n[1-4]``. Raises as ``gres.lines``."""
+    return tuple(
+        line.replace(_ANY, names)
+        for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in records)
+        for line in lines
+    )
+
+
+def node_lines(records: Iterable[Record]) -> tuple[str, ...]:
+    """slurm.conf's node lines, equal ones as one."""
+    lines = ((r.name, (msgspec.structs.replace(r.line, name=_ANY).static(),)) for r in records)
+    return tuple(line.replace(_ANY, names) for names, shared in _shared(lines) for line in shared)
+
+
+def keys(records: Iterable[Record], task_prolog: str = "") -> tuple[str, ...]:
+    """slurm.conf's keys beside the nodes."""
+    return nodeline.keys([r.offered for r in records], task_prolog)
+
+
+def _shared(lines: Iterable[tuple[str, tuple[str, ...]]]) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """Node names, as one word, by the lines that they share; in order of their first."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for name, each in lines:
+        groups.setdefault(each, []).append(name)
+    for shared, names in groups.items():
+        yield hostlist.compress(names), shared

@@ -1,0 +1,1 @@
+"""GPUs as Slurm counts them: types and cores."""

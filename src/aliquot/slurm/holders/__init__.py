@@ -1,0 +1,1 @@
+"""What Slurm's jobs have on this host."""

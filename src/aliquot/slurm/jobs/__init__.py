@@ -1,0 +1,1 @@
+"""What a job is told: device variables, DCGM's job mapping."""

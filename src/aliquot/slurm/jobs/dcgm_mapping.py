@@ -1,0 +1,128 @@
+"""Job ids for dcgm-exporter (``--hpc-job-mapping-dir``): a file per GPU, ``0``, or per GPU instance, ``0.7``, with the
+jobs on it, a line each; the exporter adds a label ``hpc_job`` to each metric of it (dcgm-exporter, hpc.go).
+
+The exporter drops a whole scrape where a file is gone between listing and reading: files are emptied, not removed, and
+replaced by renaming. It reads names of digits alone, so that names with a dot before are ours to use. GPUs are numbered
+as NVML does, GPU instances by NVML's id.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import re
+import time
+from collections.abc import Iterable, Iterator, Mapping
+
+from aliquot.errors import StorageError
+from aliquot.slurm.files.job_devices import Device
+
+PLACE = "/run/aliquot/dcgm-jobs"
+GRACE_S = 60.0
+_OURS = re.compile(r"[0-9]+(\.[0-9]+)?")
+_LOCK = ".lock"
+
+
+def name(device: Device) -> str:
+    """The file of a device. Compute instances of one GPU instance share it."""
+    return f"{device.gpu}" if device.instance is None else f"{device.gpu}.{device.instance}"
+
+
+def begin(job: str, devices: Iterable[Device], folder: str = PLACE) -> tuple[str, ...]:
+    """A job has these devices now; the files that say so. Raises StorageError."""
+    names = tuple(dict.fromkeys(name(d) for d in devices))
+    with _locked(folder):
+        for each in names:
+            jobs = _jobs(folder, each)
+            if job not in jobs:
+                _write(folder, each, (*jobs, job))
+    return names
+
+
+def end(job: str, folder: str = PLACE) -> tuple[str, ...]:
+    """A job is over, wherever it was; the files that said otherwise. Raises StorageError."""
+    changed = []
+    with _locked(folder):
+        for each in _names(folder):
+            former = _jobs(folder, each)
+            if job in former:
+                _write(folder, each, tuple(other for other in former if other != job))
+                changed.append(each)
+    return tuple(changed)
+
+
+def refresh(here: Mapping[str, Iterable[Device]], folder: str = PLACE, *, now: float | None = None) -> tuple[str, ...]:
+    """Makes the files say which jobs are ``here``, and on what; the files that changed. Slurm tells a Prolog only one
+    type of a job that has several, and no Epilog runs where slurmd died: processes tell the rest. What a Prolog wrote
+    in the last ``GRACE_S`` seconds stays: its job has no process yet. ``now`` is seconds of the epoch. Raises
+    StorageError.
+    """
+    wanted: dict[str, list[str]] = {}
+    for job, devices in here.items():
+        for device in devices:
+            wanted.setdefault(name(device), []).append(job)
+    moment = time.time() if now is None else now
+    changed = []
+    with _locked(folder):
+        for each in sorted({*_names(folder), *wanted}):
+            former = _jobs(folder, each)
+            fresh = moment - _written(folder, each) < GRACE_S
+            kept = [job for job in former if fresh or job in here]
+            new = tuple(dict.fromkeys([*kept, *wanted.get(each, ())]))
+            if new != former:
+                _write(folder, each, new)
+                changed.append(each)
+    return tuple(changed)
+
+
+def jobs(folder: str = PLACE) -> dict[str, tuple[str, ...]]:
+    """What is said now, by file; empty ones left out."""
+    found = {each: _jobs(folder, each) for each in _names(folder)}
+    return {each: listed for each, listed in found.items() if listed}
+
+
+def _written(folder: str, each: str) -> float:
+    try:
+        return os.stat(os.path.join(folder, each)).st_mtime
+    except FileNotFoundError:
+        return 0.0
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return sorted(each for each in os.listdir(folder) if _OURS.fullmatch(each))
+    except FileNotFoundError:
+        return []
+
+
+def _jobs(folder: str, each: str) -> tuple[str, ...]:
+    try:
+        with open(os.path.join(folder, each)) as file:
+            return tuple(line.strip() for line in file if line.strip())
+    except FileNotFoundError:
+        return ()
+
+
+def _write(folder: str, each: str, jobs: tuple[str, ...]) -> None:
+    temporary = os.path.join(folder, f".{each}.new")
+    with open(temporary, "w") as file:
+        file.write("".join(f"{job}\n" for job in jobs))
+    os.chmod(temporary, 0o644)
+    os.rename(temporary, os.path.join(folder, each))
+
+
+@contextlib.contextmanager
+def _locked(folder: str) -> Iterator[None]:
+    """One writer at a time: Prologs and Epilogs of several jobs run side by side. A killed one leaves no lock."""
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        # Whoever can open it, be it for reading, can hold it, and every Prolog would wait: nobody else can.
+        flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+        with open(os.open(os.path.join(folder, _LOCK), flags, 0o600), "r+") as file:
+            os.fchmod(file.fileno(), 0o600)
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+    except OSError as error:
+        step = "run it as root" if isinstance(error, PermissionError) else f"ls -ld {folder}"
+        raise StorageError(f"cannot write below {folder}: {error.strerror or error}", next_step=step) from error

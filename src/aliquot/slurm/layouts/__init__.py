@@ -1,0 +1,1 @@
+"""Layouts that nodes may have, as features or as cloud nodes."""

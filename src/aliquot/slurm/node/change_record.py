@@ -1,0 +1,146 @@
+"""The record of a change of a Slurm node: on disk before each step, so that a kill at any instant costs nothing.
+
+One file per Slurm node, ``slurm/NAME.json`` beside the journal. It holds what is asked, what was before, and the step
+that is under way; a step that was under way is done again, and every step may be.
+"""
+
+from __future__ import annotations
+
+import os
+from contextlib import suppress
+
+import msgspec
+
+from aliquot.core.model.desired import Desired
+from aliquot.errors import StorageError
+from aliquot.slurm.client.models import Gres
+from aliquot.slurm.files import fence
+from aliquot.slurm.files.job_devices import Device
+from aliquot.slurm.node.record_attributes import Beside
+from aliquot.slurm.node.request import Change
+
+FOLDER = "slurm"
+OPEN, DONE, UNDONE, REFUSED = "open", "done", "undone", "refused"
+
+
+class Meant(msgspec.Struct, frozen=True):
+    """What Slurm should say of the node, from the GPUs as they are: types and counts, and the lines of gres.conf.
+    ``devices`` are in the order of the ordinals that jobs get. ``fenced``: the lines keep jobs from other GPUs, too.
+    """
+
+    gres: tuple[Gres, ...] = ()
+    lines: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    devices: tuple[Device, ...] = ()
+    fenced: bool = False
+
+    @property
+    def text(self) -> str:
+        """The value of ``Gres=``."""
+        return (",".join(map(str, self.gres)) or "gpu:0") + (f",{fence.VALUE}" if self.fenced else "")
+
+
+class Before(msgspec.Struct, frozen=True):
+    """What there was before anything was touched: the way back. ``lines`` are those of our block in gres.conf, ``gres``
+    the value that Slurm had (for a static node: its line), ``node_conf`` a dynamic node's other words. ``reason`` is
+    that of whoever had drained the node before us. ``beside`` is what else its record had. ``slurmd_start`` is 0 for a
+    node that never was registered.
+    """
+
+    desired: Desired = Desired(())
+    lines: tuple[str, ...] = ()
+    gres: tuple[Gres, ...] = ()
+    gres_text: str = ""
+    features: tuple[str, ...] | None = None
+    node_conf: str = ""
+    reason: str = ""
+    slurmd_start: int = 0
+    beside: Beside = Beside()
+
+
+class Record(msgspec.Struct, frozen=True):
+    """``phase`` is the step under way, "" before the first. ``back``: the change failed (``why``) and is being undone.
+    ``drained`` says that we drained the node, so that we resume it; ``touched`` that something may differ from before,
+    ``restart`` that slurmd is started anew whatever the release: it does not run, or would keep a GPU from its reset.
+    """
+
+    run: str
+    change: Change
+    kind: str
+    status: str = OPEN
+    phase: str = ""
+    back: bool = False
+    drained: bool = False
+    touched: bool = False
+    restart: bool = False
+    why: str = ""
+    began: float = 0.0
+    started: float = 0.0
+    version: str = ""
+    before: Before = Before()
+    meant: Meant = Meant()
+    steps: tuple[tuple[str, float], ...] = ()
+    """What was done, and how long each step took in seconds."""
+
+    @property
+    def name(self) -> str:
+        return self.change.settings.name
+
+
+class RecordFile:
+    """The record of one Slurm node below ``directory``, replaced whole."""
+
+    def __init__(self, directory: str, name: str) -> None:
+        self.path = os.path.join(directory, FOLDER, f"{name}.json")
+
+    def read(self) -> Record | None:
+        """None where there is none. Raises StorageError for one that cannot be read."""
+        try:
+            with open(self.path, "rb") as file:
+                return msgspec.json.decode(file.read(), type=Record)
+        except FileNotFoundError:
+            return None
+        except (OSError, msgspec.DecodeError) as error:
+            raise StorageError(
+                f"the record {self.path} cannot be read: {error}",
+                details=("it says which change of this Slurm node was under way",),
+                next_step=f"look at it and at the node, then remove it: rm {self.path}",
+            ) from error
+
+    def write(self, record: Record) -> None:
+        """On disk when this returns. Raises StorageError."""
+        put(self.path, msgspec.json.encode(record) + b"\n", 0o600)
+
+
+def put(path: str, data: bytes, mode: int, *, owner: tuple[int, int] | None = None) -> None:
+    """A whole file or the former one, and on disk when this returns. Raises StorageError."""
+    temporary = f"{path}.aliquot.{os.getpid()}"
+    folder = os.path.dirname(path)
+    try:
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        with suppress(FileNotFoundError):
+            os.unlink(temporary)  # left over, or a link that somebody who may write in this folder has laid for us
+        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            os.fchmod(handle, mode)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(handle, *owner)
+            file.flush()
+            os.fsync(handle)
+        os.replace(temporary, path)
+        sync(folder)
+    except OSError as error:
+        if os.path.exists(temporary):
+            os.unlink(temporary)
+        step = "run it as root" if isinstance(error, PermissionError) else f"df {folder}"
+        raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=step) from error
+
+
+def sync(folder: str) -> None:
+    """What was renamed in a folder outlives a power loss."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,78 @@
+"""Everything outside of one Slurm node's change, bundled: plain attributes, one per port."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from aliquot.errors import StorageError
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.node.change_record import Record, RecordFile
+from aliquot.slurm.node.slurmd import Daemon
+
+if TYPE_CHECKING:
+    from aliquot.core.engine.context import World as Gpus
+
+Report = Callable[[str], None]
+
+
+class Places(msgspec.Struct, frozen=True):
+    """``lib`` is the folder of what outlives a reboot, ``run`` where the TaskProlog finds the devices' numbering.
+    ``simulated``: the node is a simulation.
+    """
+
+    lib: str
+    run: str
+    simulated: bool = False
+
+
+class World:
+    """``gpus`` are the engine's ports, ``say`` takes a line of progress for each act."""
+
+    def __init__(self, slurm: Slurm, gpus: Gpus, daemon: Daemon, places: Places, name: str, say: Report) -> None:
+        self.slurm = slurm
+        self.gpus = gpus
+        self.daemon = daemon
+        self.places = places
+        self.file = RecordFile(places.lib, name)
+        self.say = say
+
+    def keep(self, record: Record, *, must: bool = True) -> None:
+        """A record, on disk. On the way back, and without ``must``, it is said where the disk takes none: what is there
+        names an earlier step, which may be done again. Raises StorageError.
+        """
+        try:
+            self.file.write(record)
+        except StorageError as error:
+            if must and not record.back:
+                raise
+            self.say(f"note: {error.brief}")
+
+    def now(self) -> float:
+        """Seconds, monotonic."""
+        return self.gpus.clock.now()
+
+    def sleep(self, seconds: float) -> None:
+        self.gpus.clock.sleep(seconds)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """What became of a change. ``status``: ``nothing`` (all was so already), ``done``, ``undone`` (it failed, and what
+    was is back). ``drained`` says that the node takes no jobs now, and ``reason`` why. ``steps`` are the seconds that
+    each took.
+    """
+
+    status: str
+    name: str
+    kind: str
+    gres: str
+    revision: str = ""
+    drained: bool = False
+    reason: str = ""
+    notes: tuple[str, ...] = ()
+    steps: tuple[tuple[str, float], ...] = ()
+    why: str = ""
+    code: str = ""
+    exit_code: int = 0

@@ -1,0 +1,58 @@
+"""From the GPUs as they are to what Slurm should say of them."""
+
+from __future__ import annotations
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.slurm.client.models import Gres, SlurmNode
+from aliquot.slurm.files import fence
+from aliquot.slurm.files import gres_conf as gres
+from aliquot.slurm.files.job_devices import Choice, Offering, offering
+from aliquot.slurm.node.change_record import Meant
+from aliquot.slurm.node.next_step import version_of
+from aliquot.slurm.node.request import Settings
+
+
+def offered(inventory: Inventory, settings: Settings, *, fenced: bool = False) -> Offering:
+    """What the node's GPUs offer. Raises BlockedError."""
+    return offering(inventory, Choice(settings.gpus or None, settings.style, settings.dev, fence=fenced))
+
+
+def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[str, str] | None = None) -> Meant:
+    """Types, counts and lines. ``cores`` are the near cores by PCI address. Raises BlockedError, OldSlurmError."""
+    found = offered(inventory, settings, fenced=True)
+    notes = found.notes
+    if found.fenced and not settings.fence:
+        notes = (*notes, _open(found.fenced, settings.name))
+        found = offered(inventory, settings)
+    release = version_of(version)
+    form = gres.Form(settings.form, cores=cores or {}, version=release if release.major else None)
+    return Meant(
+        gres=tuple(Gres("gpu", kind, count) for kind, count in found.counts.items()),
+        lines=gres.lines(settings.name, found, form),
+        notes=notes,
+        devices=found.devices,
+        fenced=bool(found.fenced),
+    )
+
+
+def _open(fenced: tuple[str, ...], name: str) -> str:
+    more = f" and {len(fenced) - 1} more" if len(fenced) > 1 else ""
+    return (
+        f"{name} does not offer {fenced[0]}{more}, and Slurm does not keep its jobs from it: give slurm.conf "
+        f"GresTypes=gpu,{fence.NAME}, restart slurmctld, and run this again"
+    )
+
+
+def agrees(node: SlurmNode, wanted: tuple[Gres, ...]) -> bool:
+    """Whether Slurm has exactly these types and counts. GRES that are no GPUs are not our affair."""
+    now = counts(node.gres)
+    return now == counts(wanted)
+
+
+def counts(every: tuple[Gres, ...]) -> dict[str, int]:
+    """GPUs by type."""
+    found: dict[str, int] = {}
+    for each in every:
+        if each.name == "gpu" and each.count:
+            found[each.type] = found.get(each.type, 0) + each.count
+    return found

@@ -1,0 +1,83 @@
+"""Device nodes of GPUs and capabilities, made where they are missing: slurmd starts only if every ``File`` is there.
+
+As nvidia-modprobe does it: majors from /proc/devices, GPU nodes open to all, capability nodes readable by all (the
+kernel's DeviceFileMode). Nodes of instances that are gone stay, as the driver leaves them.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable
+
+from aliquot.cdi.devices import majors as machine_majors
+from aliquot.cdi.options import SIMULATED_MAJORS, Majors, Node
+from aliquot.core.model.inventory import Gpu
+from aliquot.errors import BlockedError, StorageError
+from aliquot.slurm.files.fence import ADMIN
+
+
+def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[Node, ...]:
+    """The nodes that gres.conf's lines for these GPUs name, and nvidiactl, which every client opens first. With
+    ``fence`` those of administrators, too, which that names; their modes are the driver's.
+    """
+    found = [Node("/dev/nvidiactl", majors.gpu, 255)]
+    gpus = list(gpus)
+    if fence and any(gpu.instances for gpu in gpus):
+        modes = {1: 0o400, 2: 0o444}
+        found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
+    for gpu in gpus:
+        if gpu.minor < 0 or gpu.passthrough:
+            continue
+        found.append(Node(f"/dev/nvidia{gpu.minor}", majors.gpu, gpu.minor))
+        for instance in gpu.instances:
+            minors = (instance.capability_minor, *(c.capability_minor for c in instance.compute_instances))
+            found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, 0o444) for m in minors if m > 2]
+    return tuple(found)
+
+
+def make(gpus: Iterable[Gpu], dev_root: str, *, simulated: bool, fence: bool = False) -> tuple[str, ...]:
+    """Make what is missing below ``dev_root``; the paths that were made. ``fence`` as of ``needed``.
+
+    Raises BlockedError for a node that is there with other numbers, or a kernel that lists no capability devices;
+    StorageError where a node cannot be made.
+    """
+    majors = SIMULATED_MAJORS if simulated else machine_majors()
+    return tuple(node.path for node in needed(gpus, majors, fence=fence) if _make(node, dev_root.rstrip("/")))
+
+
+def _make(node: Node, root: str) -> bool:
+    path = f"{root}{node.path}"
+    if node.major < 0:
+        raise BlockedError(
+            f"the kernel lists no device that {node.path} could be: is the nvidia module loaded?",
+            next_step="grep nvidia /proc/devices",
+        )
+    device = os.makedev(node.major, node.minor)
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        return _made(path, node.mode, device)
+    except OSError as error:
+        raise StorageError(f"cannot look at {path}: {error.strerror or error}", next_step=f"ls -l {path}") from error
+    if not stat.S_ISCHR(found.st_mode) or found.st_rdev != device:
+        is_now = f"{os.major(found.st_rdev)}:{os.minor(found.st_rdev)}" if stat.S_ISCHR(found.st_mode) else "no device"
+        raise BlockedError(
+            f"{path} is not the device that the driver has there ({is_now}, not {node.major}:{node.minor})",
+            details=("it is left over from another load of the module, or was made by hand",),
+            next_step=f"rm {path}",
+        )
+    return False
+
+
+def _made(path: str, mode: int, device: int) -> bool:
+    temporary = f"{path}.aliquot.{os.getpid()}"
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        os.mknod(temporary, stat.S_IFCHR | mode, device)
+        os.chmod(temporary, mode)  # mknod minds the umask
+        os.rename(temporary, path)
+    except OSError as error:
+        step = "run it as root" if isinstance(error, PermissionError) else f"ls -l {os.path.dirname(path)}"
+        raise StorageError(f"cannot make {path}: {error.strerror or error}", next_step=step) from error
+    return True

@@ -1,0 +1,24 @@
+"""slurmctld is to know of no fence: whoever may ask for it would be given the GPUs that it keeps jobs from."""
+
+from __future__ import annotations
+
+import os
+
+from aliquot.slurm.files import fence
+from aliquot.slurm.files import managed_block as block
+from aliquot.slurm.node import config_files as files
+from aliquot.slurm.node.context import World
+from aliquot.slurm.node.request import Settings
+
+
+def hide(settings: Settings, world: World) -> None:
+    """Have slurmctld forget the fences of this node and of those that share its gres.conf: reading its files again, it
+    has learnt of all that stand in slurm.conf. Raises as the port.
+    """
+    text = files.content(os.path.join(settings.conf_dir, "gres.conf"))
+    fenced = {each.node for each in block.blocks(text) if fence.there(each.lines)}
+    if settings.name not in fenced:
+        return
+    for node in world.slurm.nodes():
+        if node.name in fenced and any(fence.ours(str(gres)) for gres in node.gres):
+            world.slurm.describe(node.name, {"gres": fence.without(",".join(map(str, node.gres)))})

@@ -1,0 +1,88 @@
+"""The GPUs of a Slurm node cut by the engine, with what follows them on the machine: device nodes, and a CDI file."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Policy
+from aliquot.errors import AliquotError, BlockedError, LockedError, MovedError
+from aliquot.slurm.node import device_nodes as devices
+from aliquot.slurm.node import waits as waiting
+from aliquot.slurm.node.change_record import Record
+from aliquot.slurm.node.context import World
+from aliquot.slurm.node.desired_gres import meant
+
+TURN_S = 60.0
+"""How long another change of this host's GPUs is waited for."""
+
+
+def cut(record: Record, world: World) -> Record:
+    """The GPUs as they should be, their device nodes; the record with what Slurm is to say. Raises AliquotError."""
+    inventory = _changed(record, world)
+    settings = record.change.settings
+    chosen = named_gpus(inventory, record)
+    simulated = world.places.simulated
+    made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
+    if made_nodes:
+        world.say(f"made {len(made_nodes)} device nodes")
+    _refresh_cdi(inventory, world)
+    return replace(record, meant=meant(inventory, settings, record.version))
+
+
+def named_gpus(inventory: Inventory, record: Record) -> tuple[Gpu, ...]:
+    """The GPUs that the node's lines name: those that it offers, and the others of the host where jobs are kept from
+    them.
+    """
+    settings = record.change.settings
+    return tuple(g for g in inventory.gpus if not settings.gpus or settings.fence or g.pci in settings.gpus)
+
+
+def _changed(record: Record, world: World) -> Inventory:
+    """The GPUs as they are after the plan. Other nodes of Slurm may be on this host, and other verbs: while one of them
+    is at the GPUs, or was between our look and our turn, it is tried again, bounded. Raises AliquotError.
+    """
+    desired = record.before.desired if record.back else record.change.desired
+    begin = world.now()
+    while True:
+        try:
+            return _planned(desired, Policy() if record.back else record.change.policy, world)
+        except (LockedError, MovedError) as busy:
+            if world.now() - begin > TURN_S:
+                raise
+            world.say(f"waiting for its turn: {busy.brief}")
+            world.sleep(waiting.SLOW_S)
+
+
+def _planned(desired: Desired, policy: Policy, world: World) -> Inventory:
+    from aliquot.core.engine.apply import apply
+    from aliquot.core.planner.plan import plan
+
+    inventory = world.gpus.backend.read()
+    made = plan(inventory, desired, policy) if desired.gpus else None
+    if made is None or not (made.changes or made.blocked):
+        return inventory
+    if made.reboots:
+        raise BlockedError(f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot now")
+    outcome = apply(made, world.gpus, world.say)
+    if outcome.error is not None:
+        raise outcome.error
+    if outcome.status == "reboot":
+        raise BlockedError("the GPUs are what was asked only after a reboot")
+    return outcome.inventory
+
+
+def _refresh_cdi(inventory: Inventory, world: World) -> None:
+    """Containers must not be given what is gone: where a CDI file of ours is, it follows. Its failure is no reason to
+    keep a node from its jobs.
+    """
+    from aliquot.cdi import api as cdi
+    from aliquot.cdi.spec_files import ours
+
+    if world.places.simulated or not ours(cdi.DIRECTORY):
+        return
+    try:
+        cdi.refresh(inventory)
+    except AliquotError as error:
+        world.say(f"note: the CDI file does not follow: {error.brief}")

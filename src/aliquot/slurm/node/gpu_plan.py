@@ -1,0 +1,76 @@
+"""The plan for a Slurm node's GPUs, and whether it can be made at all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+
+from msgspec.structs import replace
+
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from aliquot.errors import BlockedError, UsageError
+from aliquot.slurm.holders.jobs import JOB
+from aliquot.slurm.holders.steps import Steps
+from aliquot.slurm.node.request import Change
+
+
+def feasible(change: Change, inventory: Inventory) -> Plan:
+    """The plan for the GPUs. Raises BlockedError for one that is blocked, or waits for a reboot, UsageError for GPUs
+    that the Slurm node does not offer.
+    """
+    settings = change.settings
+    strange = [w.pci for w in change.desired.gpus if settings.gpus and w.pci not in settings.gpus]
+    if strange:
+        raise UsageError(
+            f"{settings.name} does not offer GPU {strange[0]}: another Slurm node has it",
+            details=tuple(f"it does not offer GPU {pci} either" for pci in strange[1:]),
+            next_step="leave that GPU out of the wish, or name it with --offers",
+        )
+    made = plan(inventory, change.desired, change.policy)
+    if made.blocked:
+        first, *rest = made.blockers
+        error = BlockedError(first.message, details=tuple(b.message for b in rest), next_step=first.next_step)
+        error.code = first.rule
+        raise error
+    if made.reboots:
+        raise BlockedError(
+            f"MIG mode of GPU {', '.join(made.reboots)} changes only with a reboot",
+            details=("set the mode first (aliquot apply --mode-only), and let Slurm reboot the node",),
+            next_step=f"scontrol reboot ASAP nextstate=RESUME reason='aliquot: MIG mode' {settings.name}",
+        )
+    return made
+
+
+def freed(inventory: Inventory, jobs: Collection[int] | None = None) -> Inventory:
+    """The GPUs as if nobody was on them; with ``jobs`` as if those jobs had ended, and whoever else is there stays."""
+    return replace(inventory, gpus=tuple(_freed(gpu, _ends(jobs)) for gpu in inventory.gpus))
+
+
+def _ends(jobs: Collection[int] | None) -> Callable[[Holder], bool]:
+    """Whether a holder is gone when jobs have ended: it is their claim, or a process below one of their steps."""
+    if jobs is None:
+        return lambda _: True
+    numbers = {str(job) for job in jobs}
+    steps = Steps("/proc")
+
+    def ends(holder: Holder) -> bool:
+        if holder.kind == JOB:
+            return holder.id.rpartition(":")[2] in numbers
+        return holder.id.isdecimal() and steps.job_of(int(holder.id)) in numbers
+
+    return ends
+
+
+def _freed(gpu: Gpu, ends: Callable[[Holder], bool]) -> Gpu:
+    return replace(gpu, holders=_left(gpu.holders, ends), instances=tuple(_free(i, ends) for i in gpu.instances))
+
+
+def _free(instance: GpuInstance, ends: Callable[[Holder], bool]) -> GpuInstance:
+    compute = tuple(replace(c, holders=_left(c.holders, ends)) for c in instance.compute_instances)
+    holders = _left(instance.holders, ends)
+    return replace(instance, held=bool(holders), holders=holders, compute_instances=compute)
+
+
+def _left(holders: tuple[Holder, ...], ends: Callable[[Holder], bool]) -> tuple[Holder, ...]:
+    return tuple(holder for holder in holders if not ends(holder))

@@ -1,0 +1,87 @@
+"""What this host is to Slurm, for a controller that decides about many of them."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import BlockedError
+from aliquot.slurm.client.errors import NoNodeError
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.files.node_line import gres_value
+from aliquot.slurm.node.change_record import OPEN, Record
+from aliquot.slurm.node.desired_gres import offered
+from aliquot.slurm.node.next_step import version_of
+from aliquot.slurm.node.request import Settings
+
+
+class NodeFacts(msgspec.Struct, frozen=True):
+    """``offers`` is what the GPUs are worth to Slurm now, as the value of ``Gres=``; ``slurm`` is what it has on record
+    (state and Gres), "" where it has none, or was not asked (``trouble``). ``slurmd`` is the version here, ``runs`` how
+    slurmd is started. ``last`` is what became of the last change: done, undone, refused, or open, with its step.
+    ``inventory`` are the GPUs, and ``settings`` how the node is run.
+    """
+
+    name: str
+    offers: str
+    slurm: str
+    slurmd: str
+    runs: str
+    last: str
+    inventory: Inventory
+    settings: Settings
+    why: str = ""
+    revision: str = ""
+    open: bool = False
+    trouble: str = ""
+    notes: tuple[str, ...] = ()
+
+
+def facts(
+    inventory: Inventory, settings: Settings, record: Record | None, slurm: Slurm | None, trouble: str = ""
+) -> NodeFacts:
+    """Look. What cannot be told is empty, and ``trouble`` or ``notes`` say why."""
+    notes: tuple[str, ...] = ()
+    offers = ""
+    try:
+        found = offered(inventory, settings)
+        offers, notes = gres_value(found), found.notes
+    except BlockedError as error:
+        notes = (error.brief,)
+    under_way = record is not None and record.status == OPEN
+    return NodeFacts(
+        name=settings.name,
+        offers=offers,
+        slurm=_said(settings.name, slurm) if slurm else "",
+        slurmd=slurmd_version(),
+        runs="by commands" if settings.by_commands else f"as unit {settings.unit}",
+        last=f"open at step '{record.phase}'" if record and under_way else record.status if record else "",
+        inventory=inventory,
+        settings=settings,
+        why=record.why if record else "",
+        revision=record.change.revision if record else "",
+        open=under_way,
+        trouble=trouble,
+        notes=notes,
+    )
+
+
+def _said(name: str, slurm: Slurm) -> str:
+    try:
+        node = slurm.node(name)
+    except NoNodeError:
+        return ""
+    gres = ",".join(map(str, node.gres))
+    return f"{'+'.join(sorted(node.states))} {gres or 'no GRES'}"
+
+
+def slurmd_version() -> str:
+    """``slurmd -V``; "" where there is no slurmd."""
+    from aliquot.hardware.programs import run_to_end
+
+    try:
+        ran = run_to_end(["slurmd", "-V"], 10)
+    except (OSError, TimeoutError):
+        return ""
+    word = ran.out.strip().rpartition(" ")[2]
+    return word if ran.status == 0 and version_of(word).major else ""

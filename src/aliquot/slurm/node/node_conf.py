@@ -1,0 +1,81 @@
+"""The words about a node beside its GPUs: ``CPUs=2 Feature=mig Gres=...``, in slurm.conf or after ``slurmd --conf``.
+
+Pure. Only ``Gres`` (and ``Feature``, where that is asked) is ever another value afterwards.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+
+from aliquot.slurm.client.models import SlurmNode
+
+_WORD = re.compile(r'(?P<key>[A-Za-z]\w*)=(?P<value>"[^"]*"|\S*)')
+DROPPED = ("nodename", "gres", "state", "reason", "port")
+"""Keys that are ours to say, or that ``--conf`` refuses."""
+
+
+def words(text: str) -> dict[str, str]:
+    """The words of a node's configuration: keys as they are written, values without quotes."""
+    return {m["key"]: m["value"].strip('"') for m in _WORD.finditer(text)}
+
+
+def gres_of(text: str) -> str:
+    """The value of ``Gres``; "" where there is none."""
+    return next((value for key, value in words(text).items() if key.lower() == "gres"), "")
+
+
+def faults(text: str) -> tuple[str, ...]:
+    """What in a text is no ``Key=value``."""
+    rest = _WORD.sub("", text).split()
+    return tuple(f"{word!r} is not KEY=VALUE" for word in rest)
+
+
+def joined(pairs: dict[str, str]) -> str:
+    return " ".join(f'{k}="{v}"' if " " in v else f"{k}={v}" for k, v in pairs.items())
+
+
+def conf(base: str, gres: str, features: tuple[str, ...] | None = None, *, drained: bool = False) -> str:
+    """What ``slurmd --conf`` is given. ``drained``: the node registers without taking jobs, until it was looked at."""
+    kept = {k: v for k, v in words(base).items() if k.lower() not in DROPPED}
+    if features is not None:
+        kept = {k: v for k, v in kept.items() if k.lower() not in ("feature", "features")}
+        kept |= {"Feature": ",".join(features)} if features else {}
+    kept |= {"Gres": gres} if gres else {}
+    kept |= {"State": "DRAIN"} if drained else {}
+    return joined(kept)
+
+
+def from_node(node: SlurmNode) -> str:
+    """The words that make a node what Slurm has now."""
+    pairs = {"CPUs": node.cpus, "RealMemory": node.memory_mib}
+    if node.sockets and node.cores and node.threads and node.sockets * node.cores * node.threads == node.cpus:
+        pairs |= {"Sockets": node.sockets, "CoresPerSocket": node.cores, "ThreadsPerCore": node.threads}
+    told = {key: str(value) for key, value in pairs.items() if value}
+    return joined(told | ({"Feature": ",".join(node.features)} if node.features else {}))
+
+
+def of_options(options: str) -> str:
+    """What stands after ``--conf`` in slurmd's options; "" where nothing does. Raises ValueError for open quotes."""
+    parts = shlex.split(options)
+    for n, word in enumerate(parts):
+        if word == "--conf" and n + 1 < len(parts):
+            return parts[n + 1]
+        if word.startswith("--conf="):
+            return word.partition("=")[2]
+    return ""
+
+
+def with_conf(options: str, text: str) -> str:
+    """slurmd's options with ``-Z`` and other words after ``--conf``; further options stay as they are."""
+    parts = shlex.split(options)
+    kept: list[str] = []
+    skip = False
+    for word in parts:
+        if skip:
+            skip = False
+        elif word == "--conf":
+            skip = True
+        elif not word.startswith("--conf=") and word != "-Z":
+            kept.append(word)
+    return shlex.join([*kept, "-Z", "--conf", text])

@@ -1,0 +1,136 @@
+"""The node's slurmd, stopped and started: a systemd unit, or shell commands for hosts (and tests) without systemd."""
+
+from __future__ import annotations
+
+import os
+from typing import Protocol
+
+from aliquot.errors import BlockedError
+from aliquot.slurm.node.request import Settings
+
+STOP_S = 60.0
+START_S = 60.0
+OPTIONS_FILES = ("/etc/default/slurmd", "/etc/sysconfig/slurmd")
+"""Where Slurm's own unit file reads SLURMD_OPTIONS from: Debian's place, and that of Red Hat and SUSE."""
+
+
+class Daemon(Protocol):
+    """The slurmd of one node. Jobs outlive it: their steps have processes of their own."""
+
+    def ready(self) -> None:
+        """Raises BlockedError where it cannot be stopped and started on this host at all."""
+        ...
+
+    def stop(self) -> None:
+        """It runs no more when this returns; fine where it did not run. Raises BlockedError."""
+        ...
+
+    def start(self, conf: str) -> None:
+        """``conf`` are the words after ``--conf`` of a dynamic node, "" for a static one. Raises BlockedError."""
+        ...
+
+
+def daemon_of(settings: Settings) -> Daemon:
+    """How the settings say that it is run."""
+    return Commands(settings) if settings.by_commands else Unit(settings)
+
+
+class Unit:
+    """A systemd unit. What its slurmd is told stands in the unit's environment file, which ``files`` writes."""
+
+    def __init__(self, settings: Settings) -> None:
+        name = settings.unit
+        self._unit = name if "." in name else f"{name}.service"
+        self._root = settings.root
+
+    def stop(self) -> None:
+        import asyncio
+
+        from aliquot.hardware.systemd.services import Services
+
+        self.ready()
+        asyncio.run(Services(self._root, stop_s=STOP_S).stop([self._unit], lambda _: None))
+
+    def start(self, conf: str) -> None:
+        import asyncio
+
+        from aliquot.hardware.systemd.services import Services
+        from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
+
+        self.ready()
+        notes = asyncio.run(Services(self._root, start_s=START_S).start(StoppedServices((StoppedUnit(self._unit),))))
+        if notes:
+            raise BlockedError(f"slurmd does not start: {notes[0]}", next_step=f"systemctl status {self._unit}")
+
+    def ready(self) -> None:
+        from aliquot.hardware.systemd.bus import reachable
+
+        if not reachable(self._root):
+            raise BlockedError(
+                "this host runs no systemd that could restart slurmd",
+                details=("commands can do it instead: --slurmd-stop and --slurmd-start",),
+                next_step="aliquot slurm apply --help",
+            )
+
+
+class Commands:
+    """Shell commands. ALIQUOT_NODE_NAME is the node, ALIQUOT_SLURMD_CONF what ``--conf`` of a dynamic node is to be,
+    ALIQUOT_SLURMD_OPTIONS the same as options in a shell's quotes (``-Z --conf '...'``), all empty where not needed.
+    """
+
+    def __init__(self, settings: Settings) -> None:
+        self._settings = settings
+
+    def ready(self) -> None:
+        """A shell can always be asked."""
+
+    def stop(self) -> None:
+        self._run(self._settings.stop, "--slurmd-stop", STOP_S, "")
+
+    def start(self, conf: str) -> None:
+        self._run(self._settings.start, "--slurmd-start", START_S, conf)
+
+    def _run(self, command: str, option: str, seconds: float, conf: str) -> None:
+        import shlex
+
+        words = ["-Z", "--conf", conf] if conf else []
+        told = {
+            "ALIQUOT_NODE_NAME": self._settings.name,
+            "ALIQUOT_SLURMD_CONF": conf,
+            "ALIQUOT_SLURMD_OPTIONS": shlex.join(words),
+        }
+        shell(command, option, seconds, told)
+
+
+def shell(command: str, option: str, seconds: float, told: dict[str, str]) -> None:
+    """Run a shell command to its end. What it leaves running keeps running, whatever becomes of us. Raises BlockedError
+    for one that fails or does not end, with its last words.
+    """
+    import subprocess
+    import tempfile
+
+    # A file, not a pipe: a daemon that it starts may keep it open for ever.
+    with tempfile.TemporaryFile() as words:
+        run = subprocess.Popen(
+            ["/bin/sh", "-c", command],
+            stdin=subprocess.DEVNULL,
+            stdout=words,
+            stderr=words,
+            # A slurmd that finds a token speaks by it, and slurmctld takes it for one that does not answer.
+            env={**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **told},
+            start_new_session=True,
+        )
+        try:
+            status = run.wait(seconds)
+        except subprocess.TimeoutExpired as late:
+            run.kill()
+            run.wait()
+            raise _failed(f"{option} did not end within {seconds:g} s", command, words.fileno()) from late
+        if status:
+            raise _failed(f"{option} ended with status {status}", command, words.fileno())
+
+
+def _failed(brief: str, command: str, words: int) -> BlockedError:
+    size = os.fstat(words).st_size
+    said = os.pread(words, 4000, max(0, size - 4000)).decode(errors="replace")
+    return BlockedError(brief, details=(command, *said.strip().splitlines()[-10:]), next_step=command)

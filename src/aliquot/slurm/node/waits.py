@@ -1,0 +1,290 @@
+"""Waiting for what Slurm does by itself: jobs that end, a node that registers. Every wait has a bound."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator
+
+from msgspec.structs import replace
+
+from aliquot.errors import AliquotError, BlockedError
+from aliquot.slurm.client.errors import AwayError, BusyError, NoNodeError, RefusedError
+from aliquot.slurm.client.models import Job, SlurmNode
+from aliquot.slurm.node.change_record import Record
+from aliquot.slurm.node.context import World
+from aliquot.slurm.node.desired_gres import agrees
+from aliquot.slurm.node.gpu_plan import feasible
+from aliquot.slurm.node.next_step import Seen
+from aliquot.slurm.node.request import DYNAMIC, REFUSE, REQUEUE, held, ours
+
+POLL_S = 0.1
+LONGEST_POLL_S = 0.5
+SLOW_S = 1.0
+TELL_EVERY_S = 10.0
+REGISTER_S = 60.0
+"""How long a slurmd has to register. On a loaded machine it takes some seconds; later than that it does not."""
+
+SETTLE_S = 3.0
+LET_GO_S = 5.0
+RESUME_S = 20.0
+LONG_S = 5.0
+"""Between two looks at the whole queue, where jobs are waited for longer than a minute."""
+
+HELD = "HELD"
+
+
+def _turns(world: World, seconds: float) -> Iterator[None]:
+    """Yield once, and again until ``seconds`` have passed. The pauses grow: each turn is a request to slurmctld."""
+    begin, pause = world.now(), POLL_S
+    while world.now() - begin <= seconds:
+        yield
+        world.sleep(pause)
+        pause = min(pause * 1.5, LONGEST_POLL_S)
+
+
+def look(name: str, world: World) -> Seen:
+    """The node and its jobs, fresh."""
+    found = record_of(name, world)
+    return Seen(found, world.slurm.jobs(name)) if found else Seen(None)
+
+
+def record_of(name: str, world: World) -> SlurmNode | None:
+    """The node alone, fresh; None where Slurm has no such record. The whole queue is not read for it."""
+    try:
+        return world.slurm.node(name)
+    except NoNodeError:
+        return None
+
+
+def told(jobs: Iterable[Job]) -> tuple[str, ...]:
+    """Jobs, a line each."""
+    return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
+
+
+def stranded(world: World) -> tuple[str, ...]:
+    """A sentence for each pending job that asks for a type which no record of the cluster has any more: Slurm holds
+    such a job (BadConstraints), and does not let it go by itself. None where Slurm does not answer now.
+    """
+    try:
+        there = {g.type for node in world.slurm.nodes() for g in node.gres if g.name == "gpu"}
+        waiting = [job for job in world.slurm.jobs() if job.pending]
+    except AliquotError:
+        return ()
+    found = []
+    for job in waiting:
+        absent = sorted({g.type for _, g in job.wanted if g.type and g.type not in there})
+        if absent:
+            found.append(
+                f"job {job.id} of {job.user or 'unknown'} waits for {', '.join(absent)}, which no node has now: "
+                f"Slurm may hold it; scontrol release {job.id} when one has"
+            )
+    return tuple(found[:20])
+
+
+def wait_for_jobs(record: Record, world: World) -> None:
+    """Until no job is on the node. Raises BusyError, the jobs named, where the policy or the bound says no."""
+    change, name = record.change, record.name
+    seen = look(name, world)
+    if seen.busy and change.jobs == REFUSE and seen.jobs:
+        raise busy(name, seen.jobs, "jobs are on it")
+    if change.jobs == REQUEUE:
+        _requeue(seen.jobs, world)
+    begin = world.now()
+    last = -TELL_EVERY_S
+    shown: tuple[str, ...] = ()
+    while seen.busy:
+        waited = world.now() - begin
+        lines = told(seen.jobs)
+        # With "refuse" there is no job any more; what completes is waited for all the same.
+        if waited > (change.timeout_s if seen.jobs else max(change.timeout_s, REGISTER_S)):
+            raise busy(name, seen.jobs, f"after {waited:.0f} s there are still jobs on it")
+        if lines != shown or waited - last >= TELL_EVERY_S:
+            what = "; ".join(lines) or "jobs that are being cleaned up"
+            world.say(f"waiting for {what} ({max(change.timeout_s - waited, 0):.0f} s left)")
+            shown, last = lines, waited
+        world.sleep(POLL_S if waited < 5 else SLOW_S if waited < 60 else LONG_S)
+        seen = _patient(name, seen, world)
+
+
+def _patient(name: str, seen: Seen, world: World) -> Seen:
+    """A fresh look; the last one while slurmctld does not answer: a restart of it is no reason to give a wait up."""
+    try:
+        return look(name, world)
+    except AwayError as away:
+        world.say(f"{away.brief}: waiting on")
+        return seen
+
+
+def let_go(record: Record, world: World) -> None:
+    """Until the processes of jobs that have ended are off the GPUs: moments. Raises BlockedError for what stays."""
+    begin = world.now()
+    while True:
+        try:
+            feasible(record.change, world.gpus.backend.read())
+            return
+        except BlockedError as error:
+            if error.code != HELD or world.now() - begin > LET_GO_S or record.change.policy.held != "refuse":
+                raise
+        world.sleep(POLL_S)
+
+
+def busy(name: str, jobs: tuple[Job, ...], why: str) -> BusyError:
+    """Why the node cannot be changed now."""
+    return BusyError(
+        f"{name} cannot be changed now: {why}",
+        details=(*told(jobs), "the same command waits for them with --jobs wait --timeout 3600"),
+        next_step=f"squeue --nodelist={name}",
+    )
+
+
+def _requeue(jobs: tuple[Job, ...], world: World) -> None:
+    """Raises BusyError before any job is touched, if one of them may not be requeued."""
+    fixed = tuple(j for j in jobs if not j.requeue)
+    if fixed:
+        raise BusyError(
+            f"{len(fixed)} of {len(jobs)} jobs may not be requeued",
+            details=(*told(fixed), "the same command waits for them with --jobs wait --timeout 3600"),
+            next_step=f"squeue --jobs={','.join(str(j.id) for j in fixed)}",
+        )
+    for job in jobs:
+        try:
+            world.slurm.requeue(job.id)
+            world.say(f"requeued job {job.id}")
+        except RefusedError as refused:
+            world.say(f"job {job.id} is not requeued, but waited for: {refused.brief}")
+
+
+def registered(record: Record, world: World) -> SlurmNode:
+    """The node, registered by the slurmd that we started, with exactly what is meant. Raises BlockedError where it is
+    not so in time, with what Slurm has instead.
+    """
+    name = record.name
+    explained = False
+    node: SlurmNode | None = None
+    for _ in _turns(world, REGISTER_S):
+        node = record_of(name, world)
+        if node is not None and record.kind == DYNAMIC and not explained:
+            explained = _explained(node, record, world)
+        if node is not None and _fresh(node, record):
+            if node.invalid:
+                break
+            if agrees(node, record.meant.gres):
+                return node
+    raise _unregistered(node, record)
+
+
+def _fresh(node: SlurmNode, record: Record) -> bool:
+    """Whether a slurmd that has read the new files speaks."""
+    new = node.slurmd_start >= int(record.started) and node.slurmd_start != record.before.slurmd_start
+    return new and not node.states & {"UNKNOWN", "FUTURE"}
+
+
+def another_second(record: Record, world: World) -> float:
+    """The time, in seconds of the epoch, when slurmd's next start can be told from its last: Slurm counts seconds."""
+    while int(time.time()) <= record.before.slurmd_start <= time.time() + 1:
+        world.sleep(POLL_S)
+    return time.time()
+
+
+def _explained(node: SlurmNode, record: Record, world: World) -> bool:
+    """A dynamic node registers drained, and without a reason: those who look should find one."""
+    if node.draining and (ours(node.reason) or held(node)):
+        return True
+    world.slurm.drain(record.name, reason(record))
+    return True
+
+
+def minded(record: Record, world: World) -> Record:
+    """The record, and on disk, with the words of whoever has drained the node since we did: they go with the node's
+    record in Slurm, and are said again of the next one. The node is theirs to resume then.
+    """
+    node = record_of(record.name, world)
+    if node is None or not held(node) or node.reason == record.before.reason:
+        return record
+    record = replace(record, drained=False, before=replace(record.before, reason=node.reason))
+    world.keep(record)
+    return record
+
+
+def reason(record: Record) -> str:
+    """What Slurm shows while a change is under way, or the words of whoever drained the node before us."""
+    if not record.drained and record.before.reason:
+        return record.before.reason
+    if record.back:
+        return f"aliquot: a change is being undone: {record.why}"[:250]
+    return f"aliquot: changing to {record.change.revision or 'another layout'}"[:250]
+
+
+def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
+    wanted = record.meant.text
+    if node is None or not _fresh(node, record):
+        return BlockedError(
+            f"slurmd did not register {record.name} within {REGISTER_S:.0f} s",
+            details=("its own log says why: SlurmdLogFile in slurm.conf",),
+            next_step="journalctl -u slurmd -n 50",
+        )
+    has = ",".join(map(str, node.gres)) or "no GRES"
+    state = "+".join(sorted(node.states))
+    return BlockedError(
+        f"{record.name} registered as {state} with {has}, and {wanted} was meant",
+        details=tuple(filter(None, (node.reason,))),
+        next_step=f"scontrol show node {record.name}",
+    )
+
+
+def resumed(record: Record, world: World) -> None:
+    """The node takes jobs. Slurm refuses that for moments after a registration: tried again, bounded."""
+    ordered = False
+    refused: RefusedError | None = None
+    for _ in _turns(world, RESUME_S):
+        node = world.slurm.node(record.name)
+        if held(node) or (not node.draining and "DOWN" not in node.states):
+            if ordered and not node.draining:
+                _noticed(node, world)
+            return
+        refused = None
+        try:
+            world.slurm.resume(record.name)
+            ordered = True
+        except RefusedError as error:
+            refused = error
+    raise refused or BlockedError(
+        f"Slurm resumes {record.name}, and it is {'+'.join(sorted(node.states))} again each time",
+        details=tuple(filter(None, (node.reason,))),
+        next_step=f"scontrol show node {record.name}",
+    )
+
+
+def _noticed(node: SlurmNode, world: World) -> None:
+    """Slurm looks at its queue when a node is resumed, and gives it no job before it has answered a ping: that look may
+    be over by then, and jobs that wait for this node would go on waiting for the next, up to half a minute later. A
+    word about a node that answers has Slurm look again.
+    """
+    if "NOT_RESPONDING" in node.states:
+        node = settling(node.name, world) or node
+    world.slurm.note(node.name, node.extra)
+
+
+def settling(name: str, world: World) -> SlurmNode | None:
+    """The node, None where Slurm has no such record. One that registered a moment ago counts as not responding until
+    slurmctld has asked it: that is waited for.
+    """
+    node: SlurmNode | None = None
+    for _ in _turns(world, SETTLE_S):
+        node = record_of(name, world)
+        if node is None or "NOT_RESPONDING" not in node.states:
+            break
+    return node
+
+
+def answering(world: World, seconds: float = 30.0) -> None:
+    """Until slurmctld answers. Raises AwayError."""
+    begin = world.now()
+    while True:
+        try:
+            world.slurm.settings()
+            return
+        except AwayError:
+            if world.now() - begin > seconds:
+                raise
+            world.sleep(POLL_S * 5)

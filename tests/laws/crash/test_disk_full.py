@@ -1,0 +1,93 @@
+"""The disk is full, from the start or at any record: nothing is done without a record, and what was begun goes back."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from laws.crash import cases
+from laws.crash.bench import Bench
+
+RECORDS = 1 + 2 * cases.RECUT.calls
+"""The begin record, and for each call its intent and that it was done. The end record comes last."""
+
+
+def _ends(bench: Bench) -> list[int]:
+    """Where each record of a whole journal ends."""
+    machine = bench.machine(cases.RECUT)
+    assert machine.apply().code == 0
+    with open(machine.journal, "rb") as file:
+        found = [n + 1 for n, byte in enumerate(file.read()) if byte == 10]
+    assert len(found) == RECORDS + 1
+    return found
+
+
+def _records() -> list[object]:
+    """Into which record the limit falls: the first three, one in the middle, the last intent; slowly, any."""
+    quick = (0, 1, 2, 7, 11)
+    return [pytest.param(n, marks=() if n in quick else pytest.mark.slow) for n in range(RECORDS - 1)]
+
+
+@pytest.mark.parametrize("record", _records())
+def test_a_disk_that_fills_up_at_a_record(bench: Bench, record: int) -> None:
+    ends = [0, *_ends(bench)]
+    machine = bench.machine(cases.RECUT)
+    found = machine.apply(limit=(ends[record] + ends[record + 1]) // 2)
+    assert (found.code, found.error["code"]) == (20, "STORAGE"), found
+    machine.assert_former()
+    if record == 0:
+        assert machine.writes() == []
+    else:
+        assert found.document["status"] == "undone"
+    machine.assert_finishes()
+
+
+def test_a_disk_without_room_for_the_last_record(bench: Bench) -> None:
+    """Everything is done and proved: the missing end record is said and is no failure, and the next run agrees."""
+    ends = _ends(bench)
+    machine = bench.machine(cases.RECUT)
+    found = machine.apply(limit=(ends[-2] + ends[-1]) // 2)
+    assert (found.code, found.document["status"]) == (0, "done"), found
+    assert machine.journal in found.err
+    machine.assert_finished()
+    assert machine.apply().document["status"] == "nothing"
+
+
+def test_a_full_device(bench: Bench) -> None:
+    machine = bench.machine(cases.RECUT)
+    os.symlink("/dev/full", machine.journal)
+    found = machine.apply()
+    assert (found.code, found.error["code"]) == (20, "STORAGE"), found
+    assert "No space left" in found.error["message"]
+    assert machine.writes() == []
+    os.unlink(machine.journal)
+    machine.assert_finishes()
+
+
+@pytest.fixture
+def tiny(tmp_path: Path) -> Iterator[Path]:
+    """A file system of 16 KiB."""
+    place = tmp_path / "tiny"
+    place.mkdir()
+    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(place)], capture_output=True)
+    if mounted.returncode:
+        pytest.skip("no right to mount a tmpfs: the limit on the size of files stands for it")
+    yield place
+    subprocess.run(["umount", str(place)], check=True)
+
+
+@pytest.mark.parametrize("room", [0, 2600, 3200])
+def test_a_file_system_that_fills_up(bench: Bench, tiny: Path, room: int) -> None:
+    """The journal on a file system of its own, with room for none, some or most of the records."""
+    machine = bench.machine(cases.RECUT)
+    os.symlink(tiny / "journal", machine.journal)
+    (tiny / "journal").write_bytes(b"\n" * (16 * 1024 - room))
+    found = machine.apply()
+    assert (found.code, found.error["code"]) == (20, "STORAGE"), found
+    machine.assert_former()
+    (tiny / "journal").write_bytes(b"")
+    machine.assert_finishes()

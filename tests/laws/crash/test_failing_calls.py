@@ -1,0 +1,130 @@
+"""Every driver call fails once, in every step of an apply: exit 40, and the former state is back.
+
+The tripwire stops the process when its n-th intent is on disk; the fault is then set for exactly the call that follows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from laws.crash import cases
+from laws.crash.bench import FIRST, Bench, Case, Machine, finish
+
+UNKNOWN, IN_USE, INSUFFICIENT_RESOURCES, LOST = 999, 19, 23, 15
+
+_known: dict[str, list[str]] = {}
+
+
+def _calls(bench: Bench, case: Case) -> list[str]:
+    """The plan's driver calls in order, from a run without faults."""
+    if case.name not in _known:
+        machine = bench.machine(case)
+        assert machine.apply().code == 0
+        _known[case.name] = [c["call"] for c in machine.writes()]
+    return _known[case.name]
+
+
+def _each_call() -> list[object]:
+    quick = {(cases.RECUT, n) for n in (0, 1, 3, 4, 5)} | {(cases.MODE, n) for n in range(4)} | {(cases.SPLIT, 1)}
+    return [
+        pytest.param(case, n, id=f"{case.name}: {n}", marks=() if (case, n) in quick else pytest.mark.slow)
+        for case in cases.ONE_LANE
+        for n in range(case.calls)
+    ]
+
+
+def _shown(machine: Machine) -> list[Any]:
+    """The geometry that ``aliquot show`` reports."""
+    found = machine.run("show", "-o", "json")
+    assert found.code == 0, found
+    return [
+        (g["pci"], g["mig"]["current"], g["mig"]["pending"], sorted(_parts(i) for i in g["instances"]))
+        for g in found.document["gpus"]
+    ]
+
+
+def _parts(instance: dict[str, Any]) -> tuple[Any, ...]:
+    inside = sorted((c["placement"], c["profile_id"]) for c in instance["compute_instances"])
+    return instance["placement"], instance["profile_id"], inside
+
+
+@pytest.mark.parametrize(("case", "step"), _each_call())
+def test_a_call_that_fails_leads_back(bench: Bench, case: Case, step: int) -> None:
+    name = _calls(bench, case)[step]
+    machine = bench.machine(case)
+    before = _shown(machine)
+    running = machine.held_up(FIRST + step + 1)
+    assert len(machine.writes()) == step
+    machine.node.fault("fail", call=name, code=UNKNOWN, calls=1)
+    found = finish(running)
+    assert (found.code, found.document["status"]) == (40, "undone"), found
+    assert found.document["verified"] is False
+    assert len(machine.writes()) > step, "the failing call was made"
+    machine.assert_former()
+    assert _shown(machine) == before
+    machine.assert_finishes()
+
+
+@pytest.mark.parametrize("what", ["gpu", "compute"])
+def test_a_creation_that_goes_half_wrong_leaves_nothing_behind(bench: Bench, what: str) -> None:
+    """The driver makes the instance and says that it failed; or makes the GPU instance and not what is in it."""
+    machine = bench.machine(cases.RECUT)
+    machine.node.fault("half-create", what=what)
+    found = machine.apply()
+    assert (found.code, found.document["status"]) == (40, "undone"), found
+    machine.assert_former()
+    machine.assert_finishes()
+
+
+@pytest.mark.parametrize("code", [INSUFFICIENT_RESOURCES, LOST])
+def test_other_codes_lead_back_as_well(bench: Bench, code: int) -> None:
+    machine = bench.machine(cases.RECUT)
+    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=code, calls=1)
+    found = machine.apply()
+    assert (found.code, found.document["status"]) == (40, "undone"), found
+    machine.assert_former()
+
+
+def test_a_way_back_that_fails_too_is_told_and_finished_by_the_next_run(bench: Bench) -> None:
+    machine = bench.machine(cases.RECUT)
+    machine.node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=UNKNOWN, calls=100)
+    found = machine.apply()
+    assert (found.code, found.document["status"]) == (40, "partial"), found
+    assert found.document["drift"], "what differs from before is said"
+    assert any("undoing stopped" in line for line in found.document["undone"])
+    machine.assert_untouched()
+    machine.node.fault("none")
+    machine.assert_finishes()
+
+
+@pytest.mark.parametrize("case", [cases.RECUT, cases.SPLIT, cases.OFF], ids=lambda c: c.name)
+def test_each_kind_of_call_in_use_for_a_third_of_a_second(bench: Bench, case: Case) -> None:
+    """The driver lets go of an ended process late: six refusals, 0.3 s, before each kind of call."""
+    kinds = set(_calls(bench, case))
+    machine = bench.machine(case)
+    for name in kinds:
+        machine.node.fault("fail", call=name, code=IN_USE, calls=6)
+    found = machine.apply()
+    assert found.code == 0, found
+    assert len([c for c in machine.writes() if c["rc"] == IN_USE]) == 6 * len(kinds)
+    machine.assert_finished()
+
+
+@pytest.mark.parametrize("step", range(cases.RECUT.calls))
+def test_in_use_for_a_while_at_every_call(bench: Bench, step: int) -> None:
+    machine = bench.machine(cases.RECUT)
+    running = machine.held_up(FIRST + step + 1)
+    machine.node.fault("busy", gpu=0, seconds=0.3)
+    assert finish(running).code == 0
+    assert any(c["rc"] == IN_USE for c in machine.writes())
+    machine.assert_finished()
+
+
+def test_in_use_for_ever_leads_back(bench: Bench) -> None:
+    machine = bench.machine(cases.RECUT)
+    machine.node.fault("fail", call="GpuInstanceDestroy", code=IN_USE, calls=10_000)
+    found = machine.apply()
+    assert (found.code, found.error["code"]) == (20, "IN_USE"), found
+    machine.assert_former()

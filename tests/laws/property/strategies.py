@@ -1,0 +1,96 @@
+"""Hypothesis strategies: GPUs in any legal state of any family, with holders and compute instances, and wishes."""
+
+from __future__ import annotations
+
+import random
+from functools import cache
+
+import msgspec
+from hypothesis import strategies as st
+
+from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Mig
+from aliquot.core.planner import compute_instances as compute
+from laws.oracle import raw, world
+
+replace = msgspec.structs.replace
+
+
+@cache
+def layouts(family: str, profile_id: int) -> tuple[tuple[int, ...], ...]:
+    """Compute layouts that fit into a profile: the whole, the empty one, and a few splits."""
+    profile = catalog.family(family).by_id[profile_id]
+    found: list[tuple[int, ...]] = [(profile.default_compute.id,)]
+    for a in profile.compute:
+        for n in range(1, a.max_instances + 1):
+            for b in profile.compute:
+                options = [(a.id,) * n, tuple(sorted((*(a.id,) * n, b.id)))]
+                found += [o for o in options if o not in found and compute.fits(profile, o)]
+    return tuple(found)
+
+
+@st.composite
+def gpus(draw: st.DrawFn, family: str, pci: str = world.PCI) -> Gpu:
+    """A GPU in a legal state: some instances held, some without compute instances, some split."""
+    table = catalog.family(family)
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    if draw(st.integers(0, 9)) == 0:
+        return replace(world.gpu(table, (), pci=pci), mig=Mig(True, "disabled", "disabled"))
+    state = dice.choice(raw.states(family))
+    gpu = world.gpu(table, state, [p for p in state if dice.random() < 0.25], pci=pci)
+    return replace(gpu, instances=tuple(_vary(table, i, dice) for i in gpu.instances))
+
+
+def _vary(table: catalog.Family, instance: GpuInstance, dice: random.Random) -> GpuInstance:
+    if instance.held or dice.random() < 0.6:
+        return instance
+    profile = table.by_id[instance.profile_id]
+    if dice.random() < 0.4:
+        return replace(instance, compute_instances=())
+    change = compute.change(profile, (), dice.choice(layouts(table.name, profile.id)), None)
+    assert change is not None
+    made = tuple(
+        ComputeInstance(n, part.profile, part.profile_id, part.placement or str(profile.default_compute.placements[0]))
+        for n, part in enumerate(change.create)
+    )
+    return replace(instance, compute_instances=made)
+
+
+@st.composite
+def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
+    """A feasible wish: some instances at asked placements, some split into compute instances."""
+    table = catalog.family(family)
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    if draw(st.integers(0, 9)) == 0:
+        return GpuWish(pci=pci, mig=False)
+    state = sorted(dice.choice(raw.states(family)))
+    dice.shuffle(state)
+    items = []
+    for name, start in state:
+        profile = table.by_name[name]
+        split = dice.random() < 0.25
+        items.append(
+            InstanceWish(
+                profile_id=profile.id,
+                name=name,
+                compute=dice.choice(layouts(family, profile.id)) if split else (profile.default_compute.id,),
+                start=start if dice.random() < 0.2 else None,
+            )
+        )
+    return GpuWish(pci=pci, mig=True, instances=tuple(items))
+
+
+FAMILIES = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb", "thor-gb10b", "rtx-pro-5000-48gb")
+
+
+@st.composite
+def cases(draw: st.DrawFn, size: int = 1) -> tuple[Inventory, Desired]:
+    """A node of ``size`` GPUs and a wish for it."""
+    machines, wanted = [], []
+    for n in range(size):
+        family = draw(st.sampled_from(FAMILIES))
+        pci = f"0000:{n + 7:02x}:00.0"
+        machines.append(draw(gpus(family, pci)))
+        wanted.append(draw(wishes(family, pci)))
+    return world.node(*machines), Desired(gpus=tuple(wanted), name="case")

@@ -1,0 +1,182 @@
+"""The laws of planning, on random nodes and wishes."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.semantics import StepRefused, step
+from aliquot.core.planner.verify import verify
+from laws.property import strategies
+from support.selection import laws
+
+LAWS = laws(150)
+replace = msgspec.structs.replace
+
+
+def micro(action: Action) -> list[Action]:
+    """An action as the single driver calls that it is made of."""
+    if isinstance(action, Destroy):
+        inner: list[Action] = [
+            DestroyCompute(gpu=action.gpu, reason="", instance=action.instance, compute_instance=c, profile="")
+            for c in action.compute_instances
+        ]
+        return [*inner, replace(action, compute_instances=())]
+    return [action]
+
+
+def calls(inventory: Inventory, actions: tuple[Action, ...]) -> list[Inventory]:
+    """The node after every single driver call of a plan, the start included."""
+    states = [inventory]
+    for action in actions:
+        for single in micro(action):
+            if isinstance(single, Create):
+                states.append(step(states[-1], replace(single, compute=())))
+                made = states[-1].gpu(single.gpu)
+                instance = next(i for i in made.instances if i.placement == single.placement)
+                for part in single.compute:
+                    inner = CreateCompute(
+                        gpu=single.gpu,
+                        reason="",
+                        instance=instance.id,
+                        profile=part.profile,
+                        profile_id=part.profile_id,
+                        placement=part.placement,
+                    )
+                    states.append(step(states[-1], inner))
+            else:
+                states.append(step(states[-1], single))
+    return states
+
+
+def held(inventory: Inventory) -> set[tuple[str, int, str]]:
+    return {(g.pci, i.profile_id, i.placement) for g in inventory.gpus for i in g.instances if i.held}
+
+
+@LAWS
+@given(strategies.cases(size=2))
+def test_a_plan_ends_in_the_wish_and_spares_the_held(case: tuple[Inventory, Desired]) -> None:
+    inventory, desired = case
+    got = plan(inventory, desired)
+    if got.blockers:
+        assert {b.rule for b in got.blockers} == {"HELD"}
+        assert got.actions == ()
+        return
+    states = calls(inventory, got.actions)
+    for state in states:
+        assert held(inventory) <= held(state)
+    assert verify(states[-1], desired) == ()
+    assert plan(states[-1], desired).actions == ()
+
+
+@LAWS
+@given(strategies.cases(size=1))
+def test_force_may_destroy_held_instances_but_only_when_it_must(case: tuple[Inventory, Desired]) -> None:
+    inventory, desired = case
+    gentle, forced = plan(inventory, desired), plan(inventory, desired, Policy("force"))
+    assert not forced.blockers
+    if not gentle.blockers:
+        assert forced.actions == gentle.actions
+    else:
+        gone = {(a.profile_id, a.placement) for a in forced.actions if isinstance(a, Destroy)}
+        inside = {a.instance for a in forced.actions if isinstance(a, DestroyCompute)}
+        busy = [i for i in inventory.gpus[0].instances if i.held]
+        assert any((i.profile_id, i.placement) in gone or i.id in inside for i in busy)
+
+
+@LAWS
+@given(strategies.cases(size=3), st.randoms(use_true_random=False))
+def test_the_order_of_the_input_does_not_matter(case: tuple[Inventory, Desired], dice: random.Random) -> None:
+    inventory, desired = case
+    got = plan(inventory, desired)
+    mixed = []
+    for wish in desired.gpus:
+        instances = list(wish.instances or ())
+        dice.shuffle(instances)
+        mixed.append(replace(wish, instances=tuple(instances)))
+    dice.shuffle(mixed)
+    again = plan(inventory, Desired(gpus=tuple(mixed), name="case"))
+    assert [(a, getattr(a, "placement", "")) for a in again.actions] == [
+        (a, getattr(a, "placement", "")) for a in got.actions
+    ]
+
+
+@LAWS
+@given(strategies.cases(size=2))
+def test_a_plan_survives_json(case: tuple[Inventory, Desired]) -> None:
+    got = plan(*case)
+    assert msgspec.json.decode(msgspec.json.encode(got), type=Plan) == got
+
+
+@LAWS
+@given(strategies.cases(size=2), st.data())
+def test_cut_anywhere_replanned_and_finished_ends_the_same(
+    case: tuple[Inventory, Desired], data: st.DataObject
+) -> None:
+    """Every lane is cut after any number of driver calls; the rest is planned from what is there."""
+    inventory, desired = case
+    whole = plan(inventory, desired)
+    if whole.blockers:
+        return
+    state = inventory
+    for lane in whole.lanes.values():
+        prefixes = calls(state, lane)
+        state = prefixes[data.draw(st.integers(0, len(prefixes) - 1))]
+    rest = plan(state, desired)
+    assert not rest.blockers
+    end = state
+    for after in calls(state, rest.actions):
+        assert held(inventory) <= held(after)
+        end = after
+    assert verify(end, desired) == ()
+    assert _shape(end) == _shape(calls(inventory, whole.actions)[-1])
+
+
+def _shape(inventory: Inventory) -> list[tuple[str, int, str, list[int]]]:
+    return sorted(
+        (g.pci, i.profile_id, i.placement, sorted(c.profile_id for c in i.compute_instances))
+        for g in inventory.gpus
+        for i in g.instances
+    )
+
+
+@LAWS
+@given(strategies.cases(size=1), st.data())
+def test_step_refuses_what_the_tables_forbid(case: tuple[Inventory, Desired], data: st.DataObject) -> None:
+    """Random create calls: ``step`` accepts exactly what the raw tables call legal."""
+    from laws.oracle import raw
+
+    inventory, _ = case
+    gpu = inventory.gpus[0]
+    table = inventory.family(gpu)
+    profile = data.draw(st.sampled_from(table.profiles))
+    start = data.draw(st.integers(0, table.memory_slices - 1))
+    action = Create(
+        gpu=gpu.pci,
+        reason="",
+        profile=profile.name,
+        profile_id=profile.id,
+        placement=str(profile.placement(start)),
+        compute=(),
+    )
+    now = frozenset((i.profile, i.place.start) for i in gpu.instances)
+    legal = (
+        gpu.mig.enabled
+        and start in profile.starts
+        and (profile.name, start) not in now
+        and raw.legal(table.name, now | {(profile.name, start)})
+    )
+    try:
+        step(inventory, action)
+    except StepRefused:
+        assert not legal
+    else:
+        assert legal

@@ -1,0 +1,189 @@
+"""The search for a layout against brute force: every state of every GPU, from the raw tables."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.model import catalog
+from aliquot.core.planner.node_layout import WHOLE, Bounds, Card, Layout, layout
+from laws.oracle import raw
+from support.selection import laws
+
+A30 = "a30-24gb"
+A100 = "a100-40gb"
+State = raw.State | None
+"""None: MIG is off."""
+
+
+class World:
+    """GPUs of one family: their states now, what is held, and the kinds (the profiles' names, and ``whole``)."""
+
+    def __init__(self, family: str, now: list[State], held: list[raw.State], modes: bool, base: bool) -> None:
+        self.family = family
+        self.now = now
+        self.held = held
+        self.modes = modes
+        self.states = raw.states(family, base)
+        table = catalog.family(family)
+        names = {name for state in self.states for name, _ in state}
+        self.kinds = {name: table.by_name[name].id for name in names} | {"whole": WHOLE}
+        self.cards = [
+            Card(
+                pci=str(n),
+                family=table,
+                kinds=self.kinds,
+                placed=None if state is None else self.ids(state),
+                fixed=frozenset(self.ids(busy)),
+                modes=modes,
+            )
+            for n, (state, busy) in enumerate(zip(now, held, strict=True))
+        ]
+
+    def ids(self, state: raw.State) -> tuple[tuple[int, int], ...]:
+        by_name = catalog.family(self.family).by_name
+        return tuple(sorted((by_name[name].id, start) for name, start in state))
+
+    def reachable(self, n: int, wanted: set[str]) -> list[State]:
+        """Every state that GPU n may be left in: made of what it has and of what is asked."""
+        now, held = self.now[n], self.held[n]
+        found: list[State] = []
+        if now is None or (self.modes and "whole" in wanted and not held):
+            found.append(None)
+        if now is not None or self.modes:
+            known = now or frozenset()
+            found += [s for s in self.states if held <= s and all(p in known or p[0] in wanted for p in s)]
+        return found
+
+    def everything(self, wanted: set[str]) -> Iterator[tuple[State, ...]]:
+        yield from product(*(self.reachable(n, wanted) for n in range(len(self.now))))
+
+    def offers(self, end: tuple[State, ...]) -> Counter[str]:
+        out: Counter[str] = Counter()
+        for state, busy in zip(end, self.held, strict=True):
+            out.update(["whole"] if state is None else [name for name, _ in state - busy])
+        return out
+
+    def cost(self, end: tuple[State, ...], fill: tuple[str, ...]) -> tuple[int, ...]:
+        modes = destroyed = changed = created = room = 0
+        for was, state in zip(self.now, end, strict=True):
+            a, b = was or frozenset(), state or frozenset()
+            mode = (was is None) != (state is None)
+            modes += mode
+            destroyed += len(a - b)
+            changed += mode or a != b
+            created += len(b - a)
+            room += raw.room(self.family, b)
+        offered = self.offers(end)
+        return (modes, destroyed, changed, *(-offered[k] for k in fill), created, -room)
+
+
+def brute(world: World, demands: list[dict[str, int]], bounds: Bounds) -> tuple[list[bool], tuple[int, ...]]:
+    """Which demands are met, one after the other, and the least cost of meeting them."""
+    wanted = {k for d in demands for k in d} | {*bounds.least, *bounds.most, *bounds.fill}
+    ends = [(end, world.offers(end)) for end in world.everything(wanted)]
+    now = world.offers(tuple(world.now))
+    busy = Counter(name for held in world.held for name, _ in held)
+    for kind, most in bounds.most.items():
+        ends = [e for e in ends if e[1][kind] <= max(now[kind], most - busy[kind])]
+    for kind, least in sorted(bounds.least.items()):
+        count = max(0, least - busy[kind])
+        while not any(offered[kind] >= count for _, offered in ends):
+            count -= 1
+        ends = [e for e in ends if e[1][kind] >= count]
+    met = []
+    total: Counter[str] = Counter()
+    for demand in demands:
+        more = total + Counter(demand)
+        fits = [e for e in ends if all(e[1][k] >= n for k, n in more.items())]
+        met.append(bool(fits))
+        if fits:
+            ends, total = fits, more
+    return met, min(world.cost(end, bounds.fill) for end, _ in ends)
+
+
+def check(world: World, demands: list[dict[str, int]], bounds: Bounds) -> Layout:
+    got = layout(world.cards, demands, bounds)
+    names = {v: k for k, v in world.kinds.items()}
+    end = tuple(
+        None if placed is None else frozenset((names[p], s) for p, s in placed) for placed in got.cards.values()
+    )
+    assert all(state is None or raw.legal(world.family, state) for state in end)
+    assert all(held <= (state or frozenset()) for held, state in zip(world.held, end, strict=True))
+    met, cost = brute(world, demands, bounds)
+    assert list(got.met) == met
+    assert world.cost(end, bounds.fill) == cost
+    assert got.destroyed == cost[1]
+    assert len(got.changed) == cost[2]
+    assert Counter(got.offered) == world.offers(end)
+    return got
+
+
+@st.composite
+def worlds(draw: st.DrawFn, family: str, base: bool, most: int) -> World:
+    states = raw.states(family, base)
+    now: list[State] = []
+    held: list[raw.State] = []
+    for _ in range(draw(st.integers(1, most))):
+        state = draw(st.sampled_from([None, *states]))
+        now.append(state)
+        held.append(frozenset(draw(st.sets(st.sampled_from(sorted(state))))) if state else frozenset())
+    return World(family, now, held, draw(st.booleans()), base)
+
+
+def demanded(world: World, most: int) -> st.SearchStrategy[list[dict[str, int]]]:
+    kinds = st.sampled_from([*sorted(world.kinds), "9g.99gb"])
+    return st.lists(st.dictionaries(kinds, st.integers(1, 4), min_size=1, max_size=2), max_size=most)
+
+
+@st.composite
+def bounded(draw: st.DrawFn, world: World) -> Bounds:
+    kinds = st.sampled_from(sorted(world.kinds))
+    limits = st.dictionaries(kinds, st.integers(0, 3), max_size=2)
+    least, most = draw(limits), draw(limits)
+    fill = draw(st.lists(kinds, unique=True, max_size=2))
+    return Bounds({k: n for k, n in least.items() if n <= most.get(k, n)}, most, tuple(fill))
+
+
+@laws(60)
+@given(st.data())
+def test_two_a30_against_every_pair_of_states(data: st.DataObject) -> None:
+    world = data.draw(worlds(A30, True, 2))
+    check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
+
+
+@laws(40)
+@given(st.data())
+def test_one_a100_against_every_state(data: st.DataObject) -> None:
+    world = data.draw(worlds(A100, True, 1))
+    check(world, data.draw(demanded(world, 4)), data.draw(bounded(world)))
+
+
+@pytest.mark.slow
+def test_a_queue_of_everything_on_eight_gpus() -> None:
+    table = catalog.family(A100)
+    kinds = {name: table.by_name[name].id for name in ("1g.5gb", "2g.10gb", "3g.20gb", "4g.20gb", "7g.40gb")}
+    cards = [Card(str(n), table, kinds, ()) for n in range(8)]
+    queue = [{kind: 1} for kind in kinds for _ in range(40)]
+    got = layout(cards, queue, Bounds(fill=tuple(kinds)))
+    assert got.offered == {"1g.5gb": 40, "2g.10gb": 8}, "the first kind's 40, then what 16 slices are left for"
+    got = layout(cards, queue[::-1])
+    assert got.offered == {"7g.40gb": 8}
+
+
+def test_what_is_in_use_stays_and_the_rest_makes_room() -> None:
+    table = catalog.family(A100)
+    kinds = {name: table.by_name[name].id for name in ("1g.5gb", "3g.20gb")}
+    card = Card("0", table, kinds, ((9, 0), (9, 4)), frozenset({(9, 4)}))
+    got = layout([card], [{"3g.20gb": 1}])
+    assert got.met == (True,)
+    assert got.changed == ()
+    got = layout([card], [{"3g.20gb": 2}, {"1g.5gb": 1}], Bounds(fill=("1g.5gb",)))
+    assert got.met == (False, True)
+    assert got.cards == {"0": ((9, 4), (19, 0), (19, 1), (19, 2), (19, 3))}
+    assert got.offered == {"1g.5gb": 4}

@@ -1,0 +1,122 @@
+"""Hypothesis strategies: GPUs that share with virtual machines, in any state that wishes can lead to, and wishes."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+from hypothesis import strategies as st
+
+import support.vgpufactory as factory
+from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import VFIO
+from aliquot.core.planner.semantics import step
+from laws.oracle import raw
+
+replace = msgspec.structs.replace
+
+PRODUCTS = (
+    "NVIDIA A2",
+    "NVIDIA L40S",
+    "Tesla T4",
+    "NVIDIA A30",
+    "NVIDIA A100-PCIE-40GB",
+    "NVIDIA H100 PCIe",
+    "NVIDIA RTX PRO 6000 Blackwell Server Edition",
+)
+
+
+def after(inventory: Inventory, desired: Desired) -> Inventory:
+    """The node after a plan, or as it was where the plan is blocked."""
+    for action in plan(inventory, desired).actions:
+        inventory = step(inventory, action)
+    return inventory
+
+
+def vgpu_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+    """Some vGPUs: mostly of one kind, sometimes more than fit."""
+    table = factory.table(gpu.product)
+    named = [t for t in table.types if t.id is not None]
+    backed = dice.random() < 0.5
+    fitting = [t for t in named if t.mig_backed == backed] or named
+    mixed = True if table.sriov and not backed and dice.random() < 0.5 else None
+    first = dice.choice(fitting)
+    rest = fitting if mixed or first.mig_backed else [t for t in fitting if t.fb_mib == first.fb_mib]
+    chosen = [dice.choice(rest) for _ in range(dice.randint(1, dice.choice((2, 4, 9))))]
+    counts: dict[str, int] = {}
+    for each in chosen:
+        counts[each.short] = counts.get(each.short, 0) + 1
+    return factory.share(gpu, factory.vgpus(gpu.product, counts), mixed)
+
+
+def mig_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+    """A legal geometry, or MIG mode off."""
+    if not gpu.mig.capable or dice.random() < 0.2:
+        return GpuWish(gpu.pci, mig=False if gpu.mig.capable else None, instances=())
+    family = catalog.family(gpu.family or "")
+    state = sorted(dice.choice(raw.states(family.name)))
+    profiles = [family.by_name[name] for name, _ in state]
+    return GpuWish(
+        gpu.pci, mig=True, instances=tuple(InstanceWish(p.id, p.name, (p.default_compute.id,)) for p in profiles)
+    )
+
+
+def any_wish(gpu: Gpu, dice: random.Random) -> GpuWish:
+    """One of every kind of wish."""
+    bare = GpuWish(gpu.pci, mig=None, instances=None)
+    addresses = list(gpu.virtual.addresses) if gpu.virtual else []
+    some = tuple(sorted(dice.sample(addresses, min(2, len(addresses)))))
+    return dice.choice(
+        (
+            lambda: vgpu_wish(gpu, dice),
+            lambda: vgpu_wish(gpu, dice),
+            lambda: vgpu_wish(gpu, dice),
+            lambda: mig_wish(gpu, dice),
+            lambda: replace(bare, vgpus=()),
+            lambda: replace(bare, functions=dice.random() < 0.5),
+            lambda: replace(bare, vgpus=(), functions=False),
+            lambda: replace(bare, passthrough=dice.random() < 0.7),
+            lambda: replace(bare, bound=some),
+            lambda: replace(bare, vgpus=(), mixed=dice.random() < 0.5),
+        )
+    )()
+
+
+def _disturbed(gpu: Gpu, dice: random.Random) -> Gpu:
+    """Some vGPUs gone, some held, and now and then a virtual function handed out."""
+    if gpu.passthrough or gpu.virtual is None:
+        return gpu
+    gone = {v.uuid for v in gpu.vgpus if dice.random() < 0.25}
+    functions = {v.function for v in gpu.vgpus if v.uuid in gone}
+    kept = tuple(
+        replace(v, holders=(factory.VM,)) if dice.random() < 0.2 else v for v in gpu.vgpus if v.uuid not in gone
+    )
+    instances = []
+    for each in gpu.instances:
+        holders = tuple(h for h in each.holders if h.id not in functions)
+        instances.append(replace(each, holders=holders, held=bool(holders)))
+    carrying = {v.function for v in kept}
+    free = [f for f in gpu.virtual.functions if f.pci not in carrying]
+    away = {f.pci for f in free if dice.random() < 0.05 and gpu.virtual.world == "sriov-mdev"}
+    made = tuple(replace(f, driver=VFIO) if f.pci in away else f for f in gpu.virtual.functions)
+    return replace(gpu, vgpus=kept, instances=tuple(instances), virtual=replace(gpu.virtual, functions=made))
+
+
+@st.composite
+def nodes(draw: st.DrawFn, size: int = 1) -> tuple[Inventory, Desired]:
+    """A node of ``size`` GPUs in states that wishes have led to, and a wish for each."""
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    gpus: list[Gpu] = []
+    wishes: list[GpuWish] = []
+    for n in range(size):
+        pci = f"0000:{n + 8:02x}:00.0"
+        gpu = factory.gpu(dice.choice(PRODUCTS), on=dice.random() < 0.6, pci=pci)
+        for _ in range(dice.randint(0, 3)):
+            gpu = after(factory.node(gpu), Desired(gpus=(any_wish(gpu, dice),))).gpus[0]
+            gpu = _disturbed(gpu, dice) if dice.random() < 0.6 else gpu
+        gpus.append(gpu)
+        wishes.append(any_wish(gpu, dice))
+    return factory.node(*gpus), Desired(gpus=tuple(wishes), name="case")

@@ -1,5 +1,0 @@
-"""A strict stand-in for kube-apiserver: plain HTTP on loopback, everything in memory. See README.md."""
-
-from standin.server import Standin
-
-__all__ = ["Standin"]

@@ -1,0 +1,221 @@
+"""One Slurm node over simulated GPUs in this process, for what no real cluster does when it is asked to: a Slurm that
+is a table, a slurmd that registers what it is told, and a test's hand in between.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.core.engine.context import World as Gpus
+from aliquot.errors import BlockedError, LockedError
+from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client.errors import NoNodeError, NoSlurmError
+from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.files import slurmd_validation as validate
+from aliquot.slurm.node import device_nodes as devices
+from aliquot.slurm.node import node_conf as nodeconf
+from aliquot.slurm.node import step_executor as acts
+from aliquot.slurm.node import transaction as apply
+from aliquot.slurm.node.change_record import Record
+from aliquot.slurm.node.context import Outcome, Places, World
+from aliquot.slurm.node.request import Change, Settings
+from support.simworld import Node
+from unit.core.engine.memory import MemoryJournal, OneByOne, Recorder
+
+WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
+
+
+class Cluster:
+    """slurmctld. ``members`` are partitions that name nodes in its memory only."""
+
+    through = "scontrol"
+
+    def __init__(self) -> None:
+        self.records: dict[str, SlurmNode] = {}
+        self.queue: list[Job] = []
+        self.reserved: list[Reservation] = []
+        self.members: dict[str, set[str]] = {"all": {"n1"}}
+        self.calls: list[str] = []
+        self.before: Callable[[str], None] = lambda call: None
+
+    def _call(self, what: str) -> None:
+        self.calls.append(what)
+        self.before(what)
+
+    def version(self) -> Version:
+        return Version(24, 11, 5)
+
+    def settings(self) -> dict[str, str]:
+        return {}
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        return tuple(self.records.values())
+
+    def node(self, name: str) -> SlurmNode:
+        self._call(f"look {name}")
+        if name not in self.records:
+            raise NoNodeError(f"no node {name}")
+        partitions = tuple(sorted(p for p, names in self.members.items() if name in names))
+        return replace(self.records[name], partitions=partitions)
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        self._call("queue")
+        return tuple(j for j in self.queue if not node or node in j.nodes)
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return ()
+
+    def reservations(self) -> tuple[Reservation, ...]:
+        return tuple(self.reserved)
+
+    def change(self, name: str, **fields: object) -> None:
+        self.records[name] = replace(self.records[name], **fields)
+
+    def drain(self, name: str, reason: str) -> None:
+        self._call(f"drain {name}")
+        self.change(name, states=self.records[name].states | {"DRAIN"}, reason=reason)
+
+    def resume(self, name: str) -> None:
+        self._call(f"resume {name}")
+        self.change(name, states=self.records[name].states - {"DRAIN", "DOWN"})
+
+    def requeue(self, job: int) -> None:
+        self._call(f"requeue {job}")
+        self.queue = [j for j in self.queue if j.id != job]
+
+    def note(self, name: str, extra: str) -> None:
+        self.change(name, extra=extra)
+
+    def describe(self, name: str, words: Mapping[str, str]) -> None:
+        self.change(name, **{key: int(value) if key == "weight" else value for key, value in words.items()})
+
+    def join(self, partition: str, name: str) -> None:
+        self.members[partition].add(name)
+
+    def delete(self, name: str) -> None:
+        self._call(f"delete {name}")
+        if name not in self.records:
+            raise NoNodeError(f"no node {name}")
+        del self.records[name]
+        for partition, names in self.members.items():
+            if partition != "all":
+                names.discard(name)
+
+
+class Slurmd:
+    """Registers what ``--conf`` says. ``works`` False: it starts and is never heard of. ``absent``: why it cannot be
+    started on this host at all.
+    """
+
+    def __init__(self, cluster: Cluster, name: str) -> None:
+        self.cluster = cluster
+        self.name = name
+        self.works = True
+        self.absent = ""
+        self.log: list[str] = []
+
+    def ready(self) -> None:
+        if self.absent:
+            raise BlockedError(self.absent)
+
+    def stop(self) -> None:
+        self.log.append("stop")
+
+    def start(self, conf: str) -> None:
+        self.log.append(f"start {conf}")
+        if not self.works:
+            return
+        words = nodeconf.words(conf)
+        self.cluster.records[self.name] = SlurmNode(
+            self.name,
+            frozenset({"IDLE", "DYNAMIC_NORM", *(["DRAIN"] if words.get("State") == "DRAIN" else [])}),
+            features=tuple(filter(None, words.get("Feature", "").split(","))),
+            gres=grestext.listed(words.get("Gres")),
+            cpus=2,
+            memory_mib=1000,
+            weight=1,
+            slurmd_start=int(time.time()),
+        )
+
+
+class Turns:
+    """The node's lock, which others hold the first ``busy`` times."""
+
+    busy = 0
+
+    @contextmanager
+    def hold(self) -> Iterator[None]:
+        if self.busy:
+            self.busy -= 1
+            raise LockedError("another change of this node's GPUs is at work")
+        yield
+
+
+def _absent(*_: object, **__: object) -> None:
+    raise NoSlurmError("there is no slurmd here")
+
+
+class Host:
+    """A host with two A100, a Slurm node that it may be, and what becomes of a change. ``clock`` runs by sleeping."""
+
+    def __init__(self, folder: Path, patch: pytest.MonkeyPatch, name: str = "n1") -> None:
+        self.folder = folder
+        self.name = name
+        self.cluster = Cluster()
+        self.slurmd = Slurmd(self.cluster, name)
+        self.node = Node("a100-sxm4-40gb*2")
+        self.turns: Any = Turns()
+        self.said: list[str] = []
+        self.words = WORDS
+        self._patch = patch
+        (folder / "etc").mkdir(exist_ok=True)
+        (folder / "etc" / "slurm.conf").write_text("ClusterName=c\nSlurmctldHost=h\nMaxNodeCount=9\n")
+        patch.setattr(devices, "make", lambda *_, **__: ())
+        patch.setattr(validate, "parse", _absent)
+
+    @property
+    def settings(self) -> Settings:
+        command = "true"
+        etc = str(self.folder / "etc")
+        return Settings(self.name, etc, start=command, stop=command, node_conf=self.words)
+
+    @property
+    def world(self) -> World:
+        node = self.node
+        gpus = Gpus(node.whole, node.backend, MemoryJournal(), node.clock, self.turns, OneByOne(), Recorder())
+        places = Places(str(self.folder / "lib"), str(self.folder / "run"), simulated=True)
+        return World(cast(Slurm, self.cluster), gpus, self.slurmd, places, self.name, self.said.append)
+
+    def apply(self, gpus: str, wish: str, settings: Settings | None = None, **more: object) -> Outcome:
+        change = Change(settings or self.settings, self.node.wish(gpus, wish))
+        return apply.apply(replace(change, **more), self.world)
+
+    def at(self, step: str, hand: Callable[[], None], *, after: bool = False) -> None:
+        """Have something happen once, just before a step is done, or just behind it."""
+        act = acts.act
+        left = [hand]
+
+        def acting(now: str, record: Record, world: World) -> Record:
+            if now == step and left and not after:
+                left.pop()()
+            done = act(now, record, world)
+            if now == step and left:
+                left.pop()()
+            return done
+
+        self._patch.setattr(acts, "act", acting)
+
+    @property
+    def now(self) -> SlurmNode:
+        return self.cluster.node(self.name)
+
+
+__all__ = ["Cluster", "Host", "Slurmd", "Turns"]

@@ -1,0 +1,105 @@
+"""Which kinds there are. The built-in ones are as recorded from a real server (``tests/recorded/kube-apiserver``)."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+JSON = dict[str, Any]
+RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "kube-apiserver"
+
+
+class Subresource(msgspec.Struct, frozen=True):
+    """What ``.../{name}/status`` and its like take; group and version are empty when they are the parent's."""
+
+    kind: str
+    verbs: tuple[str, ...]
+    group: str = ""
+    version: str = ""
+
+
+class Column(msgspec.Struct, frozen=True):
+    """A column of ``kubectl get``; ``path`` is a JSONPath and only custom resources have one."""
+
+    name: str
+    type: str
+    format: str = ""
+    priority: int = 0
+    path: str = ""
+    description: str = ""
+
+
+class Kind(msgspec.Struct, frozen=True):
+    """One version of one kind."""
+
+    group: str
+    version: str
+    kind: str
+    plural: str
+    singular: str
+    namespaced: bool
+    verbs: tuple[str, ...]
+    short: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    subresources: dict[str, Subresource] = {}
+    schema: str = ""
+    columns: tuple[Column, ...] = ()
+    custom: JSON | None = None
+    """The version's entry in the CustomResourceDefinition; None for a built-in kind."""
+
+    @property
+    def api_version(self) -> str:
+        return f"{self.group}/{self.version}" if self.group else self.version
+
+    @property
+    def bucket(self) -> str:
+        """Where the store keeps it: all versions together, and events once for both their groups."""
+        return "events" if self.plural == "events" else f"{self.plural}.{self.group}"
+
+
+@cache
+def builtin() -> tuple[Kind, ...]:
+    """The recorded kinds."""
+    rows = msgspec.json.decode((RECORDED / "kinds.json").read_bytes())["kinds"]
+    return tuple(msgspec.convert(row, Kind) for row in rows)
+
+
+@cache
+def schemas() -> JSON:
+    """The recorded schemas, by name."""
+    found: JSON = msgspec.json.decode((RECORDED / "schemas.json").read_bytes())["schemas"]
+    return found
+
+
+class Kinds:
+    """The table that paths are looked up in; custom resources come and go."""
+
+    def __init__(self) -> None:
+        self._builtin = {(k.group, k.version, k.plural): k for k in builtin()}
+        self._custom: dict[tuple[str, str, str], Kind] = {}
+
+    def find(self, group: str, version: str, plural: str) -> Kind | None:
+        key = (group, version, plural)
+        return self._builtin.get(key) or self._custom.get(key)
+
+    def all(self) -> list[Kind]:
+        return [*self._builtin.values(), *self._custom.values()]
+
+    def of(self, api_version: str, kind: str) -> Kind | None:
+        """The kind that an object says it is."""
+        return next((k for k in self.all() if k.api_version == api_version and k.kind == kind), None)
+
+    def groups(self) -> dict[str, list[str]]:
+        """The versions of each group."""
+        found: dict[str, list[str]] = {}
+        for kind in self.all():
+            versions = found.setdefault(kind.group, [])
+            if kind.version not in versions:
+                versions.append(kind.version)
+        return found
+
+    def replace_custom(self, kinds: list[Kind]) -> None:
+        self._custom = {(k.group, k.version, k.plural): k for k in kinds}

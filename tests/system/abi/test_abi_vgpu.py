@@ -1,0 +1,71 @@
+"""vGPU calls of the library, from unmodified nvidia-ml-py in a process of its own."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from aliquot.sim import lifecycle as control
+from aliquot.sim.client import Node
+from aliquot.sim.files import SimFiles
+
+CLIENT = """
+import ctypes, json, sys
+import pynvml as n
+
+def code(act, *words):
+    try:
+        return act(*words)
+    except n.NVMLError as refused:
+        return -refused.value
+
+n.nvmlInit()
+found = [n.nvmlDeviceGetHandleByIndex(i) for i in range(n.nvmlDeviceGetCount())]
+wrong = n.c_nvmlVgpuHeterogeneousMode_v1_t(0)
+wrong.version = 7
+print(json.dumps({
+    "names": [n.nvmlDeviceGetName(h) for h in found],
+    "index": [n.nvmlDeviceGetIndex(h) for h in found],
+    "host": [n.nvmlDeviceGetVirtualizationMode(h) for h in found],
+    "before": [code(n.nvmlDeviceGetVgpuHeterogeneousMode, h) for h in found],
+    "set": [code(n.nvmlDeviceSetVgpuHeterogeneousMode, h, 1) for h in found],
+    "after": [code(n.nvmlDeviceGetVgpuHeterogeneousMode, h) for h in found],
+    "wrong": n._nvmlGetFunctionPointer("nvmlDeviceGetVgpuHeterogeneousMode")(found[0], ctypes.byref(wrong)),
+}))
+"""
+
+
+def client(state_dir: str, name: str) -> dict[str, object]:
+    folder = str(Path(control.library(state_dir, name)).parent)
+    words = [sys.executable, "-c", CLIENT]
+    environment = {"LD_LIBRARY_PATH": folder, "PATH": os.environ["PATH"]}
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, timeout=60, check=False)
+    assert done.returncode == 0, done.stderr
+    return dict(json.loads(done.stdout))
+
+
+def test_mixed_size_mode_with_nvidia_ml_py(state_dir: str) -> None:
+    name = control.start(state_dir, "l40s:vfio,tesla-t4:mdev,a2")
+    Node(state_dir, name).sriov_manage("-e", "0000:01:00.0")
+    assert client(state_dir, name) == {
+        "names": ["NVIDIA L40S", "Tesla T4", "NVIDIA A2"],
+        "index": [0, 1, 2],
+        "host": [3, 3, 0],
+        "before": [0, -3, -3],
+        "set": [0, -3, -3],
+        "after": [1, -3, -3],
+        "wrong": 25,
+    }
+
+
+def test_a_gpu_that_was_handed_out_is_no_device(state_dir: str) -> None:
+    name = control.start(state_dir, "l40s,tesla-t4,a2")
+    files = SimFiles(Node(state_dir, name))
+    files.write("/sys/bus/pci/devices/0000:01:00.0/driver_override", "vfio-pci")
+    files.write("/sys/bus/pci/drivers/nvidia/unbind", "0000:01:00.0")
+    files.write("/sys/bus/pci/drivers_probe", "0000:01:00.0")
+    seen = client(state_dir, name)
+    assert (seen["names"], seen["index"]) == (["Tesla T4", "NVIDIA A2"], [0, 1])

@@ -1,0 +1,167 @@
+"""``aliquot docker`` on a machine without any container runtime: words, refusals, and what needs no daemon.
+
+With real ones: tests/system/containers.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .conftest import Run, Sim
+
+PICK = ("--runtime", "docker", "--no-reserve")
+
+
+@pytest.fixture(autouse=True)
+def alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No runtime is installed."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    for name in ("DOCKER_HOST", "DOCKER_CONTEXT", "CONTAINER_HOST"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def halves(a100: Sim) -> list[str]:
+    """One A100 in two 3g.20gb; the UUIDs of their MIG devices."""
+    a100.node.set_mode(0, True)
+    a100.node.create(0, "3g.20gb", start=0)
+    a100.node.create(0, "3g.20gb", start=4)
+    return []
+
+
+@pytest.fixture
+def uuids(run: Run, halves: list[str]) -> list[str]:
+    found = run("show", "-o", "json").document["gpus"][0]["instances"]
+    return [c["uuid"] for i in sorted(found, key=lambda i: i["id"]) for c in i["compute_instances"]]
+
+
+def test_legacy_words(run: Run, uuids: list[str]) -> None:
+    first, second = uuids
+    assert run("docker", "run-args", "0:1", "--form", "gpus", *PICK).out == f"--gpus device={second}\n"
+    made = run("docker", "run-args", first, "--form", "env", "--name", "web", *PICK).out
+    assert made == f"--name web --runtime nvidia --env NVIDIA_VISIBLE_DEVICES={first}\n"
+    document = run("docker", "run-args", "3g.20gb", "--form", "legacy", *PICK, "-o", "json").document
+    assert (document["kind"], document["form"], document["reservation"]) == ("ContainerArguments", "gpus", None)
+    assert document["devices"] == [
+        {
+            "uuid": document["args"][1].removeprefix("device="),
+            "index": "0:0",
+            "profile": "3g.20gb",
+            "gpu": "0000:01:00.0",
+        }
+    ]
+
+
+def test_a_cdi_name_where_a_file_has_it(
+    run: Run, uuids: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as compiler:  # the simulated node's library is built first
+        compiler.setenv("PATH", os.defpath)
+        assert run("cdi", "generate", "--output", str(tmp_path / "cdi/nvidia.com-gpu.yaml")).code == 0
+    words = ("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "cdi"))
+    assert run(*words).out == f"--device nvidia.com/gpu={uuids[1]}\n"
+    refused = run("docker", "run-args", uuids[1], *PICK, "--spec-dir", str(tmp_path / "none"))
+    assert refused.code == 20
+    assert "blocked[NO_CDI_NAME]" in refused.err
+
+
+def test_several_devices_are_warned_of(run: Run, uuids: list[str]) -> None:
+    result = run("docker", "run-args", "3g.20gb*2", "--form", "legacy", *PICK)
+    assert result.out.split()[-1] == f"NVIDIA_VISIBLE_DEVICES={','.join(uuids)}"
+    assert "one MIG device at most" in result.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("0",), 20, "BARE_INDEX"),
+        (("7g.40gb",), 20, "NO_FREE_DEVICE"),
+        (("0:9",), 20, "NO_FREE_DEVICE"),
+        (("huge",), 2, "no profile"),
+        (("MIG-1",), 2, "no UUID"),
+        (("3g.20gb*2", "--form", "gpus"), 2, "several devices"),
+        (("3g.20gb", "--name", "-x y"), 2, "no container name"),
+        (("3g.20gb", "--hold", "soon"), 2, "--hold"),
+        (("3g.20gb", "--hold", "-1"), 2, "--hold"),
+        (("3g.20gb", "--form", "pigeon"), 2, "pigeon"),
+        ((), 2, "DEVICE"),
+    ],
+)
+def test_refusals(run: Run, halves: list[str], words: tuple[str, ...], code: int, says: str) -> None:
+    given = words if "--form" in words else (*words, "--form", "legacy")
+    result = run("docker", "run-args", *given, *PICK)
+    assert (result.code, result.out) == (code, "")
+    assert says in result.err
+
+
+def test_nothing_is_reserved_for_a_runtime_that_is_not_there(run: Run, halves: list[str]) -> None:
+    for words in (("--form", "legacy"), ()):
+        result = run("docker", "run-args", "3g.20gb", "--runtime", "docker", *words)
+        assert (result.code, result.out) == (20, "")
+        assert "docker is not installed" in result.err
+        assert "--runtime" not in result.err
+    assert "no container runtime is installed" in run("docker", "run-args", "3g.20gb").err
+    assert run("docker", "list", "-o", "json").document["reservations"] == []
+
+
+def test_a_runtime_that_can_be_asked_is_named_where_the_first_cannot(
+    run: Run, halves: list[str], tmp_path: Path
+) -> None:
+    (tmp_path / "podman").write_text("#!/bin/sh\n")
+    (tmp_path / "podman").chmod(0o755)
+    result = run("docker", "run-args", "3g.20gb", "--runtime", "docker")
+    assert (result.code, result.out) == (20, "")
+    assert "--runtime podman: it can be asked" in result.err
+
+
+def test_a_compose_file(run: Run, uuids: list[str], tmp_path: Path) -> None:
+    words = ("docker", "compose", "one=3g.20gb", "two=0:0", "--form", "legacy", "--image", "img", *PICK)
+    found = yaml.safe_load(run(*words).out)["services"]
+    devices = [found[n]["deploy"]["resources"]["reservations"]["devices"][0] for n in ("one", "two")]
+    assert [d["device_ids"] for d in devices] == [[uuids[1]], [uuids[0]]]
+    path = tmp_path / "compose.yaml"
+    assert run(*words, "--out", str(path)).out == f"wrote {path}: one, two\n"
+    assert yaml.safe_load(path.read_text())["services"] == found
+    for wrong in (("a=3g.20gb", "a=0:0"), ()):
+        assert run("docker", "compose", *wrong, *PICK).code == 2
+
+
+def test_list_and_release(run: Run, uuids: list[str]) -> None:
+    lines = run("docker", "list").out.splitlines()
+    assert [line.split()[:2] for line in lines[1:]] == [["0:0", uuids[0]], ["0:1", uuids[1]]]
+    assert all(line.endswith("free") for line in lines[1:])
+    assert run("docker", "release", "--all").out == "nothing is reserved\n"
+    refused = run("docker", "release", "web")
+    assert (refused.code, "no reservation web" in refused.err) == (2, True)
+    assert run("docker", "release").code == 2
+
+
+def test_check_says_what_to_install(run: Run, halves: list[str]) -> None:
+    result = run("docker", "check")
+    assert result.code == 20
+    assert "error[NO_RUNTIME]" in result.out
+    assert result.out.splitlines()[-1] == "verdict: not ready"
+
+
+def test_check_without_a_driver_still_says_what_else_is_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALIQUOT_SIM", raising=False)
+    result = run("docker", "check")
+    assert result.code == 20
+    assert "error[NO_DRIVER]" in result.out
+    assert "error[NO_RUNTIME]" in result.out
+
+
+def test_a_record_of_reservations_that_is_broken_stops_no_plan(run: Run, a100: Sim, halves: list[str]) -> None:
+    from aliquot.sim import lifecycle as control
+
+    path = Path(control.folder(a100.node.state_dir, a100.name)) / "reservations.json"
+    path.write_text("{")
+    result = run("plan", "--gpu", "0", "--mig", "7g.40gb")
+    assert result.code == 10
+    assert "reservations for containers do not count" in result.err
+    assert run("docker", "list").code == 20
+    path.unlink()

@@ -1,0 +1,155 @@
+"""Documents: the inventory's shape, config files, the catalog, versions; each in text, JSON and YAML."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import yaml
+
+from aliquot.core.model import catalog
+from aliquot.errors import AliquotError
+from aliquot.sim import lifecycle as control
+
+from .conftest import Run, Sim
+
+VERBS = (
+    "show",
+    "profiles",
+    "plan --gpu 0 --mig 1g.6gb",
+    "verify --gpu 0 --mig 1g.6gb",
+    "explain 1g.6gb",
+    "generate",
+    "export",
+    "export --native",
+    "checkpoint",
+    "catalog list",
+    "catalog show a30-24gb",
+    "sim list",
+    "sim show",
+    "sim show --calls",
+    "version",
+    "completion bash",
+)
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_json_and_yaml_say_the_same(verb: str, mixed: Sim, run: Run) -> None:
+    told = run(*verb.split(), "-o", "json")
+    assert told.code in (0, 10, 30)
+    assert msgspec.json.decode(told.out) == yaml.safe_load(run(*verb.split(), "-o", "yaml").out) or "--calls" in verb
+    if verb.split()[0] not in ("generate", "export", "checkpoint"):
+        assert list(told.document)[:2] == ["apiVersion", "kind"]
+        assert told.document["apiVersion"] == "aliquot/v1"
+
+
+def test_the_inventory_has_the_published_shape(mixed: Sim, run: Run) -> None:
+    assert run("apply", "--gpu", "0", "--mig", "2g.12gb").code == 0
+    mixed.node.hold(0, 1, pid=5)
+    document = run("show", "-o", "json").document
+    assert (document["kind"], document["node"], len(document["gpus"])) == ("Inventory", "mixed", 4)
+    gpu: dict[str, Any] = document["gpus"][0]
+    assert gpu["mig"] == {"capable": True, "current": "enabled", "pending": "enabled"}
+    assert (gpu["index"], gpu["product"], gpu["family"]) == (0, "NVIDIA A30", "a30-24gb")
+    assert (gpu["vgpus"], gpu["passthrough"]) == ([], False)
+    (instance,) = gpu["instances"]
+    assert (instance["profile"], instance["placement"], instance["held"]) == ("2g.12gb", "0:2", True)
+    assert instance["holders"] == [{"kind": "process", "id": "5", "name": "python3"}]
+    (compute,) = instance["compute_instances"]
+    assert compute["profile"] == "2g.12gb"
+    assert compute["uuid"].startswith("MIG-")
+    assert run("show", "3", "-o", "json").document["gpus"][0]["mig"]["capable"] is False
+
+
+def test_profiles_say_what_still_fits(mixed: Sim, run: Run) -> None:
+    assert run("apply", "--gpu", "0", "--mig", "2g.12gb@0").code == 0
+    (gpu,) = run("profiles", "0", "-o", "json").document["gpus"]
+    table = {p["name"]: p for p in gpu["profiles"]}
+    assert table["1g.6gb"]["placements"] == ["0:1", "1:1", "2:1", "3:1"]
+    assert table["1g.6gb"]["fits_now"] == ["2:1", "3:1"]
+    assert table["4g.24gb"]["fits_now"] == []
+    assert table["1g.6gb"]["id"] == 14
+    assert table["1g.6gb"]["memory_mib"] == 5952
+    assert run("profiles", "3").out == "GPU 3  0000:04:00.0  Tesla T4: no MIG\n"
+    assert "Tesla T4" not in run("profiles").out
+
+
+def test_estimates_are_marked(state: str, run: Run) -> None:
+    """Where a table guesses, ``profiles`` and ``catalog show`` say so."""
+    guessed = [
+        (name, p.name)
+        for name in catalog.family_names()
+        for p in catalog.family(name).profiles
+        if "estimate" in p.confidence.values()
+    ]
+    assert guessed
+    family, profile = guessed[0]
+    text = run("catalog", "show", family).out
+    assert any(line.split()[0] == profile and "estimate" in line for line in text.splitlines() if line.strip())
+
+
+def test_files_are_written_whole_or_not_at_all(mixed: Sim, run: Run, tmp_path: Path) -> None:
+    for verb in ("generate", "export", "checkpoint"):
+        assert run(verb, "--out", f"{verb}.out").out == ""
+        assert (tmp_path / f"{verb}.out").read_text() == run(verb).out
+        refused = run(verb, "--out", "/no/such/directory/file")
+        assert (refused.code, refused.out) == (20, "")
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.out", "export.out", "generate.out"]
+    assert run("export", "--out", "/dev/null").code == 0
+
+
+def test_an_exported_node_is_as_it_says(mixed: Sim, run: Run) -> None:
+    wish = "--gpu 0 --gpu 1 --gpu 2 --mig 1g.6gb:2,2g.12gb --mig 1c.3g.40gb,3g.40gb --mig 2g.48gb,1g.24gb"
+    assert run("apply", *wish.split()).code == 0
+    for words in ([], ["--native"]):
+        assert run("export", *words, "--label", "now", "--out", "now.yaml").code == 0
+        assert run("verify", "-f", "now.yaml", "-c", "now").code == 0
+        assert run("plan", "-f", "now.yaml").code == 0
+
+
+def test_the_catalog_of_a_machine(mixed: Sim, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = run("catalog", "check")
+    assert (refused.code, refused.out) == (20, "")
+    try:
+        control.library(mixed.node.state_dir, mixed.name)
+    except AliquotError as error:
+        pytest.skip(error.brief)
+    monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
+    report = run("catalog", "check", "-o", "json")
+    assert report.code == 0
+    assert report.document["agrees"] is True
+    assert [line.partition(":")[0] for line in report.document["checked"]] == [
+        "a30-24gb",
+        "h100-80gb-sxm",
+        "rtx-pro-6000-96gb",
+    ]
+    assert "agrees: a30-24gb" in run("catalog", "check").out
+    text = run("catalog", "record", "0")
+    assert yaml.safe_load(text.out)["family"] == "a30-24gb"
+    assert msgspec.json.decode(run("catalog", "record", "0", "-o", "json").out) == yaml.safe_load(text.out)
+    assert run("catalog", "record", "0", "--out", "a30.yaml").code == 0
+    assert Path("a30.yaml").read_text() == text.out
+    assert run("catalog", "record", "3").code == 20
+
+
+def test_every_family_can_be_shown(run: Run) -> None:
+    names = [f["name"] for f in run("catalog", "list", "-o", "json").document["families"]]
+    assert names == list(catalog.family_names())
+    for name in names:
+        out = run("catalog", "show", name).out
+        assert all(p.name in out for p in catalog.family(name).profiles)
+    missing = run("catalog", "show", "a100-41gb")
+    assert missing.code == 2
+    assert "a100-40gb" in missing.err
+
+
+def test_a_bug_report_says_everything(mixed: Sim, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    facts = run("version", "-o", "json").document
+    assert (facts["node"], len(facts["gpus"])) == ("mixed", 4)
+    assert facts["driver"] in run("version").out
+    monkeypatch.setenv("ALIQUOT_SIM", "gone")
+    told = run("version")
+    assert told.code == 0
+    assert "gone" in told.out

@@ -1,0 +1,166 @@
+"""How failures are told. No traceback ever reaches a user."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+
+import msgspec
+import pytest
+import yaml
+
+from aliquot import errors
+from aliquot.cli.framework import error_output as failure
+from aliquot.cli.framework import next_command as following
+from aliquot.cli.framework import target_node as node
+from aliquot.cli.framework.parser import Args
+from aliquot.cli.main import main
+
+from .conftest import SOURCE, Run
+
+
+def every_error(base: type[errors.AliquotError] = errors.AliquotError) -> list[type[errors.AliquotError]]:
+    ours = [kind for kind in base.__subclasses__() if kind.__module__ == "aliquot.errors"]
+    return [base, *(kind for child in ours for kind in every_error(child))]
+
+
+@pytest.mark.parametrize("kind", every_error())
+def test_every_error_is_told_with_its_code_details_and_next_step(
+    kind: type[errors.AliquotError], run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(args: Args) -> None:
+        raise kind("it went wrong", details=("first", "second"), next_step="aliquot show")
+
+    monkeypatch.setattr(node, "inventory", fail)
+    result = run("show")
+    assert (result.code, result.out) == (kind.exit_code, "")
+    head, *rest = result.err.splitlines()
+    assert head.endswith(f"[{kind.code}]: it went wrong")
+    assert rest == ["  first", "  second", "  next     aliquot show"]
+    told = msgspec.json.decode(run("show", "-o", "json").err)
+    assert told == {
+        "apiVersion": "aliquot/v1",
+        "kind": "Error",
+        "code": kind.code,
+        "message": "it went wrong",
+        "details": ["first", "second"],
+        "next": "aliquot show",
+        "exit_code": kind.exit_code,
+    }
+    assert yaml.safe_load(run("show", "-o", "yaml").err) == told
+
+
+def test_exit_codes_are_those_of_the_table() -> None:
+    from aliquot.cli.command_table import EXIT_CODES
+
+    assert {kind.exit_code for kind in every_error()} <= {code for code, _ in EXIT_CODES}
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_a_defect_of_ours_is_one_sentence(form: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(args: Args) -> None:
+        raise KeyError("surprise\nwith two lines")
+
+    monkeypatch.setattr(node, "inventory", fail)
+    result = run("show", "-o", form)
+    assert (result.code, result.out) == (1, "")
+    assert "Traceback" not in result.err
+    assert "KeyError" in result.err
+    assert "ALIQUOT_DEBUG=1" in result.err
+    if form == "text":
+        assert result.err.startswith("internal fault[INTERNAL]: KeyError:")
+        assert len(result.err.splitlines()) == 2
+    else:
+        assert msgspec.json.decode(result.err)["exit_code"] == 1
+    monkeypatch.setenv("ALIQUOT_DEBUG", "1")
+    assert "Traceback" in run("show").err
+
+
+def test_ctrl_c_is_a_sentence_and_130(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(args: Args) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(node, "inventory", fail)
+    assert run("show") == (130, "", "interrupted\n")
+
+
+def test_a_reader_that_went_away_is_no_fault() -> None:
+    words = [sys.executable, "-m", "aliquot", "catalog", "show", "rtx-pro-6000-96gb"]
+    env = {**os.environ, "PYTHONPATH": SOURCE}
+    child = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=env)
+    assert child.stdout is not None
+    child.stdout.close()
+    assert child.stderr is not None
+    assert child.stderr.read() == b""
+    child.stderr.close()
+    assert child.wait() == 141
+
+
+def test_closed_streams_do_no_harm() -> None:
+    command = f"{sys.executable} -m aliquot catalog list >&- 2>&-"
+    assert subprocess.run(["sh", "-c", command], env={**os.environ, "PYTHONPATH": SOURCE}).returncode == 0
+
+
+def test_a_full_disk_under_stdout_is_told() -> None:
+    if not os.path.exists("/dev/full"):
+        pytest.skip("this kernel has no /dev/full")
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "aliquot", "catalog", "list"],
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": SOURCE},
+        )
+    assert done.returncode == 20
+    assert done.stderr.startswith("blocked[STORAGE]: cannot write the result: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "form"),
+    [
+        (["show", "-o", "json"], "json"),
+        (["show", "-ojson"], "json"),
+        (["show", "--output=yaml"], "yaml"),
+        (["show", "--output", "yaml"], "yaml"),
+        (["-o", "json", "show"], "json"),
+        (["plan", "--out", "json"], "text"),
+        (["show", "-o"], "text"),
+        (["show", "-o", "xml"], "text"),
+        (["mig-parted", "export", "-o", "json"], "text"),
+    ],
+)
+def test_the_format_is_known_even_if_parsing_fails(words: list[str], form: str) -> None:
+    assert failure.wanted_format(words) == form
+
+
+def test_a_json_usage_error(run: Run) -> None:
+    told = msgspec.json.decode(run("show", "--nope", "-o", "json").err)
+    assert (told["code"], told["exit_code"], told["next"]) == ("USAGE", 2, "aliquot show --help")
+
+
+def test_the_next_command_reaches_the_same_node(monkeypatch: pytest.MonkeyPatch) -> None:
+    typed = following.typed_node
+    assert typed(["show", "--node", "n"]) == typed(["--node=n", "show"]) == "n"
+    assert typed(["show"]) == typed(["show", "--node"]) == ""
+    monkeypatch.setenv("ALIQUOT_SIM", "n")
+    assert typed(["show", "--node", "n"]) == ""
+    say = following.addressed
+    assert say("aliquot show", "n") == "aliquot show --node n"
+    assert say("aliquot plan --gpu 0 --mig 1g.5gb*7", "n") == "aliquot plan --gpu 0 --mig '1g.5gb*7' --node n"
+    assert say("aliquot plan --gpu 0 --mig 1g.5gb*7", "") == "aliquot plan --gpu 0 --mig '1g.5gb*7'"
+    assert say("aliquot catalog list", "n") == "aliquot catalog list --node n"
+    assert say("aliquot sim list", "n") == "aliquot sim list"
+    assert say("aliquot plan --help", "n") == "aliquot plan --help"
+    assert say("end the holders, or use --policy wait", "n") == "end the holders, or use --policy wait"
+    assert say("aliquot no-such-verb", "n") == "aliquot no-such-verb"
+
+
+def test_main_takes_the_words_of_the_process(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["aliquot", "--version"])
+    assert main() == 0
+    assert capsys.readouterr().out.startswith("aliquot ")

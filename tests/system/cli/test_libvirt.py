@@ -1,0 +1,91 @@
+"""``aliquot libvirt`` without a libvirt: XML by name, bad words, and what other verbs import."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aliquot.sim import lifecycle as control
+
+from .conftest import Run
+from .test_golden import compare, transcript
+from .test_startup import imported
+
+NOBODY = "qemu+unix:///system?socket=/nobody/is/here"
+
+
+@pytest.fixture
+def shared(state: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> Iterator[Run]:
+    """An A2 with mdevs, an L40S with vendor-specific VFIO and an L4 without a vGPU driver."""
+    control.start(state, "a2:mdev,l40s:vfio,l4", "host")
+    monkeypatch.setenv("ALIQUOT_SIM", "host")
+    monkeypatch.setenv("ALIQUOT_LIBVIRT", "virsh")
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
+    assert run("apply", "--gpu", "1", "--vgpu", "L40S-8Q*2").code == 0
+    yield run
+    control.stop(state, "host")
+
+
+def test_device_xml(shared: Run) -> None:
+    lines = (
+        "libvirt xml 0000:01:00.4 0000:01:00.5",
+        "libvirt xml 0000:02:00.4",
+        "libvirt xml 0000:01:00.4 0000:02:00.4",
+        "libvirt xml 0000:01:00.4 0000:01:00.5 --ramfb none -o json",
+        "libvirt xml 2",
+        "libvirt xml 0",
+        "libvirt xml 0000:01:01.3",
+    )
+    # UUIDs follow from the GPU's, and that from the node's name: they are the same everywhere.
+    compare("libvirt", *transcript(shared, *lines))
+
+
+def test_bad_words(shared: Run) -> None:
+    for line, code, said in (
+        ("libvirt xml", 2, "which? Give --vgpu TYPE, or devices by name"),
+        ("libvirt xml --vgpu A2-4Q --count x", 2, "invalid int value"),
+        ("libvirt xml --vgpu ,", 2, "a vGPU type is missing"),
+        ("libvirt xml --count 2 0", 2, "--count takes a number from 1 on, and goes with --vgpu"),
+        ("libvirt xml --vgpu a2-4q", 2, "error[UNKNOWN_TYPE]: no GPU has a vGPU type a2-4q (did you mean A2-4Q?)"),
+        ("libvirt xml --vgpu id:9746", 2, "no GPU has a vGPU type id:9746"),
+        ("libvirt xml --vgpu 746", 2, "write id:746, or the type's name"),
+        ("libvirt attach", 2, "the following arguments are required"),
+        ("libvirt attach vm --vgpu A2-4Q --multi some", 2, "invalid choice: 'some'"),
+        ("libvirt nodedev", 2, "COMMAND"),
+    ):
+        result = shared(*line.split())
+        assert (result.code, result.out) == (code, ""), line
+        assert said in result.err, line
+
+
+def test_a_type_by_its_number(shared: Run) -> None:
+    first = shared("libvirt", "xml", "--vgpu", "A2-4Q").out
+    assert "<hostdev" in first
+    assert shared("libvirt", "xml", "--vgpu", "id:746").out == first
+    assert shared("plan", "--gpu", "0", "--vgpu", "a2-4q").code == 2
+
+
+def test_without_a_daemon(shared: Run) -> None:
+    """Or without virsh: then that is what is said."""
+    for verb in ("check vm", "attach vm --vgpu A2-4Q", "detach vm --all", "nodedev list"):
+        result = shared("libvirt", *verb.split(), "--connect", NOBODY)
+        assert (result.code, result.out) == (20, ""), verb
+        assert "blocked[NO_LIBVIRT]" in result.err
+        assert "  next     " in result.err
+    found = shared("libvirt", "xml", "--vgpu", "A2-4Q", "--count", "3", "--connect", NOBODY)
+    assert (found.code, found.out.count("<hostdev"), found.out.count("ramfb")) == (0, 3, 1)
+    assert "vGPUs that a VM has in its definition count as free" in found.err
+
+
+def test_other_verbs_know_nothing_of_libvirt(shared: Run) -> None:
+    for words in (("show",), ("vgpu", "list")):
+        names = imported(*words)
+        assert not {n for n in names if n == "libvirt" or n.startswith(("aliquot.libvirt", "xml"))}
+
+
+def test_a_way_that_is_none(shared: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("ALIQUOT_LIBVIRT", "pigeon")
+    result = shared("libvirt", "check", "vm")
+    assert (result.code, result.out) == (2, "")
+    assert "ALIQUOT_LIBVIRT is 'pigeon'" in result.err

@@ -1,0 +1,53 @@
+"""What ``aliquot slurm`` says of what became of a change, and of files that are not there."""
+
+from __future__ import annotations
+
+from argparse import Namespace
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.cli.slurm.apply import _rerun, _sentence
+from aliquot.slurm.node.context import Outcome
+from aliquot.slurm.node.request import Settings
+
+from .conftest import Run
+
+DRAINED = Outcome("undone", "n1", "static", "gpu:a100:2", drained=True, reason="aliquot: why", why="why", exit_code=20)
+
+
+def test_a_node_that_is_drained_is_told_so_where_nothing_was_to_be_done() -> None:
+    outcome = Outcome("nothing", "n1", "static", "gpu:a100:2", drained=True, reason="bob: fan")
+    assert _sentence(outcome) == "nothing to do: n1 has gpu:a100:2; it stays drained: bob: fan"
+    assert _sentence(Outcome("nothing", "n1", "static", "gpu:a100:2")) == "nothing to do: n1 has gpu:a100:2"
+
+
+def test_only_a_node_that_slurm_knows_is_to_be_resumed() -> None:
+    assert "scontrol update nodename=n1 state=resume" in _sentence(DRAINED)
+    unknown = Outcome("undone", "n1", "dynamic", "gpu:a100:2", drained=True, why="why", exit_code=20)
+    said = _sentence(unknown)
+    assert "Slurm does not know it, as before" in said
+    assert "scontrol" not in said
+
+
+@pytest.mark.parametrize("words", [("apply", "-f"), ("demand", "-f"), ("controller", "-f"), ("check", "--script")])
+def test_a_file_that_is_not_there_says_where_to_look(run: Run, tmp_path: Path, words: tuple[str, ...]) -> None:
+    result = run("slurm", *words, str(tmp_path / "gone.yaml"))
+    assert (result.code, result.out) == (2, "")
+    assert "No such file or directory" in result.err
+    assert f"ls -l {tmp_path}" in result.err
+
+
+def test_commands_beside_continue_take_the_place_of_those_on_record() -> None:
+    kept = Settings("n1", start="start", stop="stop", push="push", node_conf="CPUs=2")
+    nothing = dict.fromkeys(("slurmd_unit", "slurmd_start", "slurmd_stop", "slurmctld_restart", "push"))
+    assert _rerun(Namespace(**nothing), kept) == kept
+    typed = _rerun(Namespace(**{**nothing, "slurmd_stop": "another"}), kept)
+    assert typed == replace(kept, stop="another")
+
+
+def test_nobody_on_a_gpu_is_said(run: Run, tmp_path: Path) -> None:
+    result = run("slurm", "dcgm", "list", "--dir", str(tmp_path))
+    assert (result.code, result.err) == (0, "")
+    assert "no job has a GPU" in result.out

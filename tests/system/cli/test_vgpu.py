@@ -1,0 +1,408 @@
+"""vGPUs, virtual functions and passthrough as typed: what people read, bad input, and what a boot brings back."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shlex
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.sim import lifecycle as control
+
+from .conftest import Run, Sim
+from .test_golden import compare, transcript
+
+Host = Callable[..., Sim]
+
+
+@pytest.fixture
+def host(state: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Host]:
+    """Starts a node named ``host`` from a template; it is stopped with the test."""
+    nodes: list[control.Node] = []
+
+    def start(template: str, name: str = "host") -> Sim:
+        control.start(state, template, name)
+        monkeypatch.setenv("ALIQUOT_SIM", name)
+        nodes.append(control.Node(state, name))
+        return Sim(name, nodes[-1])
+
+    yield start
+    for node in nodes:
+        name = node.name
+        node.close()
+        control.stop(state, name)
+
+
+def gpu(sim: Sim) -> dict[str, Any]:
+    found: dict[str, Any] = sim.node.show()["gpus"][0]
+    return found
+
+
+def kernel_writes(sim: Sim) -> list[dict[str, Any]]:
+    return [c for c in sim.node.calls() if c.get("write") and not c.get("hand")]
+
+
+# -- what people read
+
+
+def test_vgpus_from_nothing_and_through_a_reboot(host: Host, run: Run) -> None:
+    sim = host("a2:mdev")
+    made = transcript(
+        run,
+        "show",
+        "vgpu types 0",
+        "plan --gpu 0 --vgpu A2-4Q*2,A2-4C",
+        "apply --gpu 0 --vgpu A2-4Q*2,A2-4C",
+    )
+    compare(
+        "vgpu",
+        *made,
+        *transcript(
+            run,
+            f"sim vm start win10 {gpu(sim)['vgpus'][0]['uuid']}",
+            "show",
+            "vgpu types 0",
+            "plan --gpu 0 --vgpu A2-8Q",
+            "plan --gpu 0 --vgpu A2-8Q --policy force",
+            "vgpu disable 0",
+            "sim reboot",
+            "vgpu list",
+            "restore --boot",
+            "vgpu list",
+            "verify --gpu 0 --vgpu A2-4Q*2,A2-4C",
+            "vgpu disable 0 --dry-run",
+        ),
+    )
+
+
+def test_mixed_sizes_and_instances(host: Host, run: Run) -> None:
+    host("l40s:vfio")
+    mixed = transcript(
+        run,
+        "plan --gpu 0 --vgpu L40S-24Q,L40S-8Q,L40S-4Q",
+        "apply --gpu 0 --vgpu L40S-24Q,L40S-8Q,L40S-4Q --mixed-size",
+        "show",
+    )
+    host("h100-80gb-hbm3:vfio", "backed")
+    backed = transcript(run, "plan --gpu 0 --vgpu H100XM-1-10C*3", "apply --gpu 0 --vgpu H100XM-1-10C*3", "show")
+    compare("vgpu-mixed", *mixed, *backed)
+
+
+def test_a_gpu_in_mixed_size_mode_takes_other_sizes_without_being_told(host: Host, run: Run) -> None:
+    sim = host("l40s:vfio")
+    assert run("apply", "--gpu", "0", "--vgpu", "L40S-24Q,L40S-8Q", "--mixed-size").code == 0
+    found = run("apply", "--gpu", "0", "--vgpu", "L40S-16Q:1,L40S-8Q:2")
+    assert found.code == 0, found
+    assert run("sim", "reboot").code == 0
+    assert run("restore", "--boot").code == 0
+    assert sorted(v["type_id"] for v in gpu(sim)["vgpus"]) == [1152, 1152, 1154]
+
+
+def test_passthrough_of_a_gpu_and_of_a_function(host: Host, run: Run) -> None:
+    host("a2:mdev*2")
+    compare(
+        "passthrough",
+        *transcript(
+            run,
+            "passthrough check 0",
+            "passthrough enable 0 --dry-run",
+            "passthrough enable 0",
+            "sim vm start win10 0000:01:00.0",
+            "passthrough list",
+            "show",
+            "passthrough disable 0",
+            "vgpu enable 1",
+            "passthrough enable 02:00.6",
+            "passthrough check 0000:02:00.6",
+            "passthrough list",
+            "passthrough enable 1",
+            "sim vm stop win10",
+            "passthrough disable 0",
+        ),
+    )
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        ("show", "Inventory"),
+        ("vgpu types", "VgpuTypes"),
+        ("vgpu list", "Vgpus"),
+        ("passthrough list", "PassthroughDevices"),
+        ("passthrough check 0", "PassthroughCheck"),
+        ("vgpu enable 0 --dry-run", "Plan"),
+        ("vgpu enable 0", "Outcome"),
+        ("restore --boot", "Outcome"),
+    ],
+)
+def test_documents(host: Host, run: Run, words: str, kind: str) -> None:
+    host("a2:mdev")
+    found = run(*words.split(), "-o", "json")
+    assert found.code in (0, 10), found
+    assert (found.document["apiVersion"], found.document["kind"]) == ("aliquot/v1", kind)
+
+
+# -- bad input
+
+WRONG: dict[str, tuple[str, str, int, tuple[str, ...]]] = {
+    "unknown type": ("a2:mdev", "apply --gpu 0 --vgpu A2-5Q", 2, ("A2-5Q", "A2-4Q")),
+    "no type at all": ("a2:mdev", "apply --gpu 0 --vgpu ''", 2, ("missing",)),
+    "count that is none": ("a2:mdev", "apply --gpu 0 --vgpu A2-4Q*0", 2, ("whole number",)),
+    "type of another card": ("a2:mdev", "apply --gpu 0 --vgpu L40S-4Q", 20, ("WRONG_CARD", "L40S-4Q", "NVIDIA L40S")),
+    "two sizes": ("a2:mdev", "apply --gpu 0 --vgpu A2-4Q,A2-8Q", 20, ("EQUAL_SIZE", "--mixed-size")),
+    "the seventeenth": ("a2:mdev", "apply --gpu 0 --vgpu A2-1Q*17", 20, ("MAX_VGPUS", "16 VFs")),
+    "a fifth of four": ("a2:mdev", "apply --gpu 0 --vgpu A2-4Q*5", 20, ("16 VFs but 4 x A2-4Q",)),
+    "an eighth instance": ("h100-80gb-hbm3:vfio", "apply --gpu 0 --vgpu H100XM-1-10C*8", 20, ("MAX_VGPUS", "7")),
+    "MIG-backed beside time-sliced": (
+        "h100-80gb-hbm3:vfio",
+        "apply --gpu 0 --vgpu H100XM-1-10C,H100XM-10C",
+        20,
+        ("MIG_TYPE", "MIG mode"),
+    ),
+    "no vGPU driver": ("a2", "apply --gpu 0 --vgpu A2-4Q", 20, ("NO_VGPU_DRIVER", "vGPU")),
+    "no IOMMU": ("a2:mdev:noiommu", "passthrough enable 0", 20, ("NO_IOMMU", "VT-d")),
+    "foreign devices in the group": (
+        "a2:mdev:grouped",
+        "passthrough enable 0",
+        20,
+        ("IOMMU_GROUP", "0000:01:00.1", "igb"),
+    ),
+    "functions of a T4": ("tesla-t4:mdev", "vgpu enable 0", 20, ("NO_FUNCTION", "mediated devices of the GPU itself")),
+    "a function while they are off": ("a2:mdev", "passthrough enable 0000:01:00.4", 20, ("aliquot vgpu enable",)),
+    "a device that is not there": ("a2:mdev", "passthrough enable 0000:77:00.0", 20, ("0000:77:00.0",)),
+    "an unknown GPU": ("a2:mdev", "vgpu types 7", 20, ("NO_SUCH_GPU", "'7'")),
+    "an unknown GPU to share": ("a2:mdev", "vgpu enable 7", 20, ("NO_SUCH_GPU", "'7'")),
+    "an unknown GPU to hand out": ("a2:mdev", "passthrough enable 7", 20, ("NO_SUCH_GPU", "'7'")),
+    "an unknown GPU in a plan": ("a2:mdev", "plan --gpu 7 --vgpu A2-4Q", 20, ("NO_SUCH_GPU", "index 7")),
+    "an unknown GPU to look at": ("a2:mdev", "show 7", 20, ("NO_SUCH_GPU", "'7'")),
+    "a virtual function for a GPU": (
+        "a2:mdev",
+        "vgpu types 01:00.5",
+        20,
+        ("NO_SUCH_GPU", "01:00.5 is virtual function 1 of GPU 0", "aliquot show 0000:01:00.0"),
+    ),
+    "a checkpoint and a boot": ("a2:mdev", "restore x.json --boot", 2, ("--boot",)),
+    "neither": ("a2:mdev", "restore", 2, ("--boot",)),
+    "a wait that is none": ("a2:mdev", "restore --boot --wait nan", 2, ("--wait",)),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_bad_input_is_told_and_changes_nothing(host: Host, run: Run, name: str) -> None:
+    template, words, code, said = WRONG[name]
+    sim = host(template)
+    before = gpu(sim)
+    found = run(*shlex.split(words))
+    assert found.code == code, found
+    for word in said:
+        assert word in found.err + found.out, (word, found)
+    assert "Traceback" not in found.err
+    assert gpu(sim) == before
+    assert kernel_writes(sim) == []
+
+
+def test_vgpus_on_a_gpu_that_a_machine_has_whole(host: Host, run: Run) -> None:
+    sim = host("a2:mdev")
+    assert run("passthrough", "enable", "0").code == 0
+    assert run("sim", "vm", "start", "win10", "0000:01:00.0").code == 0
+    count = len(kernel_writes(sim))
+    found = run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    assert found.code == 20, found
+    assert "win10" in found.err
+    assert len(kernel_writes(sim)) == count
+
+
+@pytest.mark.parametrize(("template", "wish"), [("a2:mdev", "A2-4Q"), ("tesla-t4:mdev", "T4-4Q")])
+def test_vgpus_take_a_handed_out_gpu_back_that_nobody_has(host: Host, run: Run, template: str, wish: str) -> None:
+    sim = host(template)
+    assert run("passthrough", "enable", "0").code == 0
+    assert run("apply", "--gpu", "0", "--vgpu", wish).code == 0
+    assert (gpu(sim)["driver"], len(gpu(sim)["vgpus"])) == ("nvidia", 1)
+
+
+def test_a_vgpu_of_a_series_that_the_driver_refuses(host: Host, run: Run) -> None:
+    """The graphics driver of an L40S host offers no C types: the refusal is told, and nothing is left behind."""
+    sim = host("l40s:vfio")
+    found = run("apply", "--gpu", "0", "--vgpu", "L40S-8Q,L40S-8C")
+    assert found.code in (20, 40), found
+    assert "1181" in found.err or "L40S-8C" in found.err
+    assert (gpu(sim)["vgpus"], gpu(sim)["functions"]) == ([], 0)
+
+
+def test_functions_that_vanish_in_the_middle(host: Host, run: Run) -> None:
+    sim = host("a2:mdev")
+    assert run("vgpu", "enable", "0").code == 0
+    saved = run("plan", "--gpu", "0", "--vgpu", "A2-4Q*2", "--out", "plan.json")
+    assert saved.code == 10
+    assert run("sim", "reboot").code == 0
+    count = len(kernel_writes(sim))
+    found = run("apply", "plan.json")
+    assert (found.code, "MOVED" in found.err) == (20, True), found
+    assert len(kernel_writes(sim)) == count
+
+
+@pytest.mark.parametrize(
+    ("template", "wish", "path"), [("a2:mdev", "A2-2Q", "/create"), ("l40s:vfio", "L40S-8Q", "current_vgpu_type")]
+)
+def test_a_write_refused_at_the_fourth_of_five(host: Host, run: Run, template: str, wish: str, path: str) -> None:
+    sim = host(template)
+    sim.node.fault("fail", call="SysfsWrite", code=errno.EIO, path=path, nth=4, calls=1)
+    found = run("apply", "--gpu", "0", "--vgpu", f"{wish}*5")
+    assert found.code == 40, found
+    assert found.out.startswith("undone: the former state is back")
+    assert found.out.count("is gone again") == 3
+    assert (gpu(sim)["vgpus"], gpu(sim)["functions"]) == ([], 0)
+
+
+def test_functions_that_a_machine_uses_stay_on(host: Host, run: Run) -> None:
+    sim = host("a2:mdev")
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q").code == 0
+    assert run("sim", "vm", "start", "name with blanks", gpu(sim)["vgpus"][0]["uuid"]).code == 0
+    for words in (("vgpu", "disable", "0"), ("passthrough", "enable", "0"), ("apply", "--gpu", "0", "--vgpu", "none")):
+        found = run(*words)
+        assert found.code == 20, found
+        assert "name with blanks" in found.err
+    assert len(gpu(sim)["vgpus"]) == 1
+
+
+# -- after a boot
+
+
+def test_nothing_recorded_is_nothing_to_do(host: Host, run: Run) -> None:
+    sim = host("a2:mdev")
+    found = run("restore", "--boot")
+    assert (found.code, found.out) == (0, "nothing is recorded to restore\n")
+    assert kernel_writes(sim) == []
+
+
+def test_a_boot_restores_only_what_is_recorded(host: Host, run: Run) -> None:
+    sim = host("a30*2")
+    assert run("apply", "--gpu", "0", "--mig", "2g.12gb,1g.6gb").code == 0
+    sim.node.set_mode(1, True)
+    sim.node.create(1, "1g.6gb", 0)
+    assert run("sim", "reboot").code == 0
+    assert run("restore", "--boot").code == 0
+    assert run("verify", "--gpu", "0", "--mig", "2g.12gb,1g.6gb").code == 0
+    second = sim.node.show()["gpus"][1]
+    assert second["instances"] == []
+    again = run("restore", "--boot", "-o", "json")
+    assert (again.code, again.document["status"], again.document["driver_calls"]) == (0, "nothing", 0)
+
+
+def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Host, run: Run, state: str) -> None:
+    """One GPU is gone (another has its place), the other gets what was asked."""
+    sim = host("a2:mdev*2")
+    assert run("apply", "--gpu", "0-1", "--vgpu", "A2-4Q*2").code == 0
+    path = os.path.join(control.folder(state, sim.name), "wishes.json")
+    with open(path, "rb") as file:
+        record = msgspec.json.decode(file.read())
+    record["gpus"][0]["uuid"] = "GPU-00000000-0000-4000-8000-000000000000"
+    record["gpus"][0]["wish"]["pci"] = "0000:55:00.0"
+    with open(path, "wb") as file:
+        file.write(msgspec.json.encode(record))
+    assert run("sim", "reboot").code == 0
+    found = run("restore", "--boot", "--wait", "0.2")
+    assert found.code == 20, found
+    assert "1 of 2 recorded wishes could not be restored" in found.err
+    assert "0000:55:00.0" in found.err
+    gpus = sim.node.show()["gpus"]
+    assert [len(g["vgpus"]) for g in gpus] == [0, 2]
+
+
+def test_a_damaged_record_is_no_reason_to_guess(host: Host, run: Run, state: str) -> None:
+    sim = host("a2:mdev")
+    with open(os.path.join(control.folder(state, sim.name), "wishes.json"), "w") as file:
+        file.write('{"apiVersion": "aliq')
+    found = run("restore", "--boot")
+    assert (found.code, "STORAGE" in found.err) == (20, True), found
+    done = run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    assert done.code == 0
+    assert "not recorded for the next boot" in done.err
+
+
+def test_another_kernel_world_meets_the_same_wish(host: Host, run: Run) -> None:
+    """A host that moves from mediated devices to vendor-specific VFIO at a kernel upgrade: the same wish holds."""
+    sim = host("a2:mdev")
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
+    before = {(v["function"], v["type_id"]) for v in gpu(sim)["vgpus"]}
+    assert run("sim", "reboot", "--kernel", "vfio").code == 0
+    assert run("restore", "--boot").code == 0
+    assert gpu(sim)["world"] == "vendor-vfio"
+    assert {(v["function"], v["type_id"]) for v in gpu(sim)["vgpus"]} == before
+    assert run("verify", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
+
+
+def test_what_a_host_without_the_vgpu_driver_says(host: Host, run: Run) -> None:
+    host("a2")
+    for words in ("vgpu types 0", "vgpu list", "vgpu enable 0"):
+        assert "vgpu-kvm package" in run(*words.split()).err
+
+
+def test_a_vgpu_type_is_no_profile(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    got = run("explain", "A2-4Q")
+    assert (got.code, "is a vGPU type" in got.err, "next     aliquot vgpu types" in got.err) == (2, True, True)
+
+
+def test_a_node_whose_gpu_is_handed_out(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("passthrough", "enable", "0")
+    assert "verdict: the GPU is handed out to virtual machines" in run("show").out
+
+
+def test_a_machine_opens_an_mdev_by_its_uuid(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    got = run("sim", "vm", "start", "win10", "0000:01:00.4")
+    assert got.code == 2
+    assert "carries the mdev " in got.err
+    assert "by its UUID" in got.err
+
+
+def test_an_instance_under_many_vgpus_takes_one_line(host: Host, run: Run) -> None:
+    host("rtx-pro-6000-blackwell-server-edition:vfio")
+    assert run("apply", "--gpu", "0", "--vgpu", "DC-1-2Q:4").code == 0
+    shown = run("show").out
+    assert "held by 4 vGPUs" in shown
+    assert shown.count("DC-1-2Q  0000:") == 4
+
+
+def test_vgpus_inside_instances_carry_the_letters_of_these(host: Host, run: Run) -> None:
+    """Other letters of their own would look like those: ``b`` would lie on instance ``a``."""
+    sim = host("rtx-pro-6000-blackwell-server-edition:vfio")
+    wish = ("--gpu", "0", "--vgpu", "DC-1-8Q:4")
+    planned = run("plan", *wish).out.splitlines()
+    assert [line.split()[2] for line in planned if ", instance at" in line] == ["a", "a", "a", "b"]
+    assert run("apply", *wish).code == 0
+    shown = [line.split() for line in run("show").out.splitlines()]
+    instances = {row[5]: row[0] for row in shown if "id" in row}
+    assert instances == {"3": "a", "4": "b"}
+    vgpus = [row for row in shown if "instance" in row]
+    assert [row[0] for row in vgpus] == [instances[row[row.index("instance") + 1]] for row in vgpus]
+    gone = run("plan", "--gpu", "0", "--vgpu", "none").out.splitlines()
+    assert [line.split()[2] for line in gone if "DC-1-8Q on" in line] == ["a", "a", "a", "b"]
+    assert run("sim", "vm", "start", "win10", gpu(sim)["vgpus"][0]["function"]).code == 0
+    assert "DC-1-8Q:4  (1 held)" in run("show").out
+
+
+def test_verbs_that_begin_with_vgpus_keep_their_small_letter(run: Run) -> None:
+    assert run("vgpu", "--help").out.splitlines()[2].startswith("vGPUs for")
+
+
+def test_nothing_to_do_speaks_of_what_was_asked(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2")
+    assert "nothing to do: 2 vGPUs are as asked" in run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").out
+    assert "nothing to do: the virtual functions are as asked" in run("vgpu", "enable", "0").out
+
+
+def test_an_export_for_mig_parted_says_what_it_leaves_out(host: Host, run: Run) -> None:
+    host("a2:mdev")
+    assert run("export").err == ""
+    run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
+    assert "left out: see --native" in run("export").err
+    assert run("export", "--native").err == ""

@@ -1,0 +1,102 @@
+"""A cluster's source as the page has it, on an event loop of its own, for tests that are plain functions."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Coroutine, Iterator
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+from aliquot.dashboard.change_requests import AnyAsk
+from aliquot.dashboard.cluster.connect import open_cluster
+from aliquot.dashboard.cluster.outcome_watch import Patience
+from aliquot.dashboard.cluster.source import Cluster as ClusterSource
+from aliquot.dashboard.cluster.token_review import ClusterDoor
+from aliquot.dashboard.view_models import Done, NodeLook, Person, Preview
+from support.cluster import Cluster
+
+T = TypeVar("T")
+PATIENCE_S = 60.0
+ADMIN = Person("admin")
+NS = "gpu-operator"
+
+
+class Bed:
+    """``source`` and ``door`` live on the loop of a thread; ``do`` runs something there."""
+
+    def __init__(self, kubeconfig: str, *, own: bool, patience: Patience | None, kubevirt: str) -> None:
+        self._loop = asyncio.new_event_loop()
+        self._thread = threading.Thread(target=self._loop.run_forever, daemon=True)
+        self._thread.start()
+
+        async def opened() -> tuple[ClusterSource, ClusterDoor]:
+            return open_cluster(kubeconfig, namespace=NS, own=own, patience=patience, kubevirt_namespace=kubevirt)
+
+        self.source, self.door = self.do(opened())
+        self._task = asyncio.run_coroutine_threadsafe(self.source.run(), self._loop)
+        self.told: list[str] = []
+
+    def do(self, work: Coroutine[Any, Any, T], seconds: float = PATIENCE_S) -> T:
+        return asyncio.run_coroutine_threadsafe(work, self._loop).result(seconds)
+
+    def until(self, true: Callable[[], object], what: str, seconds: float = PATIENCE_S) -> None:
+        end = time.monotonic() + seconds
+        while not true():
+            assert not self._task.done(), f"the source ended: {self._task.exception()}"
+            assert time.monotonic() < end, f"not within {seconds} s: {what}\n{self.source.fleet}"
+            time.sleep(0.02)
+
+    def look(self, node: str) -> NodeLook:
+        return self.source.fleet.by_name.get(node, NodeLook(node))
+
+    def preview(self, ask: AnyAsk, who: Person = ADMIN) -> Preview:
+        return self.do(self.source.preview(ask, who))
+
+    def carry_out(self, preview: Preview, who: Person = ADMIN) -> Done:
+        return self.do(self.source.carry_out(preview, who, self.told.append))
+
+    def ask(self, ask: AnyAsk, who: Person = ADMIN) -> Done:
+        """Previewed and carried out."""
+        preview = self.preview(ask, who)
+        assert not preview.obstacles, preview.obstacles
+        return self.carry_out(preview, who)
+
+    def geometry(self, node: str) -> list[list[str]]:
+        found = self.look(node).inventory
+        gpus = found.gpus if found is not None else ()
+        return [sorted(f"{i.profile}@{i.place.start}" for i in gpu.instances) for gpu in gpus]
+
+    async def _closed(self) -> None:
+        others = [t for t in asyncio.all_tasks() if t is not asyncio.current_task()]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self.source.aclose()
+
+    def close(self) -> None:
+        self._task.cancel()
+        try:
+            self.do(self._closed())
+        finally:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+            self._thread.join(10)
+            self._loop.close()
+
+
+@contextmanager
+def bed(
+    cluster: Cluster,
+    *,
+    account: str | None = None,
+    patience: Patience | None = None,
+    kubevirt: str = "harvester-system",
+) -> Iterator[Bed]:
+    """As the administrator at home, or (``account``) as the page in the cluster, with that account's rights."""
+    config = cluster.kubeconfig(NS, account)
+    made = Bed(str(config), own=account is None, patience=patience, kubevirt=kubevirt)
+    try:
+        yield made
+    finally:
+        made.close()

@@ -1,0 +1,71 @@
+"""Simulated nodes and the source that looks at them, for the tests of ``dashboard/here``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from aliquot.dashboard.change_requests import Cut
+from aliquot.dashboard.local.connect import open_here
+from aliquot.dashboard.local.source import Here
+from aliquot.sim import lifecycle as control
+from aliquot.sim.client import Node
+from system.dashboard.source_contract import Bed, Loop
+
+TEMPLATE = "h100-80gb-hbm3*2"
+
+
+class HereBed(Bed):
+    """``node`` is simulated; its first GPU has MIG mode on and is empty."""
+
+    source: Here
+
+    def __init__(self, loop: Loop, state_dir: str, node: str, *, fleet: bool, config_file: str | None = None) -> None:
+        super().__init__(loop)
+        self.state_dir, self.node = state_dir, node
+        self.sim = Node(state_dir, node)
+        self.sim.set_mode(0, True)
+        self.gpu = str(self.sim.show()["gpus"][0]["pci"])
+        self.good = self.cut("3g.40gb,1g.10gb*2")
+        self.other = self.cut("2g.20gb*3")
+        self.impossible = self.cut("4g.40gb*2")
+        named = None if fleet else node
+        self.source = loop.call(
+            lambda: open_here(named, fleet=fleet, state_dir=state_dir, config_file=config_file, address=addressed)
+        )
+
+    def cut(self, mig: str, **more: str) -> Cut:
+        return Cut(node=self.node, gpu=self.gpu, mig=mig, **more)  # type: ignore[arg-type]
+
+    def disturb(self) -> None:
+        self.sim.create(0, "1g.10gb")
+
+    def changes(self) -> int:
+        return sum(bool(call.get("write")) for call in self.sim.calls())
+
+    def profiles(self) -> list[str]:
+        """What the first GPU has been cut into, as the page shows it."""
+        inventory = self.look().inventory
+        return sorted(i.profile for i in inventory.gpus[0].instances) if inventory else []
+
+
+def addressed(step: str, node: str) -> str:
+    return f"{step} --node {node}" if step.startswith("aliquot ") else step
+
+
+@contextmanager
+def bed(
+    state_dir: str, *, fleet: bool = False, template: str = TEMPLATE, config_file: str | None = None
+) -> Iterator[HereBed]:
+    """A node ``one`` that is looked at until the block ends."""
+    if "one" not in control.names(state_dir):
+        control.start(state_dir, template, "one")
+    loop = Loop()
+    try:
+        made = HereBed(loop, state_dir, "one", fleet=fleet, config_file=config_file)
+        loop.start(made.source.run())
+        made.wait(lambda: made.source.fleet.ready, "a fleet that is ready")
+        yield made
+        loop.run(made.source.aclose())
+    finally:
+        loop.close()

@@ -1,0 +1,61 @@
+"""Pages drawn without a server: a route's ``show`` and the renderer."""
+
+from __future__ import annotations
+
+import asyncio
+from urllib.parse import parse_qs, unquote, urlsplit
+
+from starlette.routing import Match
+from starlette.routing import Route as Path
+
+from aliquot.dashboard.assets import Assets
+from aliquot.dashboard.page import Route, Shown, Visit
+from aliquot.dashboard.pending_changes import Desk
+from aliquot.dashboard.ports import Source
+from aliquot.dashboard.rendering import Renderer, Scene
+from aliquot.dashboard.routes import ROUTES
+from aliquot.dashboard.view_models import Person
+from system.dashboard.pagecheck import Document
+
+WHO = Person("ana")
+RENDERER = Renderer(ROUTES, Assets())
+
+
+async def _nothing(request: object) -> None:
+    raise AssertionError
+
+
+def visit(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> tuple[Route, Visit]:
+    """The page at a path, as one would come to it."""
+    parts = urlsplit(path)
+    for route in ROUTES:
+        match, scope = Path(route.path, _nothing).matches(
+            {"type": "http", "method": "GET", "path": unquote(parts.path), "headers": []}
+        )
+        if match is Match.FULL:
+            query = {name: tuple(values) for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+            return route, Visit(source, who, scope["path_params"], query, "the-csrf", desk or Desk(source))
+    raise AssertionError(path)
+
+
+def shown(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> Shown:
+    found: list[Shown] = []
+
+    async def ask() -> None:
+        route, made = visit(source, path, who, desk)
+        found.append(await route.show(made))  # not as a result: asyncio.run would print it into a name, at length
+
+    asyncio.run(ask())
+    return found[0]
+
+
+def html(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> str:
+    scene = Scene(who, "the-csrf", path, source.kind, source.title, "1.1.1")
+    return RENDERER.page(shown(source, path, who, desk), scene)
+
+
+def document(source: Source, path: str, who: Person = WHO, desk: Desk | None = None) -> Document:
+    """The page, read strictly: a fault in it fails here."""
+    read = Document(html(source, path, who, desk), fragment=path.startswith("/pictures/"))
+    assert not read.faults, (path, read.faults)
+    return read

@@ -1,0 +1,277 @@
+"""A source with canned looks: nodes of every kind, good and bad, for the pages alone. Nothing is behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+import msgspec
+
+from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.core.model.inventory import Gpu, Holder, Inventory
+from aliquot.core.model.placement import Placement
+from aliquot.core.model.plan import Drift
+from aliquot.core.model.usage import Usage
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.dashboard.change_requests import AnyAsk
+from aliquot.dashboard.view_models import (
+    Act,
+    Change,
+    Device,
+    Done,
+    Fleet,
+    MachineRow,
+    MigRow,
+    NodeLook,
+    Obstacle,
+    Person,
+    Picture,
+    Preview,
+    ProfileRow,
+    SriovRow,
+    VgpuRow,
+    Virtual,
+)
+from support import factory, vgpufactory
+
+NOW = 1_790_000_000.0
+replace = msgspec.structs.replace
+PROCESS = Holder("process", "4711", "python")
+
+HOSTILE = (
+    "<script>alert('name')</script>",
+    "rtl-\u202egnp.exe\u202c-\u05e9\u05dc\u05d5\u05dd",
+    "x" * 300,
+    "line\nbreak\r\n and\ttab\x00",
+    "\"'><img src=x onerror=alert(1)>&amp;{{ 7*7 }}",
+    "space and ünïcödé 🦜",
+    "../../etc/passwd",
+)
+"""Names that break careless pages."""
+
+
+def held(inventory: Inventory, index: int, *numbers: int, by: Holder = PROCESS) -> Inventory:
+    """The instances with these numbers, from the lowest slice on, have a holder."""
+    gpu = inventory.gpus[index]
+    ordered = sorted(gpu.instances, key=lambda i: i.place.start)
+    chosen = {ordered[n].id for n in numbers}
+    made = tuple(replace(i, held=True, holders=(by,)) if i.id in chosen else i for i in gpu.instances)
+    return with_gpu(inventory, index, replace(gpu, instances=made))
+
+
+def with_gpu(inventory: Inventory, index: int, gpu: Gpu) -> Inventory:
+    gpus = tuple(gpu if n == index else g for n, g in enumerate(inventory.gpus))
+    return replace(inventory, gpus=gpus)
+
+
+def dgx(name: str = "dgx-1") -> Inventory:
+    """Eight A100: full, holed, empty, MIG off and held as a whole, with attributes, lost, drifted."""
+    made = replace(factory.inventory("a100-sxm4-40gb*8", enabled=True), node=name)
+    made = factory.with_instances(made, 0, "1g.5gb@1", "3g.20gb@4")
+    made = factory.with_instances(made, 1, *(f"1g.5gb@{n}" for n in range(7)))
+    made = factory.with_instances(made, 2, "4g.20gb@0", "2g.10gb@4", "1g.5gb@6")
+    made = factory.with_instances(made, 4, "1g.5gb+me@0", "3g.20gb@4:1c.3g.20gb;2c.3g.20gb")
+    made = factory.with_instances(made, 5, "7g.40gb@0")
+    made = factory.with_instances(made, 6, "1g.5gb@0", "1g.5gb@2", "2g.10gb@4")
+    made = held(held(held(made, 0, 1), 1, *range(7)), 2, 0, 2)
+    made = held(held(made, 4, 0), 6, 1)
+    off = factory.gpu("a100-sxm4-40gb", 7)
+    made = with_gpu(made, 7, replace(off, holders=(Holder("pod", "training/bert-0", ""),)))
+    return with_gpu(made, 5, replace(made.gpus[5], lost=True))
+
+
+def a2(name: str = "edge-a2") -> Inventory:
+    """An A2 with virtual functions, full of four A2-4Q."""
+    gpu = vgpufactory.gpu("NVIDIA A2")
+    kind = vgpufactory.kind("NVIDIA A2", "4Q")
+    full = vgpufactory.having(gpu, *((kind, n) for n in range(4)), held=(1,))
+    return replace(vgpufactory.node(full), node=name)
+
+
+def l40s(name: str = "render-l40s") -> Inventory:
+    """An L40S in mixed-size mode, and one that is handed out whole."""
+    gpu = vgpufactory.gpu("NVIDIA L40S", mixed=True)
+    small, large = vgpufactory.kind("NVIDIA L40S", "8Q"), vgpufactory.kind("NVIDIA L40S", "16Q")
+    mixed = vgpufactory.having(gpu, (large, 0, 0), (small, 1, 16), (small, 2, 40), held=(0,))
+    away = replace(vgpufactory.gpu("NVIDIA L40S", pci="0000:0a:00.0", on=False), passthrough=True, index=1)
+    return replace(vgpufactory.node(mixed, away), node=name)
+
+
+def usage(inventory: Inventory) -> tuple[Usage, ...]:
+    """Figures for the instances of every other GPU."""
+    out = []
+    for gpu in inventory.gpus[::2]:
+        for n, i in enumerate(gpu.instances):
+            total = 4864 * i.place.size
+            since = None if i.held else NOW - 3 * 3600
+            out.append(
+                Usage(gpu.pci, i.id, i.profile, 900 * (n + 1), total, 0.37 if i.held else None, "gpm", since, 2048)
+            )
+    return tuple(out)
+
+
+def fleet() -> Fleet:
+    """Everything that a page must be able to show."""
+    one = dgx()
+    drift = (
+        Drift(one.gpus[6].pci, "missing", f"GPU {one.gpus[6].pci}: 1 x 3g.20gb at memory slice 4 missing", "x", "y"),
+        Drift(
+            one.gpus[6].pci,
+            "extra",
+            f"GPU {one.gpus[6].pci}: 2g.10gb at 4:2 (id 3, 2g.10gb) should not be there",
+            "x",
+            "y",
+        ),
+    )
+    h100 = replace(factory.inventory("h100-80gb-hbm3*2", enabled=True), node="dgx-h100")
+    h100 = factory.with_instances(h100, 0, "1g.10gb@0", "2g.20gb@2", "3g.40gb@4")
+    looks = [
+        NodeLook("dgx-1", one, NOW, wish="train", drift=drift, usage=usage(one), revision=1),
+        NodeLook("dgx-h100", h100, NOW, changing="ana, from the page", revision=2),
+        NodeLook("edge-a2", a2(), NOW, revision=3),
+        NodeLook("render-l40s", l40s(), NOW, revision=4),
+        NodeLook(
+            "gone-1",
+            replace(dgx("gone-1"), gpus=dgx().gpus[:2]),
+            NOW - 4000,
+            "the agent has not answered since 09:12",
+            "kubectl get pods -n aliquot",
+            revision=5,
+        ),
+        NodeLook("never-read", trouble="no route to host", revision=6),
+        *(
+            NodeLook(name, replace(dgx(name), gpus=dgx().gpus[:1]), NOW, trouble=name if n % 2 else "", revision=7)
+            for n, name in enumerate(HOSTILE)
+        ),
+    ]
+    return Fleet(tuple(sorted(looks, key=lambda n: n.name)), 1, ready=True)
+
+
+def many(count: int, gpus: int = 8) -> Fleet:
+    """A large fleet; ``dgx-1``'s GPUs in other orders."""
+    looks = []
+    base = dgx()
+    for n in range(count):
+        turned = tuple(base.gpus[(n + k) % 8] for k in range(gpus))
+        inventory = replace(base, node=f"node-{n:04}", gpus=turned)
+        trouble = "does not answer" if n % 97 == 0 else ""
+        looks.append(NodeLook(f"node-{n:04}", inventory, NOW, trouble, revision=n + 1))
+    return Fleet(tuple(looks), 1, ready=True)
+
+
+def virtual() -> Virtual:
+    """An A2 that is full, an idle one, a MIG configuration that is not met, machines with and without rules."""
+    full = [
+        VgpuRow("edge-a2", f"0000:08:0{n // 8}.{n % 8}", f"0000:08:0{n // 8}.{n % 8}", "0000:08:00.0", "NVIDIA A2")
+        for n in range(4, 20)
+    ]
+    rows = [
+        replace(r, type="NVIDIA A2-4Q", uuid=f"00000000-0000-4000-8000-{n:012}", holders=("vm win-1",) * (n == 1))
+        if n < 4
+        else r
+        for n, r in enumerate(full)
+    ]
+    rows[1] = replace(rows[1], why_not="it is held by vm win-1")
+    free = VgpuRow("edge-b", "0000:09:00.4", "0000:09:00.4", "0000:09:00.0", "NVIDIA A2", types=("A2-4Q", "A2-8Q"))
+    profiles = (ProfileRow("1g.5gb", 19, 2, 1, 4, 7), ProfileRow("3g.20gb", 9, 1, 1, 0, 2))
+    q = Device("0000:08:00.5", "edge-a2", "NVIDIA A2-4Q", "0000:08:00.0", several=True)
+    c = Device("0000:08:00.6", "edge-a2", "NVIDIA A2-4C", "0000:08:00.0", several=False)
+    return Virtual(
+        sriov=(
+            SriovRow("edge-a2", "0000:08:00.0", "NVIDIA A2", "edge-a2-000008000", True, 16, 16, 4, "16 functions"),
+            SriovRow("edge-b", "0000:09:00.0", "NVIDIA A2", "0000:09:00.0", False, 0, 16, 0, "off"),
+            SriovRow("edge-c", "0000:0a:00.0", "NVIDIA A2", "0000:0a:00.0", False, 0, 16, 0, "", "it is in use"),
+        ),
+        vgpus=(*rows, free),
+        migs=(
+            MigRow("dgx-1", "0000:07:00.0", "NVIDIA A100-SXM4-40GB", "x", True, "out-of-sync", profiles),
+            MigRow("dgx-1", "0000:0f:00.0", "NVIDIA A100-SXM4-40GB", "y", False, "disabled", profiles, "it is in use"),
+        ),
+        machines=(
+            MachineRow("win-1", "default", "edge-a2", True, (q,), (q, c), ("of an A2 only Q-series may be several",)),
+            MachineRow("lonely", "", "edge-b", False),
+            MachineRow(HOSTILE[0], HOSTILE[1], HOSTILE[3], True, (c,), (replace(c, id=HOSTILE[4]),), (HOSTILE[0],)),
+        ),
+    )
+
+
+def changing(node: str = "dgx-1") -> Preview:
+    """Two pieces go, one comes."""
+    inventory = dgx(node)
+    before = pieces.now(inventory.gpus[2])
+    after = (before[0], pieces.Piece("d", "3g.20gb", Placement(4, 4), fresh=True))
+    picture = Picture(node, inventory.gpus[2].pci, pieces.title(inventory.gpus[2]), 8, before, after, "now", "then")
+    pci = inventory.gpus[2].pci
+    acts = (
+        Act(node, pci, "destroy", "b", "2g.10gb at 4:2", "in the way of d"),
+        Act(node, pci, "destroy", "c", "1g.5gb at 6:1", "in the way of d"),
+        Act(node, pci, "create", "d", "3g.20gb at 4:4", "asked"),
+    )
+    return Preview("3g.20gb on GPU 2", (node,), (picture,), acts, summary="1 kept, 2 to destroy, 1 to create")
+
+
+def blocked(node: str = "dgx-1") -> Preview:
+    obstacle = Obstacle(
+        "HELD", "c is held", node, "0000:47:00.0", ("process 4711 (python)",), "4g.20gb,2g.10gb", "aliquot show"
+    )
+    return Preview("3g.20gb on GPU 2", (node,), changing(node).pictures, obstacles=(obstacle,))
+
+
+CHANGES = (
+    Change(
+        "dgx-1", NOW - 60, NOW - 58, "ana", "3g.20gb on GPU 2", "done", ("create d 3g.20gb at 4:4",), "all as asked"
+    ),
+    Change("dgx-1", 0, 0, "", "cut off", "cut off"),
+    Change(HOSTILE[0], NOW - 90, NOW - 30, HOSTILE[1], HOSTILE[4], "undone", (HOSTILE[3],), HOSTILE[2]),
+)
+
+
+class StubSource:
+    """Shows ``fleet``; every ask comes to ``preview``, every change ends as ``done``."""
+
+    kind = "simulator"
+    title = "canned"
+
+    def __init__(
+        self,
+        fleet: Fleet,
+        virtual: Virtual | None = None,
+        *,
+        preview: Preview | None = None,
+        done: Done | None = None,
+        forbidden: Sequence[str] = (),
+        configs: tuple[str, ...] = (),
+        changes: tuple[Change, ...] = CHANGES,
+    ) -> None:
+        self.fleet = fleet
+        self.steps: Watch = unwatched
+        self.virtual = virtual or Virtual()
+        self.configs = configs
+        self._preview, self._done, self._forbidden = preview or changing(), done or Done("done", "as asked"), forbidden
+        self._changes = changes
+        self.asked: list[AnyAsk] = []
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def changed(self, since: int) -> None:
+        while self.fleet.revision == since:
+            await asyncio.sleep(0.01)
+
+    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+        self.asked.append(ask)
+        return self._preview
+
+    async def carry_out(self, preview: Preview, who: Person, tell: Callable[[str], None]) -> Done:
+        for act in preview.acts:
+            tell(f"{act.verb} {act.letter} {act.what}")
+        return self._done
+
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+        return tuple(c for c in self._changes if node in (None, c.node))[:most]
+
+    async def may(self, who: Person, what: str) -> str:
+        return f"you may not ask for {what}" if what in self._forbidden else ""
+
+    async def aclose(self) -> None:
+        pass

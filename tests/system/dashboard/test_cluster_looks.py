@@ -1,0 +1,86 @@
+"""What the page takes for fresh of a node, and whose word it shows: from documents, labels and pods. Pure."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.dashboard.change_requests import UseConfig
+from aliquot.dashboard.cluster.desired_state import way
+from aliquot.dashboard.cluster.node_views import Parts, current, look
+from aliquot.kubernetes.client.object_base import Condition, ObjectMeta
+from aliquot.kubernetes.client.objects import Node, Pod, PodStatus
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.manifests.values import AGENT, DEVICES
+from system.dashboard import stub
+
+replace = msgspec.structs.replace
+NOW = 1_790_000_000.0
+AT, AT_S = "2026-01-01T00:00:00Z", 1_767_225_600.0
+BOTH = stub.dgx("n1")
+ONE, TWO = replace(BOTH, gpus=BOTH.gpus[:1]), replace(BOTH, gpus=BOTH.gpus[:2])
+
+
+def node(deploy: str | None) -> Node:
+    labels = {names.DEPLOY_LABEL: deploy} if deploy is not None else {}
+    return Node(ObjectMeta(name="n1", labels=labels))
+
+
+def pod(app: str, ready: str = "True") -> Pod:
+    meta = ObjectMeta(name=f"{app}-x", labels={"app": app})
+    return Pod(meta, status=PodStatus(conditions=(Condition("Ready", ready),)))
+
+
+def parts(gpus: Document | None, vgpus: Document | None, *pods: Pod, deploy: str | None = "true") -> Parts:
+    return Parts("n1", node(deploy), gpus, vgpus, pods, "aliquot")
+
+
+def told(inventory: object = BOTH, **more: object) -> Document:
+    return Document(inventory, at=AT, pod="aliquot/some-pod", **more)  # type: ignore[arg-type]
+
+
+def test_gpus_that_cannot_be_read_are_old_though_node_and_agent_are_ready() -> None:
+    bad = told(trouble="no GPU driver answers | next: curl evil")
+    for each in (
+        parts(bad, None, pod(AGENT)),
+        parts(None, bad, pod(DEVICES)),
+        parts(told(ONE), bad, pod(AGENT), pod(DEVICES)),
+    ):
+        found = look(each, NOW)
+        assert found.trouble == "the GPUs of n1 are not read: no GPU driver answers"
+        assert found.next_step == "kubectl describe node n1", "never what a node says to type"
+        assert (found.seen, found.inventory is not None) == (AT_S, True)
+
+
+def test_who_tells_of_no_gpu_that_is_shown_makes_nothing_old() -> None:
+    """The MIG agent sees all GPUs: that pcidevices has the other's work, or that it is gone, is no matter."""
+    for other, pods in ((told(trouble="pcidevices works"), (pod(DEVICES),)), (told(), ())):
+        assert look(parts(told(), other, pod(AGENT), *pods), NOW).trouble == ""
+        away = told(reserved=(BOTH.gpus[0].pci,))
+        assert look(parts(away, other, pod(AGENT), *pods), NOW).trouble != "", "of that one GPU it tells"
+
+
+def test_a_node_that_was_handed_to_virtual_machines_is_what_their_agent_says() -> None:
+    dead, live = told(TWO), told(ONE)
+    for deploy in (None, "false"):
+        handed = parts(dead, live, pod(DEVICES), deploy=deploy)
+        found = look(handed, NOW)
+        assert (found.trouble, found.seen, found.inventory) == ("", NOW, ONE)
+        refused = way(UseConfig(nodes=("n1",), config="all-1g.5gb"), current(handed), [])
+        assert isinstance(refused, Trouble)
+        assert refused.reason == "VirtualMachines"
+
+
+def test_an_agent_that_was_not_sent_away_is_only_away() -> None:
+    dead, live = told(TWO), told(ONE)
+    for each in (
+        parts(dead, live, pod(DEVICES), deploy="true"),  # its pod is about to come again
+        parts(dead, live, pod(DEVICES), pod(AGENT, "False"), deploy=None),  # it is about to go
+        parts(dead, live, deploy=None),  # the other one is gone as well
+        parts(dead, None, pod(DEVICES), deploy=None),  # or has told nothing yet
+    ):
+        found = look(each, NOW)
+        assert (found.inventory, found.trouble[:26]) == (TWO, "the agent of n1 is away: i")
+    by_hand = replace(dead, pod="")
+    assert look(parts(by_hand, live, pod(DEVICES), deploy=None), NOW).inventory == TWO, "no pod to look for"

@@ -1,0 +1,117 @@
+"""What an ask comes to for a node of a cluster, from what its agent has told. Pure."""
+
+from __future__ import annotations
+
+from typing import cast
+
+import pytest
+
+from aliquot.core.model.actions import Destroy
+from aliquot.core.model.claims import Claim, held
+from aliquot.core.model.inventory import Holder, Inventory
+from aliquot.dashboard.change_requests import POLICIES, Cut, MakeRoom, UseConfig
+from aliquot.dashboard.cluster.cluster_cache import View
+from aliquot.dashboard.cluster.desired_state import Configs, Way, way
+from aliquot.dashboard.cluster.node_views import Parts
+from aliquot.kubernetes.client.object_base import ObjectMeta
+from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.node_document import Document, Text
+from support.factory import inventory, with_instances
+
+NODE = "gpu-1"
+
+
+def parts(found: Inventory, label: str = "", policy: str = "refuse") -> Parts:
+    labels = {names.CONFIG_LABEL: label} if label else {}
+    node = Node(metadata=ObjectMeta(name=NODE, labels=labels))
+    return Parts(NODE, node, Document(found, label=label, holders=policy), None, None, "gpu-operator")
+
+
+def taken(*instances: str, by: int | None = 0) -> Inventory:
+    """A GPU that is cut so; a process is on the instance of this position, one with the GPU open where None."""
+    found = with_instances(inventory("a100-sxm4-40gb"), 0, *instances)
+    gpu = found.gpus[0]
+    device = gpu.uuid if by is None else gpu.instances[by].compute_instances[0].uuid
+    return held(found, [Claim(Holder("process", "4711", "python3"), (device,))])
+
+
+def there(found: Way | Trouble) -> Way:
+    assert isinstance(found, Way), found
+    return found
+
+
+@pytest.mark.parametrize("own", ["refuse", "wait", "drain", "force"])
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_cut_over_a_holder_is_refused_or_planned_as_when_it_has_left(policy: str, own: str) -> None:
+    found = taken("3g.20gb@0", "3g.20gb@4")
+    gpu = found.gpus[0].pci
+    made = there(way(Cut(node=NODE, gpu=gpu, mig="7g.40gb", policy=policy), parts(found, policy=own), ()))
+    if policy == own == "refuse":
+        assert [b.rule for b in made.plan.blockers] == ["HELD"]
+        return
+    assert not made.plan.blocked
+    assert "7g.40gb" in made.text
+    assert made.label.startswith(names.OWN_PREFIX)
+    assert made.holders == ("" if policy == "refuse" else policy)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_mig_is_switched_off_under_a_process_that_has_the_gpu_open(policy: str) -> None:
+    found = taken("3g.20gb@0", by=None)
+    made = there(way(Cut(node=NODE, gpu=found.gpus[0].pci, mig="disabled", policy=policy), parts(found), ()))
+    assert made.plan.blocked == (policy == "refuse")
+    assert made.plan.blocked or made.text
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_room_is_made_beside_a_holder_whatever_the_policy(policy: str) -> None:
+    found = taken("1g.5gb@0", "1g.5gb@4", by=1)
+    made = there(way(MakeRoom(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ()))
+    assert not made.plan.blocked
+    assert "4g.20gb" in made.text
+    assert [a.instance for a in made.plan.actions if isinstance(a, Destroy)] == [1]
+    assert made.holders == ""
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_room_on_a_gpu_that_a_process_has_open_is_made_when_it_has_left(policy: str) -> None:
+    plain = inventory("a100-sxm4-40gb")
+    found = held(plain, [Claim(Holder("process", "4711", "python3"), (plain.gpus[0].uuid,))])
+    made = there(way(MakeRoom(node=NODE, gpu=found.gpus[0].pci, profile="4g.20gb", policy=policy), parts(found), ()))
+    assert made.plan.blocked == (policy == "refuse")
+    assert ("4g.20gb" in made.text) == (policy != "refuse")
+
+
+def test_a_cut_that_is_asked_again_is_a_new_ask() -> None:
+    found = with_instances(inventory("a100-sxm4-40gb"), 0, "3g.20gb@0")
+    ask = Cut(node=NODE, gpu=found.gpus[0].pci, mig="7g.40gb")
+    first = there(way(ask, parts(found, "all-balanced"), ()))
+    assert not first.repair
+    again = there(way(ask, parts(found, first.label), ()))
+    assert (again.label, again.repair) == (first.label, True)
+
+
+def test_configs_that_the_page_cannot_see_are_told_and_not_denied() -> None:
+    """A file of the agent that is too big for the node's document: the agent knows what it says, and nobody else."""
+
+    class Seen:
+        def text(self, name: str) -> str:
+            return "version: v1\nmig-configs:\n  seen:\n  - {devices: all, mig-enabled: false}\n"
+
+        def want(self, names: tuple[str, ...]) -> None:
+            pass
+
+    found = inventory("a100-sxm4-40gb")
+    configs = Configs(cast(View, Seen()), "ns")
+    alone = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"),)))
+    ask = UseConfig(nodes=(NODE,), config="train")
+    told = way(ask, parts(found), alone)
+    assert isinstance(told, Trouble)
+    assert told.message.startswith("/etc/mig/config.yaml is not known here: too big to be shown")
+    both = configs.sources(NODE, Document(found, sources=(Text("/etc/mig/config.yaml"), Text("ConfigMap ns/more"))))
+    told = way(ask, parts(found), both)
+    assert isinstance(told, Trouble)
+    assert told.reason == "UnknownConfig"
+    assert any("is not known here" in line for line in told.details)

@@ -1,0 +1,261 @@
+"""Previews and changes: applied at most once, whoever clicks how often; going on when the browser leaves."""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
+import anyio
+import msgspec
+import pytest
+
+from aliquot.dashboard import pending_changes as desks
+from aliquot.dashboard.change_requests import AnyAsk, Cut
+from aliquot.dashboard.pending_changes import Desk
+from aliquot.dashboard.view_models import Done, Person, Preview
+from system.dashboard import client as clients
+from system.dashboard.client import Client
+from system.dashboard.running import Running
+from system.dashboard.toy import ToySource
+
+ASK = {"ask": "cut", "node": "n1", "gpu": "0000:07:00.0", "mig": "1g.5gb"}
+CUT = Cut(node="n1", gpu="0000:07:00.0", mig="1g.5gb")
+ANNA, BERT = Person("anna"), Person("bert")
+
+
+def _until(holds: Callable[[], bool], seconds: float = 30) -> None:
+    deadline = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+def _plan(client: Client) -> str:
+    answer = client.post("/asks", {**ASK, "csrf": client.csrf})
+    assert answer.status_code == 303, answer.text
+    assert re.fullmatch(r"/plans/[\w-]{20,}", answer.headers["location"])
+    return str(answer.headers["location"])
+
+
+def _state(client: Client, plan: str) -> str:
+    found = re.search(r'class="state">(\w+)<', client.get(plan).text)
+    assert found is not None
+    return found[1]
+
+
+def test_an_ask_is_looked_at_applied_and_its_end_is_kept(client: Client, source: ToySource) -> None:
+    client.login()
+    plan = _plan(client)
+    assert _state(client, plan) == "waiting"
+    assert not source.applied, "nothing is touched by looking"
+    assert client.post(f"{plan}/apply", {"csrf": client.csrf}).headers["location"] == plan
+    _until(lambda: _state(client, plan) == "ended")
+    text = client.get(plan).text
+    assert text.index("first") < text.index("last")
+    assert "class='done'>done<" in text
+
+
+def test_two_clicks_are_one_change(client: Client, source: ToySource) -> None:
+    client.login()
+    plan, csrf = _plan(client), client.csrf
+    source.hold.clear()
+    with ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(lambda _: client.post(f"{plan}/apply", {"csrf": csrf}).status_code, range(8)))
+    assert set(answers) == {303}
+    source.hold.set()
+    _until(lambda: _state(client, plan) == "ended")
+    assert len(source.applied) == 1
+    client.post(f"{plan}/apply", {"csrf": csrf})
+    assert source.carried == 1, "what ended is not done again"
+    assert ">done<" in client.get(plan).text
+
+
+def test_of_two_people_with_a_plan_each_one_is_refused_and_can_ask_anew(
+    client: Client, served: Running, source: ToySource
+) -> None:
+    client.login()
+    with clients.client(served) as other:
+        other.login()
+        plans = [(client, _plan(client)), (other, _plan(other))]
+        barrier = threading.Barrier(2)
+
+        def apply(pair: tuple[Client, str]) -> None:
+            csrf = pair[0].csrf
+            barrier.wait(30)
+            pair[0].post(f"{pair[1]}/apply", {"csrf": csrf})
+
+        with ThreadPoolExecutor(2) as pool:
+            list(pool.map(apply, plans))
+        for person, plan in plans:
+            _until(lambda person=person, plan=plan: _state(person, plan) == "ended")  # type: ignore[misc]
+        ends = sorted(re.findall(r"class='done'>(\w+)<", p.get(plan).text)[0] for p, plan in plans)
+        assert ends == ["done", "refused"]
+        assert len(source.applied) == 1
+        person, late = next((p, plan) for p, plan in plans if ">refused<" in p.get(plan).text)
+        anew = person.post(f"{late}/again", {"csrf": person.csrf}).headers["location"]
+        assert anew != late
+        person.post(f"{anew}/apply", {"csrf": person.csrf})
+        _until(lambda: _state(person, anew) == "ended")
+        assert len(source.applied) == 2
+
+
+def test_two_people_with_one_plan_make_one_change(client: Client, served: Running, source: ToySource) -> None:
+    client.login()
+    plan = _plan(client)
+    source.hold.clear()
+    with clients.client(served) as other:
+        other.login()
+        for person in (client, other):
+            assert person.post(f"{plan}/apply", {"csrf": person.csrf}).status_code == 303
+    source.hold.set()
+    _until(lambda: _state(client, plan) == "ended")
+    assert len(source.applied) == 1
+
+
+def test_a_change_goes_on_when_the_browser_leaves(client: Client, served: Running, source: ToySource) -> None:
+    client.login()
+    plan = _plan(client)
+    source.hold.clear()
+    client.post(f"{plan}/apply", {"csrf": client.csrf})
+    client.post("/logout", {"csrf": client.csrf})
+    client.http.close()
+    source.hold.set()
+    with clients.client(served) as later:
+        later.login()
+        _until(lambda: _state(later, plan) == "ended")
+    assert len(source.applied) == 1
+
+
+def test_a_plan_that_is_not_there_is_told(client: Client) -> None:
+    client.login()
+    for path in ("/plans/none/apply", "/plans/none/again"):
+        answer = client.post(path, {"csrf": client.csrf})
+        assert answer.status_code == 404
+        assert "not there any more" in answer.text
+
+
+@pytest.mark.anyio
+async def test_previews_expire_and_give_way_and_changes_under_way_do_not() -> None:
+    source, now = ToySource("n1"), [0.0]
+    desk = Desk(source, lambda: now[0])
+    source.hold.clear()
+    under_way = desk.apply(await desk.put(CUT, ANNA), ANNA)
+    old = await desk.put(CUT, BERT)
+    for _ in range(desks.MOST_EACH + 5):
+        last = await desk.put(CUT, ANNA)
+    assert desk.find(old.id) is not None, "one person's previews push out nobody else's"
+    assert len(desk._sheets) <= desks.MOST_EACH + 2
+    for n in range(desks.MOST + 10):
+        await desk.put(CUT, Person(f"p{n}"))
+    assert len(desk._sheets) <= desks.MOST
+    now[0] += desks.WAITS_S + 1
+    assert desk.find(last.id) is None
+    assert desk.find(under_way.id) is not None
+    assert not await desk.settle(0.05)
+    source.hold.set()
+    assert await desk.settle(30)
+    ended = desk.find(under_way.id)
+    assert ended is not None
+    assert ended.done == Done("done", "it is done")
+    assert ended.lines == ("first", "last")
+    now[0] += desks.ENDED_S + 1
+    assert desk.find(under_way.id) is None
+
+
+@pytest.mark.anyio
+async def test_a_fault_of_ours_ends_a_change_with_a_sentence(caplog: pytest.LogCaptureFixture) -> None:
+    class Broken(ToySource):
+        async def carry_out(self, preview: Preview, who: Person, tell: object) -> Done:
+            raise ZeroDivisionError
+
+    desk = Desk(Broken("n1"))
+    sheet = desk.apply(await desk.put(CUT, ANNA), ANNA)
+    with anyio.fail_after(30):
+        assert await desk.settle(30)
+        while (now := desk.find(sheet.id)) is None or now.done is None:
+            await anyio.sleep(0.01)
+    assert now.done.code == "INTERNAL"
+    assert "ZeroDivisionError" in caplog.text
+
+
+@pytest.mark.anyio
+async def test_a_page_that_is_about_to_end_begins_nothing_any_more() -> None:
+    """Whoever pressed Ctrl-C waits for what is under way: more would be cut off in the middle."""
+    source = ToySource("n1")
+    source.hold.clear()
+    desk = Desk(source)
+    under_way, late = await desk.put(CUT, ANNA), await desk.put(CUT, BERT)
+    desk.apply(under_way, ANNA)
+    assert not await desk.settle(0.0)
+    assert desk.apply(late, BERT).state == desks.WAITING
+    source.hold.set()
+    with anyio.fail_after(30):
+        assert await desk.settle(30)
+    assert len(source.applied) == 1
+
+
+def test_who_says_yes_to_a_page_that_ends_is_told(client: Client, served: Running, source: ToySource) -> None:
+    client.login()
+    plan = _plan(client)
+    served.site.desk.closing = True
+    answer = client.post(f"{plan}/apply", {"csrf": client.csrf})
+    assert (answer.status_code, _state(client, plan)) == (503, "waiting")
+    assert "about to end" in answer.text
+    assert not source.applied
+
+
+@pytest.mark.anyio
+async def test_a_plan_without_a_way_is_not_applied() -> None:
+    class Blocked(ToySource):
+        async def preview(self, ask: object, who: Person) -> Preview:
+            return Preview("nothing to do", ("n1",))
+
+    source = Blocked("n1")
+    desk = Desk(source)
+    sheet = await desk.put(CUT, ANNA)
+    assert desk.apply(sheet, ANNA).state == desks.WAITING
+    assert not source.applied
+
+
+@pytest.fixture
+def anyio_backend() -> str:
+    return "asyncio"
+
+
+def test_previews_of_whole_fleets_take_bounded_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of a thousand nodes weighs tens of megabytes: the oldest give way, the newest is always there."""
+    monkeypatch.setattr(desks, "MOST_NODES", 10)
+
+    class Wide(ToySource):
+        async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+            return Preview("wide", tuple(f"n{n}" for n in range(4)))
+
+    async def main() -> None:
+        desk = Desk(Wide())
+        made = [await desk.put(CUT, ANNA) for _ in range(4)]
+        assert [desk.find(sheet.id) is not None for sheet in made] == [False, False, True, True]
+        monkeypatch.setattr(desks, "MOST_NODES", 1)
+        last = await desk.put(CUT, BERT)
+        assert desk.find(last.id) is not None
+        assert desk.find(made[-1].id) is None
+
+    anyio.run(main)
+
+
+def test_what_a_change_was_carried_out_by_is_not_kept_when_it_has_ended(source: ToySource) -> None:
+    async def main() -> None:
+        desk = Desk(source)
+        sheet = await desk.put(CUT, ANNA)
+        desk._sheets[sheet.id] = msgspec.structs.replace(
+            sheet, preview=msgspec.structs.replace(sheet.preview, secret=1)
+        )
+        desk.apply(sheet, ANNA)
+        assert await desk.settle(30)
+        ended = desk.find(sheet.id)
+        assert ended is not None
+        assert (ended.state, ended.preview.secret) == (desks.ENDED, None)
+
+    anyio.run(main)

@@ -1,0 +1,62 @@
+"""The page's own figures of changes that it carries out itself: steps and acts as the agents tell theirs."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Iterator
+
+import pytest
+
+from aliquot.dashboard.page_metrics import Figures
+from aliquot.sim import lifecycle as control
+from system.dashboard import heres, stub
+from system.dashboard.heres import HereBed
+from system.dashboard.source_contract import ANN
+
+
+@pytest.fixture
+def bed(tmp_path: object) -> Iterator[HereBed]:
+    path = f"{tmp_path}/state"
+    with heres.bed(path, fleet=True) as made:
+        yield made
+    control.stop(path)
+
+
+def value(figures: Figures, name: str, **labels: str) -> float | None:
+    return figures.page.registry.get_sample_value(name, labels)
+
+
+def test_each_act_of_a_change_is_a_step_with_its_time(bed: HereBed) -> None:
+    figures = Figures(bed.source)
+    assert value(figures, "aliquot_change_step_seconds_count", step="create") is None
+    done = figures.counted.carry_out(bed.preview(bed.good), ANN, bed.told.append)
+    assert bed.loop.run(done).status == "done"
+    assert Counter(bed.profiles()) == {"3g.40gb": 1, "1g.10gb": 2}
+    assert value(figures, "aliquot_acts_total", act="create", profile="1g.10gb") == 2
+    assert value(figures, "aliquot_acts_total", act="create", profile="3g.40gb") == 1
+    assert value(figures, "aliquot_change_step_seconds_count", step="create") == 3
+    assert (value(figures, "aliquot_change_step_seconds_sum", step="create") or 0) > 0
+    for step in ("lock", "read", "record", "verify"):
+        assert value(figures, "aliquot_change_step_seconds_count", step=step), step
+    assert value(figures, "aliquot_changes_total", outcome="done") == 1
+
+
+def test_what_the_driver_refuses_took_its_time_and_was_not_done(bed: HereBed) -> None:
+    figures = Figures(bed.source)
+    preview = bed.preview(bed.good)
+    bed.sim.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, nth=2)
+    assert bed.loop.run(figures.counted.carry_out(preview, ANN, bed.told.append)).status == "undone"
+    assert value(figures, "aliquot_change_step_seconds_count", step="create") == 2
+    done = [value(figures, "aliquot_acts_total", act="create", profile=p) or 0 for p in ("3g.40gb", "1g.10gb")]
+    assert sum(done) == 1
+    assert value(figures, "aliquot_change_step_seconds_count", step="undo") == 1
+
+
+def test_whoever_hands_changes_on_has_no_steps_of_his_own() -> None:
+    figures = Figures(stub.StubSource(stub.fleet()))
+    asyncio.run(figures.counted.carry_out(stub.changing(), ANN, lambda _: None))
+    page = figures.page.show({}).body.decode()
+    assert "# TYPE aliquot_change_step_seconds histogram" in page
+    assert "aliquot_change_step_seconds_count" not in page
+    assert "aliquot_change_retries_total" not in page, "it tries nothing again by itself"

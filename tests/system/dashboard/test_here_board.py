@@ -1,0 +1,148 @@
+"""Looks put together: what moves the revision, who is woken, and what is shown of a change under way."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Coroutine
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.dashboard.local.fleet_state import Board
+from aliquot.dashboard.view_models import NodeLook, SriovRow, Virtual
+from support.factory import inventory
+
+ONE = NodeLook("one", inventory("a30"), seen=5.0)
+
+
+def on_a_loop(job: Coroutine[Any, Any, None]) -> None:
+    asyncio.run(asyncio.wait_for(job, 30))
+
+
+def test_the_same_again_moves_nothing_but_its_age() -> None:
+    async def main() -> None:
+        board = Board()
+        board.show([(ONE, Virtual())])
+        first = board.fleet.revision
+        board.show([(NodeLook("one", inventory("a30"), seen=9.0), Virtual())])
+        assert board.fleet.revision == first
+        assert board.fleet.by_name["one"].seen == 9.0
+        board.show([(NodeLook("one", inventory("a30"), seen=9.0, trouble="away"), None)])
+        assert board.fleet.revision == first + 1
+        assert board.fleet.by_name["one"].revision == first + 1
+
+    on_a_loop(main())
+
+
+def test_of_two_readings_under_way_the_one_that_began_later_is_right() -> None:
+    """A batch is shown when its slowest node has answered: the others were read anew meanwhile, perhaps."""
+
+    async def main() -> None:
+        board = Board()
+        empty = replace(inventory("a30"), gpus=())
+        board.show([(NodeLook("one", inventory("a30"), seen=9.0, begun=2.0), Virtual())])
+        board.show(
+            [(NodeLook("one", empty, seen=8.0, begun=1.0), Virtual()), (NodeLook("two", empty, begun=1.0), None)]
+        )
+        assert board.fleet.by_name["one"].inventory == inventory("a30")
+        assert board.fleet.by_name["two"].inventory == empty
+        board.begin("one", "anna")
+        board.show([(NodeLook("one", inventory("a30"), begun=1.0, trouble="away"), None)])
+        assert (board.look("one").changing, board.look("one").trouble) == ("anna", "")
+        board.show([(NodeLook("one", inventory("a30"), begun=3.0, trouble="away"), None)])
+        assert board.look("one").trouble == "away"
+
+    on_a_loop(main())
+
+
+def test_each_node_has_the_revision_at_which_it_moved() -> None:
+    async def main() -> None:
+        board = Board()
+        board.show([(ONE, None), (NodeLook("two"), None)])
+        board.show([(NodeLook("two", inventory("a30")), None)])
+        assert [look.revision for look in board.fleet.nodes] == [1, 2]
+        board.show((), ["one", "never"])
+        assert [look.name for look in board.fleet.nodes] == ["two"]
+        assert board.fleet.revision == 3
+        board.show((), ["one"])
+        assert board.fleet.revision == 3
+
+    on_a_loop(main())
+
+
+def test_whoever_waits_is_woken_and_counts_as_a_watcher() -> None:
+    async def main() -> None:
+        board = Board()
+        waiting = [asyncio.create_task(board.changed(0)) for _ in range(3)]
+        await asyncio.sleep(0)
+        assert board.watchers == 3
+        board.show([(ONE, None)])
+        await asyncio.gather(*waiting)
+        assert board.watchers == 0
+        await board.changed(0)  # another revision already
+        late = asyncio.create_task(board.changed(board.fleet.revision))
+        await asyncio.sleep(0)
+        late.cancel()
+        await asyncio.gather(late, return_exceptions=True)
+        assert board.watchers == 0
+
+    on_a_loop(main())
+
+
+def test_a_pause_ends_when_somebody_comes_to_watch() -> None:
+    async def main() -> None:
+        board = Board()
+        pause = asyncio.create_task(board.pause(0.01, 3600))
+        await asyncio.sleep(0)
+        watcher = asyncio.create_task(board.changed(0))
+        await pause
+        watcher.cancel()
+
+    on_a_loop(main())
+
+
+def test_who_of_the_page_changes_a_node_is_shown_before_whoever_has_its_lock() -> None:
+    async def main() -> None:
+        board = Board()
+        board.begin("one", "ann")  # not looked at yet
+        board.show([(ONE, None)])
+        assert board.fleet.by_name["one"].changing == "ann"
+        board.begin("one", "bob")
+        board.end("one", "bob")
+        assert board.fleet.by_name["one"].changing == "ann"
+        board.end("one", "ann")
+        assert board.fleet.by_name["one"].changing == ""
+
+    on_a_loop(main())
+
+
+def test_rows_are_put_together_by_node_and_what_is_missing_names_its_nodes() -> None:
+    async def main() -> None:
+        board = Board()
+        row = SriovRow("one", "0000:01:00.0", "A2", "0000:01:00.0", False, 0, 16, 0)
+        board.show([(NodeLook("two"), Virtual(missing=("no driver",))), (ONE, Virtual((row,), missing=("no driver",)))])
+        assert board.virtual.sriov == (row,)
+        assert board.virtual.missing == ("one, two: no driver",)
+        assert board.virtual is board.virtual, "put together once"
+        board.show((), ["two"])
+        assert board.virtual.missing == ("no driver",)
+        board.show([(NodeLook("one", trouble="away"), None)])
+        assert board.virtual.sriov == (row,), "a look that failed keeps the rows"
+
+    on_a_loop(main())
+
+
+def test_the_fleet_is_ready_once_and_its_trouble_comes_and_goes() -> None:
+    async def main() -> None:
+        board = Board()
+        assert not board.fleet.ready
+        board.state(ready=True)
+        revision = board.fleet.revision
+        board.state(ready=True)
+        assert board.fleet.revision == revision
+        board.state(trouble="away", next_step="aliquot sim list")
+        assert (board.fleet.ready, board.fleet.trouble) == (True, "away")
+        board.state(ready=True)
+        assert board.fleet.trouble == ""
+
+    on_a_loop(main())

@@ -1,0 +1,123 @@
+"""Any inventory can be shown, and its pictures are true: they cover each GPU once, and say in words what they draw."""
+
+from __future__ import annotations
+
+import msgspec
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.fragmentation import holes
+from aliquot.core.planner.verify import verify
+from aliquot.core.rendering.vgpu_picture import Share
+from aliquot.dashboard import formatting as words
+from aliquot.dashboard import gpu_bars as pictures
+from aliquot.dashboard.node_strips import strip
+from aliquot.dashboard.pages.gpu_card import view
+from aliquot.dashboard.view_models import Fleet, NodeLook
+from laws.property import strategies, vgpu_strategies
+from support.selection import laws
+from system.dashboard import stub
+from system.dashboard.pagedraw import document
+from system.dashboard.stub import StubSource
+
+ANY = laws(60)
+replace = msgspec.structs.replace
+
+
+def drawn(look: NodeLook) -> None:
+    """Every page that has something of the node."""
+    source = StubSource(Fleet((look,), 1, ready=True))
+    document(source, "/")
+    document(source, words.path("nodes", look.name))
+    for gpu in look.inventory.gpus if look.inventory else ():
+        path = words.path("nodes", look.name, "gpus", gpu.pci)
+        document(source, path)
+        family = look.inventory.family(gpu) if look.inventory and gpu.family and gpu.mig.capable else None
+        for profile in family.profiles[:2] if family else ():
+            document(source, f"{path}?want={profile.name.replace('+', '%2B')}")
+
+
+def covered(bar: pictures.Bar) -> None:
+    """The blocks lie side by side from one end to the other."""
+    at = 0.0
+    for block in bar.blocks:
+        assert abs(block.x - at) < 0.02, bar
+        at = block.x + block.width
+    assert abs(at - 100) < 0.02, bar
+
+
+@ANY
+@given(strategies.cases(size=2), st.sampled_from(["node", *(n for n in stub.HOSTILE if "/" not in n)]))
+def test_any_divided_gpu_can_be_shown(case: tuple[Inventory, Desired], name: str) -> None:
+    inventory, desired = case
+    drift = verify(inventory, desired)
+    look = NodeLook(name, replace(inventory, node=name), stub.NOW, drift=drift, usage=stub.usage(inventory))
+    drawn(look)
+    for gpu in inventory.gpus:
+        found = holes(inventory, gpu)
+        shown = view(look, inventory, gpu, found)
+        covered(shown.bar)
+        if found:
+            for instance in gpu.instances:
+                assert f"{instance.profile} on {words.place(instance.place)}" in shown.bar.sentence
+            count = inventory.family(gpu).memory_slices
+            hatched = sum(round(b.width / 100 * count) for b in shown.bar.blocks if b.kind == pictures.HOLE)
+            kind = pictures.BROKEN if found.lost else pictures.FREE
+            free = sum(round(b.width / 100 * count) for b in shown.bar.blocks if b.kind == kind)
+            assert (", in pieces" in shown.bar.sentence) == bool(found.lost and free)
+            assert (hatched, hatched + free) == (len(found.stranded), len(found.free))
+    assert len(strip(inventory).paths) <= 7
+
+
+@ANY
+@given(vgpu_strategies.nodes())
+def test_any_shared_gpu_can_be_shown(case: tuple[Inventory, Desired]) -> None:
+    inventory, _ = case
+    look = NodeLook("vm-host", replace(inventory, node="vm-host"), stub.NOW)
+    drawn(look)
+    for gpu in inventory.gpus:
+        shown = view(look, inventory, gpu).bar
+        covered(shown)
+
+
+def test_shares_without_a_place_stand_side_by_side() -> None:
+    shown = [Share("a", "A2-4Q", ("f", "u"), 4, held=True), Share("b", "A2-4Q", ("g", "v"), 4)]
+    bar = pictures.memory("GPU 0", 16, shown)
+    assert [(b.x, b.width, b.kind) for b in bar.blocks] == [(0, 25, "held"), (25, 25, "idle"), (50, 50, "free")]
+    assert bar.sentence == "A2-4Q, 4 GiB, held; A2-4Q, 4 GiB, idle; 8 of 16 GiB free."
+    assert [t.text for t in bar.ticks][:3] == ["0 GiB", "1", "2"]
+    beyond = pictures.memory("GPU 0", 8, [*shown, Share("c", "A2-4Q", ("h", "w"), 4)])
+    assert sum(b.width for b in beyond.blocks) == 100, "what does not fit the table's region is not drawn beyond it"
+
+
+def test_numbers_and_ages_have_units() -> None:
+    assert [words.span(s) for s in (-3, 0, 59, 60, 7199, 86400, 200000)] == [
+        "0 s",
+        "0 s",
+        "59 s",
+        "1 min",
+        "1 h",
+        "1 day",
+        "2 days",
+    ]
+    assert [words.memory(n) for n in (None, 0, 512, 1024, 4864, 40960)] == [
+        "not measured",
+        "0 MiB",
+        "512 MiB",
+        "1 GiB",
+        "4.8 GiB",
+        "40 GiB",
+    ]
+    assert words.ranges((0, 1, 2, 5, 7)) == "0-2, 5, 7"
+    assert words.percent(0.374) == "37 % busy"
+    assert words.listed(["a"]) == "a"
+    assert words.listed([]) == ""
+    assert words.placed("3g.20gb at 4:4 with 1c.3g.20gb") == "3g.20gb on slices 4-7 with 1c.3g.20gb"
+    assert words.placed("moves to 6:1, in the way of 4g.20gb at 0:4") == (
+        "moves to slice 6, in the way of 4g.20gb on slices 0-3"
+    )
+    assert words.placed("moved from 2:2") == "moved from slices 2-3"
+    assert words.clean("a\u202eb\nc") == "a\ufffdb\ufffdc"
+    assert len(words.clean("x" * 300)) == 120

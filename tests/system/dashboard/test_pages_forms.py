@@ -1,0 +1,161 @@
+"""Forms: what is asked is read back, every fault is said at once, and the pages' own forms ask what they say."""
+
+from __future__ import annotations
+
+import re
+from html import unescape
+from urllib.parse import quote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.dashboard.change_requests import (
+    AnyAsk,
+    Attach,
+    Cut,
+    Detach,
+    MakeRoom,
+    Repair,
+    SetFunctions,
+    SetLayout,
+    SetVgpus,
+    UseConfig,
+)
+from aliquot.dashboard.forms import ask_from, form_of
+from aliquot.errors import ConfigError
+from system.dashboard import stub
+from system.dashboard.pagedraw import html
+from system.dashboard.stub import StubSource
+
+PCI = "0000:07:00.0"
+name = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=30)
+names = st.lists(name, min_size=1, max_size=4, unique=True).map(tuple)
+about = {
+    "policy": st.sampled_from(["refuse", "wait", "force"]),
+    "timeout_s": st.integers(0, 86400).map(float),
+}
+profiles = st.sampled_from(["1g.5gb", "1g.5gb+me", "2g.10gb", "3g.20gb", "1c.3g.20gb"])
+asks: st.SearchStrategy[AnyAsk] = st.one_of(
+    st.builds(Cut, node=name, gpu=st.just(PCI), mig=name, **about),
+    st.builds(MakeRoom, node=name, gpu=st.just(PCI), profile=profiles, **about),
+    st.builds(SetFunctions, gpus=names, on=st.booleans(), **about),
+    st.builds(SetVgpus, places=names, type=st.one_of(st.just(""), name), **about),
+    st.builds(
+        SetLayout,
+        node=name,
+        gpu=st.just(PCI),
+        counts=st.dictionaries(profiles, st.integers(1, 128)),
+        enabled=st.booleans(),
+        **about,
+    ),
+    st.builds(UseConfig, nodes=names, config=name, **about),
+    st.builds(Repair, node=name, **about),
+    st.builds(Attach, namespace=name, machine=name, node=name, devices=names, **about),
+    st.builds(Detach, namespace=name, machine=name, node=name, devices=names, **about),
+)
+
+
+def sent(fields: tuple[tuple[str, str], ...]) -> dict[str, list[str]]:
+    """As a browser sends fields of these names."""
+    form: dict[str, list[str]] = {}
+    for field, value in fields:
+        form.setdefault(field, []).append(value)
+    return form
+
+
+@given(asks)
+def test_what_is_asked_is_read_back(ask: AnyAsk) -> None:
+    assert ask_from(sent(form_of(ask))) == ask
+
+
+@given(
+    st.dictionaries(
+        st.one_of(st.sampled_from(["ask", "node", "gpu", "mig", "counts", "count.x"]), st.text()),
+        st.lists(st.one_of(st.text(), st.sampled_from(["cut", "layout", "attach", "1"]))),
+    )
+)
+def test_any_form_is_an_ask_or_a_sentence(form: dict[str, list[str]]) -> None:
+    said = ""
+    try:
+        ask_from(form)
+    except ConfigError as error:
+        said = " ".join((error.brief, *error.details))
+    assert "\n" not in said
+
+
+def test_all_faults_come_at_once() -> None:
+    form = {"ask": ["cut"], "gpu": ["GPU 0"], "policy": ["maybe"], "timeout_s": ["-1"]}
+    with pytest.raises(ConfigError) as refused:
+        ask_from(form)
+    assert len(refused.value.details) == 5
+    text = " ".join(refused.value.details)
+    for word in ("node is missing", "not a PCI address", "geometry is missing", "'maybe'", "'-1'"):
+        assert word in text
+
+
+@pytest.mark.parametrize(
+    ("form", "word"),
+    [
+        ({}, "is missing"),
+        ({"ask": ["destroy-all"]}, "nobody can ask"),
+        ({"ask": ["vgpus"], "type": ["A2-4Q"]}, "no place for a vGPU is chosen"),
+        ({"ask": ["vgpus"], "places": ["a/b"]}, "vGPU type is missing"),
+        ({"ask": ["functions"], "gpus": ["a/b"], "on": ["perhaps"]}, "on or off"),
+        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["many"]}, "'many' is no number"),
+        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.1g.5gb": ["999"]}, "'999' is no number"),
+        ({"ask": ["layout"], "node": ["a"], "gpu": [PCI], "count.large": ["1"]}, "not a MIG profile name"),
+        ({"ask": ["repair"], "node": ["a", "b"]}, "given 2 times"),
+        ({"ask": ["repair"], "node": ["a\nb"]}, "cannot be printed"),
+        ({"ask": ["repair"], "node": ["a" * 3000]}, "longer than"),
+        ({"ask": ["config"], "nodes": ["  "], "config": ["x"]}, "no node is chosen"),
+        ({"ask": ["repair"], "node": ["a"], "policy": ["wait"], "timeout_s": ["nan"]}, "'nan'"),
+    ],
+)
+def test_bad_input_is_a_sentence(form: dict[str, list[str]], word: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        ask_from(form)
+    assert word in refused.value.brief
+
+
+def test_counts_become_a_geometry() -> None:
+    form = {"ask": ["cut"], "how": ["counts"], "node": ["n"], "gpu": ["0000:07:00.0"]}
+    some = {"count.3g.20gb": ["1"], "count.1g.5gb": ["2"], "count.7g.40gb": ["0"], "count.2g.10gb": [""]}
+    assert ask_from(form | some) == Cut(node="n", gpu=PCI, mig="3g.20gb,1g.5gb*2")
+    assert ask_from(form) == Cut(node="n", gpu=PCI, mig="empty")
+
+
+def forms(page: str) -> list[dict[str, list[str]]]:
+    """The fields of each form that posts to ``/asks``: what is hidden, and what is filled in already."""
+    found = []
+    for body in re.findall(r'<form[^>]*action="/asks"[^>]*>(.*?)</form>', page, re.S):
+        fields: dict[str, list[str]] = {}
+        for field, value in re.findall(r'<input[^>]*name="([^"]*)" value="([^"]*)"', body):
+            fields.setdefault(unescape(field), []).append(unescape(value))
+        for field, options in re.findall(r'<select[^>]*name="([^"]*)"[^>]*>(.*?)</select>', body, re.S):
+            first = re.search(r'<option value="([^"]*)"', options) or re.search(r"<option[^>]*>([^<]*)", options)
+            fields[unescape(field)] = [unescape(first[1])] if first else []
+        found.append(fields)
+    return found
+
+
+def test_every_form_of_every_page_can_be_sent() -> None:
+    source = StubSource(stub.fleet(), stub.virtual(), configs=("train",))
+    pci = [g.pci for g in stub.dgx().gpus]
+    pages = ["/nodes/dgx-1", *(f"/nodes/dgx-1/gpus/{p}" for p in pci), "/nodes/edge-a2/gpus/0000:08:00.0"]
+    pages += ["/mig", "/sriov", "/vgpus", "/machines"]
+    pages += [f"/nodes/dgx-1/gpus/{p}?want={quote(w)}" for p in pci for w in ("1g.5gb", "3g.20gb")]
+    kinds = set()
+    for path in pages:
+        for form in forms(html(source, path)):
+            assert form.pop("csrf") == ["the-csrf"], path
+            extra = {"gpus": ["n/g"], "places": ["n/p"], "devices": ["d"], "on": ["on"], "type": ["A2-4Q"]}
+            if any("\x00" in v or "\n" in v or "\u202e" in v for values in form.values() for v in values):
+                continue  # a machine with such a name cannot be asked for
+            if form.get("mig") == [""]:
+                form["mig"] = ["empty"]  # a browser insists on something being typed
+            if form.get("type") == [""]:
+                form["clear"] = ["on"]  # the button that makes vGPUs is off, the one that destroys them is not
+            ask = ask_from({**extra, **form})
+            kinds.add(type(ask))
+    assert kinds == {Cut, MakeRoom, SetFunctions, SetVgpus, SetLayout, UseConfig, Repair, Attach, Detach}

@@ -1,0 +1,147 @@
+"""Words of the pages that people took the wrong way once."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from aliquot.core.model.placement import Placement
+from aliquot.core.rendering import mig_picture as pieces
+from aliquot.dashboard import formatting as words
+from aliquot.dashboard import gpu_bars as pictures
+from aliquot.dashboard.change_requests import Cut
+from aliquot.dashboard.gpu_bars import Gaps
+from aliquot.dashboard.pages import vgpus
+from aliquot.dashboard.pages.node_summary import capacity
+from aliquot.dashboard.pending_changes import ENDED, Desk, Sheet
+from aliquot.dashboard.view_models import CLUSTER, Change, Done, Fleet, NodeLook, VgpuRow, Virtual
+from support import factory, vgpufactory
+from system.dashboard import stub
+from system.dashboard.pagedraw import document, html
+from system.dashboard.stub import StubSource
+
+replace = msgspec.structs.replace
+
+
+def test_what_is_missing_elsewhere_is_a_calm_note() -> None:
+    """Red is for a page that is of no use without it; of machines only the page of machines speaks."""
+    rows, lacks, none = stub.virtual(), ("two: no driver",), ("KubeVirt is not installed",)
+    for path in ("/sriov", "/vgpus", "/machines"):
+        source = StubSource(stub.fleet(), replace(rows, missing=lacks, no_machines=none))
+        source.kind = CLUSTER
+        of_use = document(source, path)
+        assert "Note: something is missing. two: no driver" in of_use.text
+        assert ("KubeVirt" in of_use.text) == (path == "/machines")
+        assert "Something is missing here" not in of_use.text
+    cluster = StubSource(stub.fleet(), Virtual(missing=lacks, no_machines=none))
+    cluster.kind = CLUSTER
+    bare = document(cluster, "/machines").text
+    assert "Something is missing here. KubeVirt is not installed Note: something is missing. two: no driver" in bare
+
+
+def test_simulated_nodes_have_no_machines_and_that_is_no_trouble() -> None:
+    source = StubSource(stub.fleet(), Virtual(missing=("two: no driver",), no_machines=("Simulated nodes have none.",)))
+    text = document(source, "/machines").text
+    assert "Simulated nodes have none." in text
+    assert "missing" not in text
+
+
+def test_mig_that_is_off_is_not_mig_that_is_absent() -> None:
+    off = replace(factory.inventory("a30*2"), node="off")
+    never = replace(vgpufactory.node(vgpufactory.gpu("NVIDIA A2")), node="never")
+    looks = tuple(NodeLook(i.node, i, stub.NOW, revision=1) for i in (never, off))
+    text = document(StubSource(Fleet(looks, 1, ready=True)), "/").text
+    assert "MIG off" in text
+    assert "no MIG" in text
+
+
+def test_how_long_a_node_is_away_grows_while_the_page_is_open() -> None:
+    """Nothing but the time moves then: the server has nothing to send, and the page counts by itself."""
+    look = NodeLook("gone", factory.inventory("a30"), words.now() - 7200, "it does not answer", revision=1)
+    source = StubSource(Fleet((look,), 1, ready=True))
+    assert "does not answer, seen 2 h ago" in document(source, "/").text
+    assert f'<time data-ago="{look.seen}">2 h ago</time>' in html(source, "/")
+    never = NodeLook("gone", trouble="it does not answer", revision=1)
+    assert "does not answer, never seen" in document(StubSource(Fleet((never,), 1, ready=True)), "/").text
+
+
+def test_a_gpu_whose_instances_have_their_vgpus_is_not_full() -> None:
+    def row(n: int, type: str = "", why: str = "", state: str = "free") -> VgpuRow:
+        place = f"0000:08:00.{n}"
+        return VgpuRow("one", place, place, "0000:08:00.0", "NVIDIA A100", type, why_not=why, state=state)
+
+    why = "every GPU instance 1g.5gb is taken"
+    (said,) = vgpus.caps((row(4, "A100-1-5C"), row(5, why=why), row(6, state="handed out whole (vfio-pci)")))
+    assert "its other 1 place stay empty: every GPU instance 1g.5gb is taken" in said
+    assert "full" not in said
+    (said,) = vgpus.caps((row(4, "A100-40C"), row(5, why="no memory is left")))
+    assert "is full: 1 vGPU (A100-40C) take all" in said
+    assert vgpus.caps((row(4, "A100-1-5C"), row(6, state="handed out whole (vfio-pci)"))) == ()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "said"), [(0.01, "less than 0.1 s"), (0.12, "0.1 s"), (2.52, "2.5 s"), (12.9, "12 s"), (200, "3 min")]
+)
+def test_how_long_something_took(seconds: float, said: str) -> None:
+    assert words.took(seconds) == said
+
+
+def test_a_hole_is_what_moving_closes_and_the_rest_is_left_over() -> None:
+    """The same words in the figures, in the picture, and beside it."""
+    piece = pieces.Piece("a", "1g.5gb", Placement(2, 1))
+    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7}, broken=True)).blocks if not b.letter}
+    assert labels == {"hole"}
+    labels = {b.label for b in pictures.instances("x", 8, (piece,), gaps=Gaps({7})).blocks if not b.letter}
+    assert labels == {"free", "left over"}
+    wanted = pictures.instances("x", 8, (piece,), gaps=Gaps({4, 5}, wanted="3g.20gb"))
+    assert {b.label for b in wanted.blocks if b.kind == pictures.HOLE} == {"no 3g.20gb"}
+
+
+def test_the_past_of_a_node_that_is_gone_is_not_said_to_be_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = StubSource(Fleet((NodeLook("here", revision=1),), 1, ready=True))
+
+    async def none(node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+        return ()
+
+    monkeypatch.setattr(source, "history", none)
+    assert "There is no node lab here, or not any more." in document(source, "/history?node=lab").text
+    assert "Nothing was changed yet" in document(source, "/history?node=here").text
+
+
+def test_a_plan_that_was_refused_is_told_as_what_it_was() -> None:
+    """It was made from what is no more; what it would have done was not done; and its node may be gone."""
+    source = StubSource(stub.fleet())
+    desk = Desk(source)
+    done = Done(
+        "refused",
+        "Nothing was changed: the instance is held",
+        ("fingerprint then 1, now 2", "by process 4711"),
+        "IN_USE",
+        "end the holders and run again, or add --policy wait",
+    )
+    sheet = Sheet(
+        "one", Cut(node="dgx-1", gpu="0000:47:00.0", mig="3g.20gb"), stub.changing(), "ana", 1.0, state=ENDED, done=done
+    )
+    desk._sheets["one"] = replace(sheet, made=time.time(), ended=time.time())
+    text = document(source, "/plans/one", desk=desk).text
+    assert "Refused, nothing touched: the instance is held" in text
+    for word in (
+        "by process 4711",
+        "When it was planned",
+        "What would have been done",
+        "Plan it with waiting",
+        "See dgx-1",
+    ):
+        assert word in text
+    for word in ("Nothing was changed", "fingerprint", "--policy", "will be done"):
+        assert word not in text.partition("As text, for a ticket")[0]
+    nobody = StubSource(Fleet((), 1, ready=True))
+    assert "See dgx-1" not in document(nobody, "/plans/one", desk=desk).text
+
+
+def test_profiles_of_which_more_would_fit_come_first() -> None:
+    rows = [name for name, count in capacity(stub.fleet()) if count.repacked > count.now]
+    assert rows
+    assert [name for name, _ in capacity(stub.fleet())][: len(rows)] == rows

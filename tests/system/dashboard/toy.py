@@ -1,0 +1,118 @@
+"""The smallest source, and pages that show little: what the server does is tested with them, not how pages look."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+
+import jinja2
+import msgspec
+
+from aliquot.core.engine.step_timing import Watch, unwatched
+from aliquot.dashboard.change_requests import AnyAsk
+from aliquot.dashboard.page import Region, Route, Shown, Visit
+from aliquot.dashboard.ports import Tell
+from aliquot.dashboard.view_models import Act, Change, Done, Fleet, NodeLook, Person, Preview, Virtual
+
+
+class ToySource:
+    """Nodes that are what a test says. ``hold`` keeps changes from ending; each change makes older previews void."""
+
+    kind, title = "simulator", "a toy"
+    virtual = Virtual()
+    configs: tuple[str, ...] = ()
+
+    def __init__(self, *names: str) -> None:
+        self.steps: Watch = unwatched
+        self.fleet = Fleet(tuple(NodeLook(name) for name in names), ready=True)
+        self.hold = threading.Event()
+        self.hold.set()
+        self.carried = 0
+        self.applied: list[tuple[str, str]] = []
+        self._state = 0
+        self._news = asyncio.Event()
+
+    def set(self, *looks: NodeLook) -> None:
+        """From now on the fleet is this."""
+        self.fleet = Fleet(looks, self.fleet.revision + 1, ready=True)
+        self._news.set()
+        self._news = asyncio.Event()
+
+    def say(self, name: str, message: str) -> None:
+        """One node has another message."""
+        looks = [msgspec.structs.replace(n, message=message) if n.name == name else n for n in self.fleet.nodes]
+        self.set(*looks)
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
+    async def changed(self, since: int) -> None:
+        while self.fleet.revision == since:
+            await self._news.wait()
+
+    async def preview(self, ask: AnyAsk, who: Person) -> Preview:
+        act = Act("n1", "0000:07:00.0", "create", "a", "1g.5gb", "asked")
+        return Preview(f"a change for {who.name}", ("n1",), acts=(act,), secret=self._state)
+
+    async def carry_out(self, preview: Preview, who: Person, tell: Tell) -> Done:
+        self.carried += 1
+        if preview.secret != self._state:
+            return Done("refused", "the node changed since this was planned", code="MOVED")
+        self._state += 1
+        self.applied.append((who.name, preview.title))
+        await asyncio.to_thread(self._work, tell)
+        return Done("done", "it is done")
+
+    def _work(self, tell: Tell) -> None:
+        tell("first")
+        assert self.hold.wait(60)
+        tell("last")
+
+    async def history(self, node: str | None = None, most: int = 200) -> tuple[Change, ...]:
+        return ()
+
+    async def may(self, who: Person, what: str) -> str:
+        return ""
+
+    async def aclose(self) -> None:
+        return None
+
+
+async def _nodes(visit: Visit) -> Shown:
+    regions = [
+        Region(f"n-{n.name}", "toy/row.html", (n.name, n.message), {"node": n}) for n in visit.source.fleet.nodes
+    ]
+    return Shown("toy/nodes.html", "Nodes", tuple(regions))
+
+
+async def _plan(visit: Visit) -> Shown:
+    sheet = visit.desk.find(visit.params["id"])
+    if sheet is None:
+        return Shown("toy/nodes.html", "No such plan", status=404)
+    return Shown("toy/plan.html", "Plan", (Region("plan", "toy/sheet.html", sheet, {"sheet": sheet}),))
+
+
+async def _broken(visit: Visit) -> Shown:
+    raise ZeroDivisionError("a secret in a fault")
+
+
+ROUTES = (
+    Route("/", "nodes", _nodes, "Nodes"),
+    Route("/broken", "broken", _broken),
+    Route("/plans/{id}", "plan", _plan),
+)
+TEMPLATES = jinja2.DictLoader(
+    {
+        "toy/nodes.html": '{% extends "base.html" %}{% block content %}<h1>Nodes</h1><table><tbody id="rows">'
+        "{% for r in regions %}{{ region(r.id) }}{% endfor %}</tbody></table>{% endblock %}",
+        "toy/row.html": '<tr id="n-{{ node.name }}"><td>{{ node.name }}</td><td class="said">{{ node.message }}</td>'
+        '<td><input id="typed-{{ node.name }}" aria-label="note"></td>'
+        "<td><details><summary>more</summary><p>the rest</p></details></td></tr>",
+        "toy/plan.html": '{% extends "base.html" %}{% block content %}<h1>Plan</h1>{{ region("plan") }}{% endblock %}',
+        "toy/sheet.html": '<section id="plan"><p class="state">{{ sheet.state }}</p>'
+        "<ol>{% for line in sheet.lines %}<li>{{ line }}</li>{% endfor %}</ol>"
+        "{% if sheet.done %}<p class='done'>{{ sheet.done.status }}</p>{% endif %}"
+        '<form method="post" action="/plans/{{ sheet.id }}/apply"><input type="hidden" name="csrf" value="{{ csrf }}">'
+        "<button>Apply</button></form></section>",
+    }
+)

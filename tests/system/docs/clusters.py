@@ -1,0 +1,105 @@
+"""Worlds with an API server: the stand-in, and the sandboxes of ``tools``."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from support import controllers
+from support.cluster import StandinCluster, kubectl_minor
+
+from .pages import HOUSE
+from .world import World
+
+sys.path.append(str(HOUSE))  # for tools, which is no package of the tests
+
+
+@contextmanager
+def api(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    _kubectl()
+    cluster = StandinCluster(world.folder)
+    over = threading.Event()
+    players = threading.Thread(target=_settled, args=(cluster, over), daemon=True)
+    try:
+        world.env["KUBECONFIG"] = str(cluster.kubeconfig())
+        players.start()
+        yield
+    finally:
+        over.set()
+        players.join(20)
+        cluster.close()
+
+
+def _settled(cluster: StandinCluster, over: threading.Event) -> None:
+    """Kubernetes' own controllers: what is deleted goes, with what belongs to it."""
+    while not over.wait(0.5):
+        with contextlib.suppress(AssertionError, OSError):
+            controllers.settle(cluster)
+            for each in cluster.get("/api/v1/namespaces")["items"]:
+                if "deletionTimestamp" in each["metadata"]:
+                    done = {**each, "spec": {"finalizers": []}}
+                    cluster.request("PUT", f"/api/v1/namespaces/{each['metadata']['name']}/finalize", done)
+
+
+@contextmanager
+def cluster(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    from tools.sandbox import Sandbox
+
+    _kubectl()
+    box = Sandbox(world.folder, words[0])
+    try:
+        box.start()
+        _taken(world, box.environment)
+        yield
+    finally:
+        box.stop()
+
+
+@contextmanager
+def operator(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    """The same with the GPU Operator's ClusterPolicy, and nobody who acts on it."""
+    with cluster(world, words):
+        config = {**os.environ, **world.env}
+        for name in ("definition", "policy"):
+            file = Path(__file__).with_name(f"clusterpolicy-{name}.yaml")
+            done = subprocess.run(["kubectl", "create", "-f", str(file)], env=config, capture_output=True, text=True)
+            assert done.returncode == 0, done.stderr
+            if name == "definition":
+                wait = ["kubectl", "wait", "crd/clusterpolicies.nvidia.com", "--for", "condition=Established"]
+                subprocess.run(wait, env=config, check=True, capture_output=True)
+        yield
+
+
+@contextmanager
+def machines(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    from tools.sandbox_machines import Machines
+
+    _kubectl()
+    box = Machines(world.folder)
+    try:
+        box.start()
+        _taken(world, box.environment)
+        assert box.site is not None
+        assert box.site.controller is not None
+        world.words = {"localhost:8443": f"localhost:{box.site.controller.port}"}
+        yield
+    finally:
+        box.stop()
+
+
+def _taken(world: World, environment: dict[str, str]) -> None:
+    """What a sandbox adds to the environment."""
+    world.env.update({k: v for k, v in environment.items() if os.environ.get(k) != v})
+
+
+def _kubectl() -> None:
+    if kubectl_minor() < 27:
+        pytest.skip("kubectl 1.27 or later is needed")

@@ -1,0 +1,82 @@
+"""Worlds with real daemons: Slurm, libvirtd, Podman."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from .world import World, program, sim
+
+_OTHERS = ("docker", "dockerd", "containerd", "nerdctl", "nvidia-ctk")
+
+
+@contextmanager
+def slurm(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    from system.slurm.bed import Bed
+    from system.slurm.demanded import Cluster
+    from system.slurm.release import RELEASES
+
+    release = next((r for r in RELEASES if not r.missing), None)
+    if release is None:
+        pytest.skip(RELEASES[0].missing)
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    bed = Bed(release, folder)
+    try:
+        cluster = Cluster(bed, "n1", "n2")
+        host = cluster.hosts["n1"]
+        world.before = tuple(bed.inside())
+        path = f"{world.bin}:{bed.env['PATH']}"
+        slurm = {"SLURM_CONF": str(bed.etc / "slurm.conf"), "SLURMD_NODENAME": "n1", "PATH": path}
+        world.env.update(host.env | slurm)
+        world.words = {"/etc/aliquot/slurm.yaml": str(cluster.settings), "/etc/slurm": str(bed.etc)}
+        yield
+    finally:
+        bed.aliquot("sim", "stop", "--all", env={"ALIQUOT_STATE_DIR": str(folder / "aliquot")})
+        bed.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+@contextmanager
+def libvirt(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    from system.libvirt import bed
+    from system.libvirt.conftest import CACHE
+    from system.libvirt.domains import domain
+
+    if reason := bed.missing():
+        pytest.skip(reason)
+    with bed.made(words[0], CACHE) as made:
+        state = str(Path(made.root).with_name("state"))
+        world.env.update(LIBVIRT_DEFAULT_URI=made.uri, ALIQUOT_SIM="bed", ALIQUOT_STATE_DIR=state)
+        (world.folder / "work/win11.xml").write_text(domain("win11"))
+        made.virsh("define", str(world.folder / "work/win11.xml"))
+        yield
+
+
+@contextmanager
+def podman(world: World, words: tuple[str, ...]) -> Iterator[None]:
+    from system.containers.podman import IMAGE, Podman, python, system, unusable
+
+    if reason := unusable():
+        pytest.skip(reason)
+    engine = Podman(world.folder / "podman", events="file")
+    try:
+        engine.build()
+        engine.program(world.bin / "podman")
+        inside = program(world.folder / "nvidia-smi", f'exec {python()} /opt/nvml/listing.py "$@"')
+        listing = str(Path(__file__).with_name("listing.py"))
+        mounts = system() | {"/opt/nvml/listing.py": listing, "/bin/nvidia-smi": str(inside)}
+        limits = "--network none --ulimit nofile=1024:2048 --ulimit nproc=4096:4096 --env PYTHONPATH=/opt/nvml"
+        volumes = " ".join(f"--volume {host}:{inside}:ro" for inside, host in mounts.items())
+        world.words = {"IMAGE": f"{limits} {volumes} {IMAGE}"}
+        others = " ".join(f"{folder}/{name}" for folder in ("/usr/bin", "/usr/local/bin") for name in _OTHERS)
+        world.more = f"mkdir /run/cdi; mount --bind {engine.cdi} /run/cdi; rm -f {others}"  # in the page's layer
+        world.env.update(engine.environment)
+        with sim(world, words):
+            yield
+    finally:
+        engine.close()

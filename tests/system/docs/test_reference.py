@@ -1,0 +1,52 @@
+"""The pages that are made from the code are made from this code."""
+
+from __future__ import annotations
+
+import sys
+
+import pytest
+
+from .pages import HOUSE
+
+sys.path.append(str(HOUSE))  # tools is no package of the tests
+from tools import build_docs
+from tools.docs import crds, errors, refusals, states
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", build_docs.PAGES)
+def test_it_is_current(name: str) -> None:
+    assert (HOUSE / name).read_text() == build_docs.PAGES[name](), f"stale: python tools/build_docs.py {name}"
+
+
+def test_every_rule_of_the_planner_is_told() -> None:
+    told = {case.rule for case in refusals.CASES} | refusals.UNSHOWN.keys()
+    assert len(told) >= 30
+    assert errors.rules() - told <= {"ONE_NODE", "RAMFB", "DISPLAY"}, "those are told of virtual machines"
+
+
+def test_an_extra_that_is_not_installed_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "libvirt", None)
+    monkeypatch.delitem(sys.modules, "aliquot.libvirt.binding", raising=False)
+    assert errors.classes()
+
+
+def test_a_new_rule_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(refusals, "UNSHOWN", {})
+    monkeypatch.setattr(errors, "UNSHOWN", {})
+    monkeypatch.setattr(errors, "CASES", ())
+    monkeypatch.setattr(errors, "machines", dict)
+    with pytest.raises(AssertionError, match="HELD"):
+        errors.page()
+
+
+def test_a_decision_without_words_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "ENDS", {"_done": "done"})
+    with pytest.raises(AssertionError, match="_change"):
+        states.decisions()
+
+
+def test_a_label_that_nobody_explained_would_be_missed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(crds, "MEANINGS", {})
+    with pytest.raises(AssertionError, match="CONFIG_LABEL"):
+        crds.page()

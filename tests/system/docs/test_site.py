@@ -1,0 +1,54 @@
+"""The pages build into a site, and every page is in its table of contents."""
+
+from __future__ import annotations
+
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from .pages import HOUSE, every
+
+
+class _Words(yaml.SafeLoader):
+    """Reads the names of Python functions in mkdocs.yml as words."""
+
+
+_Words.add_multi_constructor("tag:yaml.org,2002:python/name:", lambda loader, suffix, node: suffix)
+
+
+def _pages(rows: object) -> list[str]:
+    if isinstance(rows, str):
+        return [rows]
+    if isinstance(rows, dict):
+        return [page for value in rows.values() for page in _pages(value)]
+    return [page for row in rows for page in _pages(row)] if isinstance(rows, list) else []
+
+
+def test_every_page_is_in_the_table_of_contents() -> None:
+    nav = _pages(yaml.load((HOUSE / "mkdocs.yml").read_text(), _Words)["nav"])
+    assert len(nav) == len(set(nav))
+    assert {str(p.relative_to(HOUSE)) for p in every()} <= set(nav)
+    assert [page for page in nav if not (HOUSE / page).is_file()] == []
+
+
+@pytest.mark.slow
+def test_it_builds_without_a_complaint(tmp_path: Path) -> None:
+    program = Path(sys.executable).with_name("zensical")
+    if not program.exists():
+        pytest.skip("zensical is not installed")
+    folders = ("docs", "deploy", "catalog", "benchmarks", "tests/system/docs", "tools")
+    for name in folders:
+        shutil.copytree(HOUSE / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__", "mig", "vgpu"))
+    for page in [*HOUSE.glob("*.md"), HOUSE / "mkdocs.yml"]:
+        shutil.copy(page, tmp_path)
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "tools/build_site.py")], capture_output=True, text=True, cwd=tmp_path
+    )
+    said = done.stdout + done.stderr
+    assert done.returncode == 0, said
+    assert "No issues found" in said
+    assert (tmp_path / "site/docs/tutorial/index.html").is_file()

@@ -1,0 +1,250 @@
+"""A cluster as its users have it: Harvester's kinds and KubeVirt's, nodes with simulated GPUs, one real devices agent
+per node and the real controller, each a process with the rights of its manifests. What people do is typed: ``kubectl``.
+
+``Site`` starts what a test names::
+
+    site = Site(cluster, tmp_path, {"harvester-82cd7": "a2:mdev:bus08", "other": "a2:vfio"})
+    site.patch("sriovgpudevice", "harvester-82cd7-000008000", enabled=True)
+
+On the stand-in, the driver is where Harvester has it: in a pod of its own, whose programs are the simulated node's, and
+nowhere else. A real API server without a kubelet cannot run anything in pods: there, the driver is on the node.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
+from aliquot.kubernetes.manifests.values import DEVICES
+from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
+from aliquot.sim import lifecycle as control
+from aliquot.sim.files import SimFiles
+from support.cluster import Cluster, StandinCluster
+from support.devicesagent import API, PLURALS, DevicesAgent
+from support.driverpods import NAMESPACE, below, driver_pod
+from support.kubevirt.machines import Launcher
+from support.kubevirt.objects import machine
+from support.kubevirt.players import World
+from support.standin.kubeconfig import kubeconfig
+from system.harvester.controllerprocess import ControllerProcess
+from system.kubernetes.rights_world import NS, ROOT, manifests
+
+JSON = dict[str, Any]
+MACHINES = ROOT / "kubernetes-machines"
+PATIENCE_S = 60.0
+PODS_CHECK_S = 5
+"""Between two looks at a node whose driver is in a pod: each starts programs there."""
+
+
+class Site:
+    """``nodes`` are names and templates. ``agents`` by node, ``world`` plays KubeVirt and the kubelets."""
+
+    def __init__(
+        self, cluster: Cluster, folder: Path, nodes: Mapping[str, str], *, webhooks: bool = True, pods: bool = True
+    ) -> None:
+        """``pods`` False: the driver is on the nodes themselves."""
+        self.cluster, self.folder = cluster, folder
+        self.pods = pods and isinstance(cluster, StandinCluster)
+        self.world = World(cluster)
+        self.agents: dict[str, DevicesAgent] = {}
+        self.controller = None
+        try:
+            self._install()
+            for name, template in nodes.items():
+                self.add(name, template)
+            if webhooks:
+                self.controller = ControllerProcess(cluster, folder)
+                self.controller.start()
+        except BaseException:
+            self.close()
+            raise
+
+    def _install(self) -> None:
+        self.kubectl("apply", "--server-side", "-f", str(ROOT / "crds"))
+        paths = [f"{API}/{plural}" for plural in PLURALS]
+        self.cluster.wait(lambda: all(self.cluster.request("GET", p).status == 200 for p in paths), "the kinds", 30)
+        assert len(crds.definitions()) == len(PLURALS)
+        self.world.install({})
+        hooks = "WebhookConfiguration"  # they come with the process that answers them
+        self.cluster.apply([each for each in manifests(MACHINES) if not each["kind"].endswith(hooks)])
+
+    def add(self, name: str, template: str, *, start: bool = True) -> DevicesAgent:
+        """A node, its kubelet, its driver's pod and its agent."""
+        agent = DevicesAgent(self.cluster, self.folder, name, template, labels={"kubernetes.io/hostname": name})
+        self.agents[name] = agent
+        node = self.world.node(name, on_start=partial(_open, agent), on_stop=partial(_close, agent))
+        agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
+        if self.pods:
+            agent.check_s = PODS_CHECK_S
+        agent.config = self._config(name)
+        if self.pods:
+            self.driver(name)
+        if start:
+            agent.start()
+        return agent
+
+    def _config(self, node: str) -> Path:
+        """What kubelet would mount into the agent's pod on this node."""
+        pods = f"/api/v1/namespaces/{NS}/pods"
+        spec = {"nodeName": node, "serviceAccountName": DEVICES, "containers": [{"name": "c", "image": "c"}]}
+        meta = {"name": f"{DEVICES}-{node}"}
+        pod = self.cluster.must("POST", pods, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": pod["metadata"]["uid"]}
+        account = f"/api/v1/namespaces/{NS}/serviceaccounts/{DEVICES}/token"
+        kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+        asked = {**kind, "spec": {"audiences": None, "boundObjectRef": bound}}
+        token = self.cluster.must("POST", account, asked)["status"]["token"]
+        path = self.folder / f"kubeconfig-{node}"
+        path.write_text(kubeconfig(self.cluster.url, token, ca=str(self.cluster.ca), namespace=NS, user=DEVICES))
+        return path
+
+    def close(self) -> None:
+        if self.controller is not None:
+            self.controller.close()
+        for agent in self.agents.values():
+            agent.close()
+        self.world.close()
+
+    # -- the driver's pod
+
+    def driver(self, node: str, *, files: tuple[str, ...] = ("/tmp/ready",), name: str = "") -> None:
+        """It runs on a node, or is another one from now on."""
+        assert isinstance(self.cluster, StandinCluster)
+        self.cluster.namespace(NAMESPACE)
+        self.cluster.apply(driver_pod(node, name=name))
+        folder = Path(control.folder(self.agents[node].state, "machine")) / "driver"
+        self.cluster.standin.execs.play(name or f"nvidia-driver-{node}", below(folder, files), NAMESPACE)
+
+    def no_driver(self, node: str) -> None:
+        """The pod is gone."""
+        assert isinstance(self.cluster, StandinCluster)
+        self.kubectl("-n", NAMESPACE, "delete", "pod", f"nvidia-driver-{node}", "--force", "--grace-period=0")
+        self.cluster.standin.execs.stop(f"nvidia-driver-{node}", NAMESPACE)
+
+    # -- what people type
+
+    def kubectl(self, *words: str, stdin: str | None = None) -> str:
+        return self.cluster.kubectl(*words, stdin=stdin)
+
+    def typed(self, line: str) -> str:
+        """A whole line of a document, ``kubectl`` included."""
+        program, *words = shlex.split(line)
+        assert program == "kubectl"
+        return self.kubectl(*words)
+
+    def get(self, kind: str, name: str) -> JSON:
+        found: JSON = json.loads(self.kubectl("get", kind, name, "-o", "json"))
+        return found
+
+    def all(self, kind: str, *words: str) -> list[JSON]:
+        found: list[JSON] = json.loads(self.kubectl("get", kind, "-o", "json", *words))["items"]
+        return found
+
+    def seen(self, plural: str, name: str) -> JSON:
+        """The same without kubectl, for waiting; empty where there is no such object."""
+        answer = self.cluster.request("GET", f"{API}/{plural}/{name}")
+        return dict(answer.body) if answer.status == 200 else {}
+
+    def count(self, plural: str) -> int:
+        return len(self.cluster.get(f"{API}/{plural}")["items"])
+
+    def patch(self, kind: str, name: str, **spec: Any) -> None:
+        self.kubectl(*_patch(kind, name, spec))
+
+    def refused(self, kind: str, name: str, **spec: Any) -> str:
+        """What kubectl says where a patch of the spec is refused."""
+        return refusal(self.cluster.kubectl_run(*_patch(kind, name, spec)))
+
+    def wait(self, kind: str, name: str, what: str) -> None:
+        """``kubectl wait --for``: ``condition=Ready``, ``delete`` or ``{.status.status}=synced``."""
+        wanted = f"jsonpath={what}" if what.startswith("{") else what
+        done = self.cluster.kubectl_run("wait", f"{kind}/{name}", f"--for={wanted}", "--timeout=55s")
+        assert done.returncode == 0, f"{what} of {name}: {done.stderr}\n{self.trouble(kind, name)}"
+
+    def trouble(self, kind: str, name: str) -> str:
+        """For the message of a wait that failed."""
+        found = self.kubectl("get", kind, name, "-o", "yaml")
+        return found + "".join(f"\n-- {node}\n{agent.log()[-2000:]}" for node, agent in self.agents.items())
+
+    def until(self, true: Callable[[], object], what: str) -> Any:
+        """Everybody who is played acts until something holds."""
+        try:
+            return self.world.until(true, what, PATIENCE_S)
+        except AssertionError as error:
+            logs = "".join(f"\n-- {node}\n{agent.log()[-2000:]}" for node, agent in self.agents.items())
+            raise AssertionError(f"{error}{logs}") from error
+
+    # -- machines
+
+    def create(self, name: str, gpus: Iterable[str | JSON] = (), **more: Any) -> None:
+        """``kubectl create -f`` of a virtual machine that asks for these."""
+        self.kubectl("create", "-f", "-", stdin=yaml.safe_dump(machine(name, list(gpus), **more)))
+
+    def not_created(self, name: str, gpus: Iterable[str | JSON] = (), **more: Any) -> str:
+        """What kubectl says where such a machine is refused."""
+        text = yaml.safe_dump(machine(name, list(gpus), **more))
+        return refusal(self.cluster.kubectl_run("create", "-f", "-", stdin=text))
+
+    def runs(self, name: str) -> Launcher:
+        """Its launcher, once it runs."""
+        self.until(lambda: self.world.phase(name) == "Running", f"{name} to run")
+        return self.world.launcher(name)
+
+    def has(self, name: str) -> dict[str, dict[str, list[str]]]:
+        """What the machine's annotation says that it was given."""
+        text = self.world.annotation(name, ALLOCATION_ANNOTATION)
+        return dict(json.loads(text)) if text else {}
+
+    def halt(self, name: str) -> None:
+        """Stopped, and its launcher gone."""
+        self.kubectl(*_patch("virtualmachine", name, {"runStrategy": "Halted"}))
+        self.until(lambda: self.world.instance(name) is None, f"{name} to stop")
+
+    def remove(self, name: str) -> None:
+        """Deleted, and gone."""
+        self.kubectl("delete", "virtualmachine", name, "--wait=false")
+        path = f"/apis/kubevirt.io/v1/namespaces/default/virtualmachines/{name}"
+        self.until(lambda: self.cluster.request("GET", path).status == 404, f"{name} to go")
+
+    def offered(self, node: str, resource: str) -> str | None:
+        """The node's allocatable figure, None where it has never offered that."""
+        figures: dict[str, str] = self.agents[node].node()["status"].get("allocatable", {})
+        return figures.get(resource)
+
+    # -- the machines below
+
+    def group(self, node: str, device: str) -> str:
+        """The IOMMU group of an mdev (by UUID) or a function (by address), from the kernel's own files."""
+        bus = "pci" if ":" in device else "mdev"
+        return SimFiles(self.agents[node].sim).link(f"/sys/bus/{bus}/devices/{device}/iommu_group").rpartition("/")[2]
+
+
+def refusal(done: subprocess.CompletedProcess[str]) -> str:
+    assert done.returncode != 0, f"it was let through: {done.stdout}"
+    return done.stderr
+
+
+def _patch(kind: str, name: str, spec: JSON) -> list[str]:
+    return ["patch", kind, name, "--type", "merge", "-p", json.dumps({"spec": spec})]
+
+
+def _open(agent: DevicesAgent, launcher: Launcher) -> None:
+    """QEMU opens what its launcher was given."""
+    ids = [each for value in launcher.environment.values() for each in value.split(",")]
+    if ids:
+        agent.sim.start_vm(launcher.pod, *ids)
+
+
+def _close(agent: DevicesAgent, launcher: Launcher) -> None:
+    with suppress(StopIteration):  # a reboot has ended it already
+        found = next(vm for vm in agent.sim.show()["vms"] if vm["name"] == launcher.pod)
+        agent.sim.stop_vm(found["name"])

@@ -1,0 +1,127 @@
+"""What others learn of the GPUs stays true by itself, and what cannot be handed out is not offered."""
+
+from __future__ import annotations
+
+import shutil
+import socket
+import sys
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.kubernetes.gpu import names
+from support import forkserver
+from support.agents import Agent, MakeAgent
+from support.nodedouble import NodeDouble
+from system.kubernetes.test_pods import allocatable, attached, phase, pod
+
+PRODUCT = "nvidia.com/gpu.product"
+
+
+@pytest.fixture
+def node(make_agent: MakeAgent) -> Iterator[tuple[Agent, NodeDouble]]:
+    root = Path(tempfile.mkdtemp(prefix="kl-"))
+    agent = make_agent("a100-sxm4-40gb*2")
+    double = attached(agent, root)
+    agent.settings("mig: {strategy: mixed}\ntimes: {check-seconds: 5}")
+    yield agent, double
+    agent.kill()
+    double.stop()
+    shutil.rmtree(root, ignore_errors=True)
+
+
+def test_labels_and_documents_that_somebody_changes_come_back(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    agent.start()
+    agent.wish("all-1g.5gb")
+    product = agent.labels()[PRODUCT]
+    document = agent.folder / f"{agent.name}.cdi" / "nvidia.com-gpu.yaml"
+    agent.until(document.exists, "a document")
+    agent.label(**{PRODUCT: "wrong", "nvidia.com/mig-1g.5gb.count": None})
+    document.unlink()
+    agent.until(lambda: agent.labels().get(PRODUCT) == product, "the label is back")
+    agent.until(lambda: agent.labels().get("nvidia.com/mig-1g.5gb.count") == "14", "the count is back")
+    agent.until(document.exists, "the document is back")
+
+
+def test_a_document_that_cannot_be_written_is_told_and_written_later(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    folder = agent.folder / f"{agent.name}.cdi"
+    folder.mkdir()
+    foreign = folder / "nvidia.yaml"
+    foreign.write_text("cdiVersion: 0.5.0\nkind: nvidia.com/gpu\ndevices:\n- {name: '0:0', containerEdits: {}}\n")
+    agent.start()
+    told = agent.wish("all-1g.5gb")
+    agent.until(lambda: "no CDI document" in str(agent.status().get("details")), f"told: {told}")
+    foreign.unlink()
+    agent.until((folder / "nvidia.com-gpu.yaml").exists, "written")
+    agent.until(lambda: "no CDI document" not in str(agent.status().get("details")), "told no more")
+
+
+def test_a_reserved_gpu_is_not_offered(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    agent.patch({"metadata": {"annotations": {names.RESERVED_ANNOTATION: agent.sim.show()["gpus"][0]["pci"]}}})
+    agent.start()
+    agent.until(lambda: allocatable(agent).get("nvidia.com/gpu") == "1", "one of two")
+    agent.patch({"metadata": {"annotations": {names.RESERVED_ANNOTATION: None}}})
+    agent.until(lambda: allocatable(agent).get("nvidia.com/gpu") == "2", "both")
+
+
+def test_pods_that_have_ended_hold_nothing(node: tuple[Agent, NodeDouble]) -> None:
+    """Kubelets before 1.34 go on naming them."""
+    agent, double = node
+    agent.start()
+    agent.wish("all-1g.5gb")
+    agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "14", "offered")
+    pod(agent, "job")
+    agent.until(lambda: phase(agent, "job") == "Running", "running")
+    double.ended("default", "job", "Succeeded")
+    agent.until(lambda: phase(agent, "job") == "Succeeded", "ended")
+    agent.wish("all-3g.20gb")
+
+
+def test_removing_the_label_leaves_the_gpus_and_keeps_the_former_wish_on_record(make_agent: MakeAgent) -> None:
+    agent = make_agent("a100-sxm4-40gb")
+    agent.start()
+    agent.wish("all-1g.5gb")
+    agent.label(config=None)
+    agent.until(lambda: agent.status().get("reason") == "NoWish", "no wish")
+    assert agent.status()["config"] == "all-1g.5gb"
+    assert len(agent.geometry()[0]) == 7
+
+
+def test_a_slip_in_the_settings_changes_nothing_but_is_told(make_agent: MakeAgent) -> None:
+    agent = make_agent("a100-sxm4-40gb")
+    agent.environment["MIG_STRATEGY"] = "single"
+    agent.settings("mig: {strategy: mixed}")
+    agent.start()
+    agent.wish("all-balanced")
+    agent.settings("mig: {strategy: mixd}")
+    agent.until(lambda: "mixd" in str(agent.status().get("details")), "told")
+    assert agent.status()["state"] == "success"
+    assert agent.labels()["nvidia.com/mig.strategy"] == "mixed"
+
+
+def test_a_port_in_use_is_told_in_words(make_agent: MakeAgent) -> None:
+    agent = make_agent("a100-sxm4-40gb")
+    with socket.socket() as taken:
+        taken.bind(("", 0))
+        taken.listen()
+        words = [
+            "agent",
+            "--node-name",
+            agent.name,
+            "--kubeconfig",
+            str(agent.cluster.kubeconfig()),
+            "--kubelet-dir",
+            "",
+        ]
+        port = str(taken.getsockname()[1])
+        done = forkserver.run(
+            [sys.executable, "-m", "aliquot", *words, "--port", port], capture_output=True, text=True, timeout=60
+        )
+    assert done.returncode == 20
+    assert f"cannot listen on port {port}" in done.stderr
+    assert "Traceback" not in done.stderr

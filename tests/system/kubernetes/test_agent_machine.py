@@ -1,0 +1,189 @@
+"""The machine under a running agent fails: no driver, a GPU falls off the bus, a reboot, a disk that is full."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aliquot.foundation.paths import simulated_nodes
+from aliquot.kubernetes.gpu import names
+from aliquot.sim import lifecycle as control
+from support.agents import DEPLOY, Agent, MakeAgent
+
+SEVEN = [f"1g.5gb@{n}" for n in range(7)]
+SLOW = pytest.mark.slow
+HALVES = ["3g.20gb@0", "3g.20gb@4"]
+SOON = "mig: {strategy: mixed}\ntimes: {check-seconds: 5, retry-first-seconds: 1, retry-longest-seconds: 1}"
+
+
+def at_seven(agent: Agent) -> Agent:
+    """At rest, with seven instances; calls of the driver take their time."""
+    agent.settings(SOON)
+    agent.start()
+    agent.wish("all-1g.5gb")
+    return agent
+
+
+def settled(agent: Agent, config: str, geometry: list[str]) -> None:
+    agent.until(lambda: agent.geometry()[0] == geometry, f"{config} on the GPU")
+    agent.reaches("success", config)
+    assert agent.deploy() == DEPLOY
+    assert names.PAUSE_ANNOTATION not in agent.node()["metadata"]["annotations"]
+
+
+def server(agent: Agent) -> int:
+    """The pid of the simulator, which is the driver here."""
+    folder = os.open(simulated_nodes(agent.state), os.O_PATH | os.O_DIRECTORY)
+    try:
+        with socket.socket(socket.AF_UNIX) as connection:
+            connection.connect(f"/proc/self/fd/{folder}/control.sock")
+            peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    finally:
+        os.close(folder)
+    return int.from_bytes(peer[:4], sys.byteorder)
+
+
+def middle(agent: Agent, nth: int) -> None:
+    """The GPUs are on their way from seven instances to two, the nth call being on or done."""
+    before = len(agent.writes())
+    agent.label(config="all-3g.20gb")
+    agent.until(lambda: len(agent.writes()) >= before + nth, "the middle")
+    assert len(agent.writes()) < before + 18, "it is over already"
+
+
+class TestTheDriver:
+    @SLOW
+    def test_it_is_restarted_while_nothing_is_to_be_done(self, only_standin: MakeAgent) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
+        os.kill(server(agent), signal.SIGKILL)
+        time.sleep(6)
+        settled(agent, "all-1g.5gb", SEVEN)
+        agent.wish("all-3g.20gb")
+        settled(agent, "all-3g.20gb", HALVES)
+
+    @pytest.mark.parametrize("nth", [pytest.param(1, marks=SLOW), 3, pytest.param(15, marks=SLOW)])
+    def test_it_is_restarted_in_the_middle_of_a_change(self, only_standin: MakeAgent, nth: int) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
+        middle(agent, nth)
+        os.kill(server(agent), signal.SIGKILL)
+        settled(agent, "all-3g.20gb", HALVES)
+
+    def test_it_is_gone_for_a_while_and_somebody_wishes(self, only_standin: MakeAgent) -> None:
+        """NVML does not answer; what was paused is given back, the reason told, and the wish is met when it is back."""
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        agent.sim.fault("fail", call="DeviceGetMigMode", code=999, calls=10_000)
+        told = agent.wish("all-3g.20gb", "failed")
+        assert told["reason"] in ("GpusUnreadable", "NoDriver")
+        assert agent.deploy() == DEPLOY
+        agent.sim.fault("none")
+        settled(agent, "all-3g.20gb", HALVES)
+
+
+class TestAGpu:
+    def test_it_falls_off_the_bus_in_the_middle(self, only_standin: MakeAgent) -> None:
+        """The other one is not concerned; the node says which is lost, and gives back what was paused."""
+        agent = only_standin("a100-sxm4-40gb*2")
+        agent.settings(SOON)
+        agent.start()
+        agent.wish("all-1g.5gb")
+        pci = agent.sim.show()["gpus"][1]["pci"]
+        agent.sim.fault("lost", gpu=1, after=3)
+        agent.label(config="all-3g.20gb")
+        agent.until(lambda: "GPU_LOST" in agent.log() or pci in str(agent.status()), "a word about it")
+        settled(agent, "all-3g.20gb", HALVES)
+        assert f"{pci}) fell off the bus and is left alone" in str(agent.status()["details"])
+        assert "no CDI document" not in agent.log()
+
+    def test_a_process_ends_that_was_waited_for(self, only_standin: MakeAgent) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        pid = agent.sim.hold(0, agent.sim.show()["gpus"][0]["instances"][2]["id"])
+        agent.patch({"metadata": {"annotations": {names.HOLDERS_ANNOTATION: "wait"}}})
+        agent.label(config="all-3g.20gb")
+        agent.reaches("pending", "all-3g.20gb", "WaitingForHolders")
+        agent.sim.terminate(pid)
+        settled(agent, "all-3g.20gb", HALVES)
+
+
+class TestAReboot:
+    """The simulated machine forgets its instances, as a real one does. (The agent is not on it, and lives on.)"""
+
+    def test_while_nothing_is_to_be_done(self, only_standin: MakeAgent) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        agent.sim.reboot()
+        settled(agent, "all-1g.5gb", SEVEN)
+
+    @pytest.mark.parametrize("nth", [pytest.param(2, marks=SLOW), 10, pytest.param(16, marks=SLOW)])
+    def test_in_the_middle_of_a_change(self, only_standin: MakeAgent, nth: int) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb", latency="measured"))
+        middle(agent, nth)
+        agent.sim.reboot()
+        settled(agent, "all-3g.20gb", HALVES)
+
+    def test_with_the_agent_and_a_different_wish_afterwards(self, make_agent: MakeAgent) -> None:
+        agent = at_seven(make_agent("a100-sxm4-40gb"))
+        agent.sim.fault("kill", nth=3, when="after")
+        agent.label(config="all-3g.20gb")
+        agent.cluster.wait(lambda: agent.process is None or agent.process.poll() is not None, "its end")
+        agent.kill()
+        agent.sim.reboot()
+        agent.label(config="all-2g.10gb")
+        agent.start()
+        settled(agent, "all-2g.10gb", ["2g.10gb@0", "2g.10gb@2", "2g.10gb@4"])
+
+
+class TestTheDisk:
+    """A folder in a file's place stands for a disk that is full or read-only: the tests run as root."""
+
+    def test_no_journal_no_change(self, only_standin: MakeAgent) -> None:
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        before = len(agent.writes())
+        journal = Path(control.folder(agent.state, "machine"), "journal.jsonl")
+        journal.rename(journal.with_suffix(".kept"))
+        journal.mkdir()
+        told = agent.wish("all-3g.20gb", "failed", "ApplyRefused")
+        assert str(journal) in told["message"]
+        assert agent.deploy() == DEPLOY
+        assert len(agent.writes()) == before
+        journal.rmdir()
+        settled(agent, "all-3g.20gb", HALVES)
+
+    def test_no_record_no_reboot(self, only_standin: MakeAgent) -> None:
+        """It would be ordered again and again."""
+        agent = only_standin("a100-sxm4-40gb")
+        agent.environment["WITH_REBOOT"] = "true"
+        agent.settings(SOON)
+        boots = agent.sim.show()["boots"]
+        record = Path(control.folder(agent.state, "machine"), "agent.json.tmp")
+        record.mkdir()
+        with agent.client():
+            agent.start()
+            told = agent.wish("all-1g.5gb", "failed", "NoRecord")
+            assert str(record.parent) in told["message"]
+            assert agent.deploy() == DEPLOY
+            assert agent.sim.show()["boots"] == boots
+            record.rmdir()
+            settled(agent, "all-1g.5gb", SEVEN)
+        assert agent.sim.show()["boots"] == boots + 1
+
+    def test_a_record_that_cannot_be_read(self, only_standin: MakeAgent) -> None:
+        """Nobody knows what it says, so nothing is done before a person has looked; what is paused is given back."""
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        before = len(agent.writes())
+        agent.kill()
+        agent.label(**{f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED})
+        record = Path(control.folder(agent.state, "machine"), "agent.json")
+        record.write_text("{torn")
+        agent.start()
+        told = agent.wish("all-3g.20gb", "failed", "NoRecord")
+        assert f"rm {record}" in told["nextStep"]
+        assert agent.deploy() == DEPLOY
+        assert len(agent.writes()) == before
+        assert record.read_text() == "{torn"
+        record.unlink()
+        settled(agent, "all-3g.20gb", HALVES)

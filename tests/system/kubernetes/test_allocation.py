@@ -1,0 +1,290 @@
+"""Which devices a virtual machine has is true in its annotation: from its start over migration to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import asynccontextmanager
+
+import pytest
+
+from aliquot.core.model.inventory import Gpu
+from aliquot.kubernetes.client.client import EVERYWHERE, Api
+from aliquot.kubernetes.client.objects import Pod
+from aliquot.kubernetes.device_plugin.pod_resources import Use, uses
+from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION, object_name
+from aliquot.kubernetes.virtual_machines.agent import allocation
+from aliquot.kubernetes.virtual_machines.agent.allocation import Allocations
+from aliquot.kubernetes.virtual_machines.agent.device_offering import Offering
+from aliquot.kubernetes.virtual_machines.agent.launcher_devices import Environment
+from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects, View
+from support.cluster import Cluster
+from support.kubevirt.players import World, machines
+from system.kubelet.conftest import go
+from unit.kubernetes.virtual_machines.harvester.offered import address, card, replace, vgpus, view
+
+A2_4Q, A2_4A, L40S_12Q = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A", "nvidia.com/NVIDIA_L40S-12Q"
+PERMITTED = {
+    "mediatedDevices": [
+        {"mdevNameSelector": name.rpartition("_")[2], "resourceName": name, "externalResourceProvider": True}
+        for name in (A2_4Q, A2_4A)
+    ],
+    "pciHostDevices": [{"pciVendorSelector": "10de:26b9", "resourceName": L40S_12Q, "externalResourceProvider": True}],
+}
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> Iterator[World]:
+    made = World(cluster)
+    made.install(PERMITTED)
+    yield made
+    made.close()
+
+
+class Side:
+    """One node's side of the agent: plugins, and the machines' annotations."""
+
+    def __init__(self, world: World, api: Api, name: str, *cards: Gpu, first: int, env: bool = False) -> None:
+        self.world, self.api, self.name, self.cards = world, api, name, cards
+        self.node = world.machines.get(name) or world.node(name)
+        self.offering = Offering(str(self.node.kubelet.directory))
+        self.first = first
+        self.allocations = self.fresh(env=env)
+
+    def fresh(self, *, env: bool = False) -> Allocations:
+        """What keeps the annotations, as after a start of the agent."""
+        asked = _silent if env else self._uses
+        environment: Environment | None = self._env if env else None
+        return Allocations(self.api, self.name, lambda: None, uses=asked, environment=environment)
+
+    async def _uses(self) -> tuple[Use, ...]:
+        return await uses(str(self.node.kubelet.pod_resources))
+
+    async def _env(self, pod: Pod) -> str:
+        return self.node.launchers[pod.key].env
+
+    @property
+    def look(self) -> tuple[View, Objects]:
+        seen, objects = replace(view(*self.cards), node=self.name), {}
+        for each in vgpus(*self.cards).values():
+            name = object_name(self.name, each.spec.address)
+            spec = replace(each.spec, node_name=self.name)
+            objects[name] = replace(each, metadata=replace(each.metadata, name=name), spec=spec)
+        return seen, Objects(vgpus=objects)
+
+    async def publish(self) -> None:
+        seen, objects = self.look
+        groups = {uuid: self.first + n for n, uuid in enumerate(sorted(mdevs(seen.inventory)))}
+        await self.offering.publish(offer(seen, objects, groups))
+
+    async def keep(self) -> None:
+        seen, objects = self.look
+        pods = await self.api.list(Pod, EVERYWHERE, fields={"spec.nodeName": self.name})
+        await self.allocations.keep(seen, objects, pods)
+
+    async def close(self) -> None:
+        await self.allocations.close()
+        await self.offering.close()
+
+
+async def _silent() -> tuple[Use, ...]:
+    return ()
+
+
+@asynccontextmanager
+async def sides(world: World, *made: tuple[str, Gpu], env: bool = False) -> AsyncIterator[list[Side]]:
+    async with Api.connect(str(world.cluster.kubeconfig())) as api:
+        found = [Side(world, api, name, gpu, first=100 * n, env=env) for n, (name, gpu) in enumerate(made, 1)]
+        try:
+            for each in found:
+                each.allocations.start()
+                await each.publish()
+            yield found
+        finally:
+            for each in found:
+                await each.close()
+
+
+async def kept(world: World, all_sides: list[Side], true: Callable[[], object]) -> None:
+    """Let everybody act until something holds."""
+    async with asyncio.timeout(40):
+        while True:
+            await asyncio.to_thread(world.settle)
+            for each in all_sides:
+                await each.keep()
+            if await asyncio.to_thread(true):
+                return
+            await asyncio.sleep(0.05)
+
+
+def said(world: World, name: str = "vm") -> dict[str, dict[str, list[str]]] | None:
+    text = world.annotation(name, ALLOCATION_ANNOTATION)
+    return json.loads(text) if text else None
+
+
+def entries(world: World, field: str = "gpus", name: str = "vm") -> list[str]:
+    inside = world.machine(name)["spec"]["template"]["spec"]["domain"]["devices"]
+    return [each["name"] for each in inside.get(field, [])]
+
+
+def test_a_machine_says_what_it_has_while_it_runs_and_its_spec_afterwards(world: World) -> None:
+    """Two equal vGPUs: one variable, two names. Stopped, it has nothing, and its spec names what it had."""
+    a2 = card("NVIDIA A2", ("4Q", 3), ("4Q", 10), ("4A", 2))
+
+    async def scenario() -> None:
+        async with sides(world, ("node-0", a2)) as (side,):
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q, A2_4Q, A2_4A])
+            await kept(world, [side], lambda: said(world))
+            qs = [object_name("node-0", address(n)) for n in (3, 10)]
+            a = object_name("node-0", address(2))
+            assert said(world) == {"gpus": {A2_4A: [a], A2_4Q: qs}}
+            text = world.annotation("vm", ALLOCATION_ANNOTATION)
+            assert text == json.dumps({"gpus": {A2_4A: [a], A2_4Q: qs}}, separators=(",", ":")), "as Go writes it"
+            assert entries(world) == ["gpus0", "gpus1", "gpus2"], "while it runs its spec stays"
+
+            await asyncio.to_thread(world.stop, "vm")
+            await kept(world, [side], lambda: world.instance("vm") is None and said(world) is None)
+            assert entries(world) == [*qs, a]
+            assert side.allocations.trouble == ""
+
+            await asyncio.to_thread(world.start, "vm")
+            await kept(world, [side], lambda: said(world))
+
+    go(scenario)
+
+
+def test_with_vendor_vfio_the_same_by_addresses_and_from_the_launchers_environment(world: World) -> None:
+    l40s = card("NVIDIA L40S", ("12Q", 9), ("12Q", 1))
+
+    async def scenario() -> None:
+        async with sides(world, ("node-0", l40s), env=True) as (side,):
+            await asyncio.to_thread(world.create, "vm", host_devices=[L40S_12Q])
+            await kept(world, [side], lambda: said(world))
+            assert said(world) == {"hostdevices": {L40S_12Q: [object_name("node-0", address(1))]}}
+
+    go(scenario)
+
+
+def test_a_machine_that_moves_is_the_other_nodes_to_tell(world: World) -> None:
+    both = card("NVIDIA A2", ("4Q", 3)), card("NVIDIA A2", ("4Q", 5))
+
+    async def scenario() -> None:
+        async with sides(world, ("node-0", both[0]), ("node-1", both[1])) as found:
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
+            await kept(world, found, lambda: said(world))
+            assert said(world) == {"gpus": {A2_4Q: ["node-0-000008007"]}}
+            world.hold_migrations = True
+            await asyncio.to_thread(world.migrate, "vm")
+            await kept(world, found, lambda: len(world.launchers("vm")) == 2)
+            assert said(world) == {"gpus": {A2_4Q: ["node-0-000008007"]}}, "it still runs there"
+            world.hold_migrations = False
+            await kept(world, found, lambda: said(world) == {"gpus": {A2_4Q: ["node-1-000008011"]}})
+            await asyncio.to_thread(world.stop, "vm")
+            await kept(world, found, lambda: said(world) is None)
+            assert entries(world) == ["node-1-000008011"]
+
+    go(scenario)
+
+
+def test_a_guest_that_shuts_itself_down_holds_nothing_although_its_instance_stays(world: World) -> None:
+    async def scenario() -> None:
+        async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q], strategy="Once")
+            await kept(world, [side], lambda: said(world))
+            await asyncio.to_thread(world.power_off, "vm")
+            await kept(world, [side], lambda: said(world) is None)
+            assert world.phase("vm") == "Succeeded"
+
+    go(scenario)
+
+
+def test_a_machine_that_stopped_while_no_agent_ran_is_put_right_at_the_next_start(world: World) -> None:
+    async def scenario() -> None:
+        async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
+            await kept(world, [side], lambda: said(world))
+            await side.allocations.close()
+            await asyncio.to_thread(world.stop, "vm")
+            await asyncio.to_thread(world.until, lambda: world.instance("vm") is None)
+            assert said(world), "nobody looked"
+            side.allocations = side.fresh()
+            side.allocations.start()
+            await kept(world, [side], lambda: said(world) is None)
+            assert entries(world) == ["node-0-000008007"]
+
+    go(scenario)
+
+
+def test_what_somebody_wrote_over_is_written_again_and_others_notes_stay(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(allocation, "SWEEP_S", 0.0)
+
+    def note(text: str | None) -> None:
+        body = {"metadata": {"annotations": {ALLOCATION_ANNOTATION: text}}}
+        world.cluster.must("PATCH", f"{machines('default')}/vm", body)
+
+    async def scenario() -> None:
+        async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
+            await kept(world, [side], lambda: said(world))
+            right = {"gpus": {A2_4Q: ["node-0-000008007"]}}
+            stale = json.dumps({"gpus": {A2_4Q: ["node-0-000008004"]}})
+            for wrong in ("{", "[]", None, '{"gpus":{}}', stale):
+                await asyncio.to_thread(note, wrong)
+                await kept(world, [side], lambda: said(world) == right)
+            card_of_others = {"hostdevices": {"intel.com/82599": ["node-0-000001000"]}}
+            await asyncio.to_thread(note, json.dumps(card_of_others))
+            await kept(world, [side], lambda: said(world) == right | card_of_others)
+
+    go(scenario)
+
+
+def test_a_machine_without_devices_and_one_of_another_node_are_left_alone(world: World) -> None:
+    other = {"hostdevices": {"nvidia.com/X": ["node-7-000008000"]}}
+
+    async def scenario() -> None:
+        async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
+            await asyncio.to_thread(world.create, "vm")
+            await asyncio.to_thread(world.create, "far", strategy="Halted")
+            body = {"metadata": {"annotations": {ALLOCATION_ANNOTATION: json.dumps(other)}}}
+            await asyncio.to_thread(world.cluster.must, "PATCH", f"{machines('default')}/far", body)
+            await kept(world, [side], lambda: world.phase("vm") == "Running")
+            await side.keep()
+            assert said(world) is None
+            assert said(world, "far") == other
+
+    go(scenario)
+
+
+def test_without_kubevirt_nothing_is_done_and_nothing_is_wrong(cluster: Cluster) -> None:
+    async def scenario() -> None:
+        async with Api.connect(str(cluster.kubeconfig())) as api:
+            kept_true = Allocations(api, "node-0", lambda: None)
+            kept_true.start()
+            await asyncio.sleep(0.3)
+            await kept_true.keep(view(), Objects(), ())
+            assert kept_true.trouble == ""
+            await kept_true.close()
+
+    go(scenario)
+
+
+def test_kubelets_silence_is_said_and_ends(world: World) -> None:
+    async def scenario() -> None:
+        async with sides(world, ("node-0", card("NVIDIA A2", ("4Q", 3)))) as (side,):
+            await side.allocations.close()
+            side.allocations = Allocations(
+                side.api, "node-0", lambda: None, uses=lambda: uses("/nowhere/kubelet.sock", timeout_s=0.2)
+            )
+            side.allocations.start()
+            await asyncio.to_thread(world.create, "vm", gpus=[A2_4Q])
+            await kept(world, [side], lambda: side.allocations.trouble)
+            assert "virtual machine default/vm: kubelet does not tell" in side.allocations.trouble
+            side.allocations._launchers._uses = side._uses
+            await kept(world, [side], lambda: said(world))
+            assert side.allocations.trouble == ""
+
+    go(scenario)

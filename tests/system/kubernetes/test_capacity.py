@@ -1,0 +1,171 @@
+"""``aliquot capacity`` against an API server, with machines that start, move, wait and stop."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import msgspec
+import pytest
+
+from aliquot.cli.main import main
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL
+from support.cluster import Cluster
+from support.kubevirt.objects import machine, machines
+from support.kubevirt.players import World
+
+Q, A = "nvidia.com/NVIDIA_A2-4Q", "nvidia.com/NVIDIA_A2-4A"
+SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A2-4Q"}]}'
+
+
+class Told(NamedTuple):
+    code: int
+    out: str
+    err: str
+
+    @property
+    def document(self) -> Any:
+        return msgspec.json.decode(self.out)
+
+
+class Bed:
+    """Two nodes with vGPUs, and the command typed at them."""
+
+    def __init__(self, cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+        self.cluster, self._capsys = cluster, capsys
+        self.world = World(cluster)
+        self.world.install({"mediatedDevices": [_entry(resource) for resource in (Q, A)]})
+        for name, amounts in (("n1", {Q: "2"}), ("n2", {Q: "1", A: "1"})):
+            meta = {"name": name, "labels": {"kubernetes.io/hostname": name}}
+            cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta})
+            status = {"capacity": amounts, "allocatable": amounts, "conditions": [{"type": "Ready", "status": "True"}]}
+            media = {"Content-Type": "application/strategic-merge-patch+json"}
+            cluster.must("PATCH", f"/api/v1/nodes/{name}/status", {"status": status}, media)
+
+    def type(self, *words: str) -> Told:
+        code = main(["capacity", "--kubeconfig", str(self.cluster.kubeconfig()), *words])
+        said = self._capsys.readouterr()
+        return Told(code, said.out, said.err)
+
+    def start(self, name: str, *gpus: str, node: str = "", labels: dict[str, str] | None = None) -> None:
+        """A machine, and its instance on a node, as virt-controller writes them."""
+        body = machine(name, gpus)
+        body["metadata"] |= {"labels": labels or {}}
+        made = self.cluster.must("POST", machines("default"), body)
+        spec = made["spec"]["template"]["spec"]
+        meta = {"name": name, "labels": labels or {}}
+        instance = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": meta, "spec": spec}
+        instance["status"] = {"phase": "Running" if node else "Scheduling"} | ({"nodeName": node} if node else {})
+        self.cluster.must("POST", "/apis/kubevirt.io/v1/namespaces/default/virtualmachineinstances", instance)
+
+
+def _entry(resource: str) -> dict[str, Any]:
+    selector = resource.removeprefix("nvidia.com/").replace("_", " ", 1)
+    return {"mdevNameSelector": selector, "resourceName": resource, "externalResourceProvider": True}
+
+
+@pytest.fixture
+def bed(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> Iterator[Bed]:
+    made = Bed(cluster, capsys)
+    yield made
+    made.world.close()
+
+
+def test_what_there_is_who_has_it_and_who_waits(bed: Bed) -> None:
+    bed.start("runs", Q, node="n1")
+    bed.start("waits", A)
+    bed.world.create("stopped", [Q], strategy="Halted")
+    told = bed.type()
+    assert (told.code, told.err) == (0, "")
+    assert [line.split() for line in told.out.splitlines()] == [
+        ["RESOURCE", "TOTAL", "USABLE", "ALLOCATED", "WAITING", "ALLOCATABLE"],
+        [A, "1", "1", "0", "1", "0"],
+        ["n2", "1", "1", "0", "1"],
+        [Q, "3", "3", "1", "0", "2"],
+        ["n1", "2", "2", "1", "1"],
+        ["n2", "1", "1", "0", "1"],
+        ["default/runs", "has", "1", "of", Q, "on", "n1"],
+        ["default/waits", "waits", "for", "1", "of", A],
+        ["default/stopped", "is", "stopped,", "wants", "1", "of", Q],
+    ]
+
+
+def test_the_same_for_programs(bed: Bed) -> None:
+    bed.start("runs", Q, node="n1")
+    document = bed.type("-o", "json").document
+    assert {each["resource"]: each["allocatable"] for each in document["resources"]} == {A: 1, Q: 2}
+    assert document["running"] == [{"namespace": "default", "name": "runs", "node": "n1", "devices": {Q: 1}}]
+    assert [each["resource"] for each in bed.type(A, "-o", "json").document["resources"]] == [A]
+
+
+@pytest.mark.parametrize(
+    ("words", "code"),
+    [
+        (("--ask", Q), 0),
+        (("--ask", f"{Q}:2"), 0),
+        (("--ask", f"{Q}:3"), 20),
+        (("--ask", Q, "--ask", A), 0),
+        (("--ask", f"{Q}:2", "--ask", A), 20),
+        (("--ask", Q, "--machines", "3"), 0),
+        (("--ask", Q, "--machines", "4"), 20),
+        (("--vgpu-info", SENT, "--cluster", "blue", "--machines", "3"), 0),
+        (("--ask", "nvidia.com/NVIDIA_L40S-12A"), 20),
+    ],
+)
+def test_whether_more_machines_fit(bed: Bed, words: tuple[str, ...], code: int) -> None:
+    told = bed.type(*words)
+    assert told.code == code, told.err
+    assert (told.out == "it fits\n") is (code == 0)
+    assert ("next     aliquot capacity" in told.err) is (code == 20)
+    answer = bed.type(*words, "-o", "json")
+    assert (answer.code, answer.document["fits"]) == (code, code == 0)
+
+
+def test_machines_that_a_cluster_has_need_no_second_vgpu(bed: Bed) -> None:
+    """harvester#10455: with three devices and two machines running, three machines are one more, not three more."""
+    for n, node in enumerate(("n1", "n2")):
+        bed.start(f"blue-{n}", Q, node=node, labels={CLUSTER_LABEL: "blue"})
+    asked = ("--vgpu-info", SENT, "--machines", "3", "--cluster")
+    assert bed.type(*asked, "blue").code == 0
+    told = bed.type(*asked, "green")
+    assert told.code == 20
+    assert f"3 of {Q} are asked for, 1 can still be allocated (3 in the cluster, 2 allocated)" in told.err
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("nvidia.com/NVIDIA_A2-4X",), 20, "there is nvidia.com/NVIDIA_A2-4Q"),
+        (("--ask", "A2-4Q"), 2, "A2-4Q is no resource"),
+        (("--ask", f"{Q}:x"), 2, "is no resource with a count"),
+        (("--ask", f"{Q}:0"), 2, "is no resource with a count"),
+        (("--ask", "intel.com/qat:1"), 2, "is no resource with a count"),
+        (("--machines", "3"), 2, "machines with what?"),
+        (("--vgpu-info", "{"), 2, "vgpuInfo cannot be read"),
+        (("--ask", Q, "--machines", "-1"), 2, "-1 machines"),
+        (("--ask", Q, "--machines", "many"), 2, "many"),
+    ],
+)
+def test_bad_input_is_told_with_what_is_right(bed: Bed, words: tuple[str, ...], code: int, said: str) -> None:
+    told = bed.type(*words)
+    assert (told.code, told.out) == (code, "")
+    assert said in told.err
+    assert "Traceback" not in told.err
+
+
+def test_a_cluster_without_kubevirt_has_nothing_to_show(cluster: Cluster, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["capacity", "--kubeconfig", str(cluster.kubeconfig())]) == 0
+    assert capsys.readouterr().out.startswith("no GPU or vGPU for virtual machines")
+
+
+def test_somebody_without_the_rights_is_told_which(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    config = bed.cluster.kubeconfig("default", "nobody")
+    assert main(["capacity", "--kubeconfig", str(config)]) == 20
+    assert "lacks the right to list nodes" in capsys.readouterr().err
+
+
+def test_an_api_server_that_is_away(bed: Bed, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(bed.cluster.kubeconfig())
+    with bed.cluster.away():
+        assert main(["capacity", "--kubeconfig", config]) == 20
+    assert "did not answer" in capsys.readouterr().err

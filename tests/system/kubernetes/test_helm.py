@@ -1,0 +1,244 @@
+"""What Helm's own engine makes of the chart, compared with the plain manifests."""
+
+from __future__ import annotations
+
+import copy
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from helm_python import Chart
+from helm_python.errors import HelmRenderError, HelmValuesError
+
+from aliquot.core.config import settings, settings_text
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.manifests import bundle
+from aliquot.kubernetes.manifests.values import Values, beside_operator
+
+CHART = Path(__file__).resolve().parents[3] / "deploy/helm/aliquot"
+
+Objects = dict[tuple[str, str, str], Any]
+DAEMON_SET = ("DaemonSet", "nvidia-mig-manager", "gpu-operator")
+SETTINGS = ("ConfigMap", names.SETTINGS_MAP, "gpu-operator")
+
+
+def helm(values: dict[str, Any], namespace: str = "gpu-operator") -> str:
+    """``helm template aliquot CHART``, as one text. Raises HelmValuesError and HelmRenderError."""
+    with Chart.load(CHART) as chart:
+        made = chart.render(values, name="aliquot", namespace=namespace)
+    return "\n---\n".join(text for name, text in made.items() if not name.endswith("NOTES.txt"))
+
+
+def rendered(values: dict[str, Any], namespace: str = "gpu-operator") -> Objects:
+    return by_name([item for item in yaml.safe_load_all(helm(values, namespace)) if item])
+
+
+def by_name(items: list[Any]) -> Objects:
+    return {(i["kind"], i["metadata"]["name"], i["metadata"].get("namespace", "")): i for i in items}
+
+
+def plain(namespace: str = "gpu-operator") -> Objects:
+    found = bundle.files(Values(namespace=namespace))
+    return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+
+
+def machines(values: Values) -> Objects:
+    found = bundle.machines(values)
+    return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+
+
+def variables(objects: Objects) -> dict[str, str]:
+    (container,) = objects[DAEMON_SET]["spec"]["template"]["spec"]["containers"]
+    assert len({entry["name"] for entry in container["env"]}) == len(container["env"])
+    return {entry["name"]: entry["value"] for entry in container["env"] if "value" in entry}
+
+
+def said(objects: Objects) -> settings.Settings:
+    text = objects[SETTINGS]["data"][names.SETTINGS_KEY]
+    return settings.merge((settings_text.read(text, "rendered"),))
+
+
+@pytest.mark.parametrize("namespace", ["gpu-operator", "elsewhere"])
+def test_without_values_it_is_the_manifests(namespace: str) -> None:
+    found, expected = rendered({}, namespace), plain(namespace)
+    assert set(found) == set(expected)
+    where = ("ConfigMap", names.SETTINGS_MAP, namespace)
+    assert settings.merge((settings_text.read(found[where]["data"][names.SETTINGS_KEY], "f"),)) == settings.Settings()
+    for key in set(found) - {where}:
+        assert found[key] == expected[key], key
+
+
+def test_the_installation_of_the_operators_page() -> None:
+    values = {
+        "mig": {"strategy": "mixed"},
+        "migManager": {"env": [{"name": "WITH_REBOOT", "value": "true"}]},
+        "driver": {"enabled": False},
+    }
+    found = rendered(values)
+    changed = variables(found)
+    assert changed["WITH_REBOOT"] == "true"
+    assert changed["MIG_STRATEGY"] == "mixed"
+    assert changed["WITH_SHUTDOWN_HOST_GPU_CLIENTS"] == "true"
+    assert changed.keys() == variables(plain()).keys()
+    rest, expected = copy.deepcopy(found), plain()
+    for objects in (rest, expected):
+        objects[DAEMON_SET]["spec"]["template"]["spec"]["containers"][0]["env"] = []
+        objects.pop(SETTINGS)
+    assert rest == expected
+
+
+@pytest.mark.parametrize(
+    ("config", "made"),
+    [
+        ({"name": "c", "create": True, "data": {"config.yaml": "version: v1\n"}}, True),
+        ({"name": "c", "create": True, "data": {}}, False),
+        ({"name": "c", "create": False, "data": {"config.yaml": "version: v1\n"}}, False),
+    ],
+)
+def test_the_config_map_is_made_with_create_and_data(config: dict[str, Any], made: bool) -> None:
+    found = rendered({"migManager": {"config": config}})
+    key = ("ConfigMap", "c", "gpu-operator")
+    assert (key in found) == made
+    assert said(found).config_map == "c"
+    if made:
+        assert found[key]["data"] == config["data"]
+
+
+def test_other_values() -> None:
+    values = {
+        "image": {"repository": "registry.example/aliquot", "tag": "x", "pullPolicy": "Always"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "migManager": {
+            "gpuClientsConfig": {"name": "gpu-clients"},
+            "config": {"default": ""},
+            "resources": {"limits": {"memory": "1Gi"}},
+            "env": [{"name": "NVIDIA_DRIVER_ROOT", "value": "/"}],
+        },
+        "devicePlugin": {"enabled": False},
+        "gfd": {"enabled": False},
+        "cdi": {"enabled": False},
+        "controller": {"replicas": 2},
+        "daemonsets": {"tolerations": [{"operator": "Exists"}]},
+        "metrics": {"serviceMonitor": {"enabled": True}},
+        "settings": {"holders": {"policy": "drain"}, "mig": {"prediction": "warn"}},
+    }
+    found = rendered(values)
+    pod = found[DAEMON_SET]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert (container["image"], container["imagePullPolicy"]) == ("registry.example/aliquot:x", "Always")
+    assert container["resources"]["limits"]["memory"] == "1Gi"
+    assert pod["imagePullSecrets"] == [{"name": "pull"}]
+    assert pod["tolerations"] == [{"operator": "Exists"}]
+    assert {v["configMap"]["name"] for v in pod["volumes"] if "configMap" in v} == {
+        names.DEFAULT_CONFIG_MAP,
+        "gpu-clients",
+    }
+    assert variables(found)["CDI_ENABLED"] == "false"
+    assert variables(found)["NVIDIA_DRIVER_ROOT"] == "/"
+    assert found["Deployment", "aliquot-controller", "gpu-operator"]["spec"]["replicas"] == 2
+    assert ("ServiceMonitor", "aliquot", "gpu-operator") in found
+    assert said(found) == settings.Settings(
+        default_config="", device_plugin=False, labels=False, holders="drain", prediction="warn"
+    )
+
+
+def test_beside_the_operator_it_is_the_other_folder() -> None:
+    found = rendered({"besideOperator": True})
+    files = bundle.files(beside_operator())
+    expected = by_name([i for name, items in files.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
+
+
+def test_for_virtual_machines_alone_it_is_their_folder() -> None:
+    found = rendered({"migManager": {"enabled": False}, "devices": {"enabled": True}})
+    expected = machines(Values())
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
+
+
+def test_for_both_it_is_both_folders() -> None:
+    values = {"enabled": True, "driver": "pod", "driverNamespace": "drivers", "kubevirtNamespace": "kubevirt"}
+    found = rendered({"devices": values})
+    expected = plain() | machines(Values(driver="pod", driver_namespace="drivers", kubevirt_namespace="kubevirt"))
+    for objects in (found, expected):
+        objects.pop(SETTINGS)
+    assert found == expected
+
+
+def test_cert_manager_makes_the_certificate() -> None:
+    found = rendered({"devices": {"enabled": True}, "webhook": {"certManager": {"enabled": True}}}, "vms")
+    certificate = found["Certificate", "aliquot-webhook", "vms"]["spec"]
+    assert "aliquot-webhook.vms.svc" in certificate["dnsNames"]
+    assert certificate["issuerRef"] == {"name": "aliquot-webhook", "kind": "Issuer"}
+    assert ("Issuer", "aliquot-webhook", "vms") in found
+    for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
+        notes = found[kind, "aliquot-webhook", ""]["metadata"]["annotations"]
+        assert notes == {"cert-manager.io/inject-ca-from": "vms/aliquot-webhook"}
+    pod = found["Deployment", "aliquot-controller", "vms"]["spec"]["template"]["spec"]
+    assert pod["volumes"] == [{"name": "certificate", "secret": {"secretName": certificate["secretName"]}}]
+    (mount,) = pod["containers"][0]["volumeMounts"]
+    assert found["ConfigMap", "aliquot-devices", "vms"]["data"]["webhook-cert-dir"] == mount["mountPath"]
+    roles = [item for (kind, _, _), item in found.items() if kind in ("ClusterRole", "Role")]
+    given = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
+    # Who may change webhook configurations may everything, in the end.
+    assert not given & {"secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+
+
+def test_the_driver_toolkit() -> None:
+    location = "https://files.example/NVIDIA-Linux-x86_64-550.90.05-vgpu-kvm.run"
+    toolkit = {"enabled": True, "location": location, "image": {"tag": "v1.5.1"}}
+    values = {"migManager": {"enabled": False}, "devices": {"enabled": True}, "driverToolkit": toolkit}
+    found = rendered(values, "vms")
+    template = found["DaemonSet", "nvidia-driver-daemonset", "vms"]["spec"]["template"]
+    assert template["metadata"]["labels"]["app"] == "nvidia-driver-daemonset"
+    (container,) = template["spec"]["containers"]
+    assert container["name"] == "nvidia-driver-ctr"
+    assert container["image"].endswith("/harvester-nvidia-driver-toolkit:v1.5.1")
+    assert {"name": "DRIVER_LOCATION", "value": location} in container["env"]
+    (term,) = template["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"][
+        "nodeSelectorTerms"
+    ]
+    assert term["matchExpressions"] == [
+        {"key": "sriovgpu.harvesterhci.io/driver-needed", "operator": "In", "values": ["true"]},
+        {"key": "harvesterhci.io/gpu-baremetal-workloads", "operator": "NotIn", "values": ["true"]},
+    ]
+    agent = found["DaemonSet", "aliquot-devices", "vms"]["spec"]["template"]["spec"]["containers"][0]
+    assert {"name": "DRIVER_NAMESPACE", "value": "vms"} in agent["env"]
+
+
+HTTPENDPOINT = "HTTPENDPOINT/NVIDIA-Linux-x86_64-vgpu-kvm.run"
+
+
+@pytest.mark.parametrize("location", ["", HTTPENDPOINT, f"http://{HTTPENDPOINT}", "/srv/driver.run", "http://files"])
+def test_could_not_resolve_host_httpendpoint(location: str) -> None:
+    """harvester/harvester#5112: the placeholder was installed, and the driver's pod crashed for ever."""
+    toolkit = {"enabled": True, "location": location, "image": {"tag": "v1.5.1"}}
+    with pytest.raises(HelmRenderError, match="give the URL of the vGPU host driver's"):
+        helm({"driverToolkit": toolkit})
+
+
+def test_turned_off_it_makes_nothing() -> None:
+    assert rendered({"migManager": {"enabled": False}}) == {}
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"mig": {"strategy": "mixd"}}, "strategy"),
+        ({"migManger": {}}, "migManger"),
+        ({"devices": {"driver": "elsewhere"}}, "driver"),
+        ({"devices": {"kubevirtNamespace": ""}}, "kubevirtNamespace"),
+        ({"driverToolkit": {"enabled": True, "location": "https://a.example/d.run"}}, "image.tag is empty"),
+        ({"migManager": {"config": {"default": "all-enabled"}}}, "default"),
+        ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": True}]}}, "env"),
+        ({"migManager": {"config": {"create": True, "data": {"config.yaml": "x"}}}}, "needs migManager.config.name"),
+    ],
+)
+def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], word: str) -> None:
+    with pytest.raises((HelmRenderError, HelmValuesError), match=re.escape(word)):
+        helm(values)

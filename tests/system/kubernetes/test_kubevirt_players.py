@@ -1,0 +1,156 @@
+"""The virtual machines' test world itself: that its players do what KubeVirt and Kubernetes do, on both API servers."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from aliquot.kubernetes.device_plugin.pod_resources import uses
+from aliquot.kubernetes.gpu.device_resources import Device, Offer, Resource
+from support.cluster import Cluster
+from support.kubevirt.players import SETTINGS, World
+from system.kubelet.conftest import go, running
+
+RESOURCE = "nvidia.com/NVIDIA_A2-4Q"
+PERMITTED = {
+    "mediatedDevices": [
+        {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": RESOURCE, "externalResourceProvider": True}
+    ]
+}
+
+
+@pytest.fixture
+def world(cluster: Cluster) -> Iterator[World]:
+    made = World(cluster)
+    made.install(PERMITTED)
+    yield made
+    made.close()
+
+
+def offered(count: int, first: int = 0) -> Offer:
+    made = tuple(Device(f"uuid-{first + n}", "0000:08:00.0", (), str(n), 0) for n in range(count))
+    return Offer((Resource(RESOURCE, made),))
+
+
+async def settled(world: World, true: Callable[[], object]) -> None:
+    await asyncio.to_thread(world.until, true)
+
+
+def test_a_machine_starts_where_its_device_is_and_stops(world: World) -> None:
+    async def scenario() -> None:
+        world.node("node-0")
+        node = world.node("node-1")
+        async with running(node.kubelet.directory) as plugins:
+            await plugins.publish(offered(2))
+            await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE, RESOURCE])
+            await settled(world, lambda: world.phase("vm") == "Running")
+            here = world.launcher("vm")
+            assert here.node == "node-1"
+            assert here.environment == {"NVIDIA_VISIBLE_DEVICES": "uuid-0,uuid-1"}, "as the plugin of containers says"
+            assert "NVIDIA_VISIBLE_DEVICES=uuid-0,uuid-1\n" in here.env
+            found = await uses(str(node.kubelet.pod_resources))
+            assert [(use.pod, use.devices) for use in found] == [(here.pod, ("uuid-0", "uuid-1"))]
+            seen = world.machine("vm")["status"]
+            assert (seen["created"], seen["ready"], seen["printableStatus"]) == (True, True, "Running")
+            instance = world.instance("vm") or {}
+            assert instance["status"]["nodeName"] == "node-1"
+
+            await asyncio.to_thread(world.stop, "vm")
+            await settled(world, lambda: world.instance("vm") is None)
+            assert world.launchers("vm") == []
+            assert await uses(str(node.kubelet.pod_resources)) == ()
+            assert world.machine("vm")["status"]["printableStatus"] == "Stopped"
+
+            await asyncio.to_thread(world.start, "vm")
+            await settled(world, lambda: world.phase("vm") == "Running")
+            await asyncio.to_thread(world.delete, "vm")
+            gone = f"{SETTINGS.rsplit('/namespaces', 1)[0]}/namespaces/default/virtualmachines/vm"
+            await settled(world, lambda: world.cluster.request("GET", gone).status == 404)
+            assert world.instance("vm") is None
+
+    go(scenario)
+
+
+def test_what_is_not_permitted_does_not_start(world: World) -> None:
+    world.node("node-0")
+    world.create("vm", gpus=["nvidia.com/NVIDIA_A2-8Q"], host_devices=["nvidia.com/GA107"])
+    world.settle()
+    assert world.phase("vm") == "Pending"
+    assert "GPU nvidia.com/NVIDIA_A2-8Q is not permitted in permittedHostDevices" in world.why("vm")
+    assert "HostDevice nvidia.com/GA107 is not permitted" in world.why("vm")
+    world.cluster.must("PATCH", f"{SETTINGS}/kubevirt", {"spec": {"configuration": {"permittedHostDevices": None}}})
+    world.until(lambda: "Insufficient" in world.why("vm"), "KubeVirt permits all where there is no list at all")
+    assert world.machine("vm")["status"]["printableStatus"] == "ErrorUnschedulable"
+
+
+def test_what_no_node_has_is_not_scheduled_until_one_has_it(world: World) -> None:
+    async def scenario() -> None:
+        node = world.node("node-0", {"zone": "a"})
+        await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE], selector={"zone": "a"})
+        await asyncio.to_thread(world.create, "far", gpus=[RESOURCE], selector={"zone": "b"})
+        await asyncio.to_thread(world.settle)
+        assert world.why("vm") == f"0/1 nodes are available: 1 Insufficient {RESOURCE}."
+        assert "didn't match Pod's node affinity" in world.why("far")
+        async with running(node.kubelet.directory) as plugins:
+            await plugins.publish(offered(1))
+            await settled(world, lambda: world.phase("vm") == "Running")
+        assert world.phase("far") == "Scheduling"
+
+    go(scenario)
+
+
+def test_during_a_migration_two_launchers_run(world: World) -> None:
+    async def scenario() -> None:
+        nodes = [world.node(f"node-{n}") for n in range(2)]
+        async with (
+            running(nodes[0].kubelet.directory) as one,
+            running(nodes[1].kubelet.directory) as other,
+        ):
+            await one.publish(offered(1))
+            await other.publish(offered(1, first=7))
+            await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE])
+            await settled(world, lambda: world.phase("vm") == "Running")
+            source = world.launcher("vm").node
+            world.hold_migrations = True
+            await asyncio.to_thread(world.migrate, "vm")
+            await settled(world, lambda: len(world.launchers("vm")) == 2)
+            assert (world.instance("vm") or {})["status"]["nodeName"] == source
+            world.hold_migrations = False
+            await settled(world, lambda: len(world.launchers("vm")) == 1)
+            status = (world.instance("vm") or {})["status"]
+            assert status["nodeName"] == world.launcher("vm").node != source
+            assert status["migrationState"]["completed"] is True
+            assert list(status["activePods"].values()) == [status["nodeName"]]
+
+    go(scenario)
+
+
+def test_a_guest_that_shuts_down_is_started_again(world: World) -> None:
+    async def scenario() -> None:
+        node = world.node("node-0")
+        async with running(node.kubelet.directory) as plugins:
+            await plugins.publish(offered(1))
+            await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE])
+            await settled(world, lambda: world.phase("vm") == "Running")
+            first = world.launcher("vm").pod
+            await asyncio.to_thread(world.power_off, "vm")
+            await settled(world, lambda: world.phase("vm") == "Running" and world.launcher("vm").pod != first)
+
+    go(scenario)
+
+
+def test_a_device_that_cannot_be_opened_fails_the_machine(world: World) -> None:
+    def broken(_launcher: object) -> None:
+        raise ValueError("vfio 0000:08:00.4: failed to open /dev/vfio/90")
+
+    async def scenario() -> None:
+        node = world.node("node-0", on_start=broken)
+        async with running(node.kubelet.directory) as plugins:
+            await plugins.publish(offered(1))
+            await asyncio.to_thread(world.create, "vm", gpus=[RESOURCE], strategy="Once")
+            await settled(world, lambda: world.phase("vm") == "Failed")
+            assert await uses(str(node.kubelet.pod_resources)) == ()
+
+    go(scenario)

@@ -1,0 +1,83 @@
+"""The manifests as people apply them."""
+
+from __future__ import annotations
+
+import pytest
+
+from support.cluster import Cluster
+from support.kubevirt.definitions import definitions
+from system.kubernetes.machines_world import API, KUBEVIRT
+from system.kubernetes.machines_world import item as made
+from system.kubernetes.rights_world import DEPLOY, NS, ROOT, manifests, path_of
+
+MACHINES = ROOT / "kubernetes-machines"
+
+SERVER_SIDE = ("--server-side", "--validate=strict")
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+def test_kubectl_apply_takes_the_folder_twice(cluster: Cluster, how: tuple[str, ...]) -> None:
+    first = cluster.kubectl("apply", *how, "-f", str(DEPLOY))
+    assert first.count("\n") == len(manifests())
+    versions = {path_of(item): cluster.get(path_of(item))["metadata"]["resourceVersion"] for item in manifests()}
+    cluster.kubectl("apply", *how, "-f", str(DEPLOY))
+    again = {path: cluster.get(path)["metadata"]["resourceVersion"] for path in versions}
+    assert again == versions
+
+
+@pytest.mark.parametrize("how", [(), SERVER_SIDE], ids=["client-side", "server-side"])
+def test_the_folders_for_containers_and_machines_go_together(cluster: Cluster, how: tuple[str, ...]) -> None:
+    """Applied one after the other, twice, nothing is written the second time: what both have is the same."""
+    crds = ("apply", *how, "-f", str(ROOT / "crds"))
+    folders = ("apply", *how, "-f", str(DEPLOY), "-f", str(MACHINES))
+    cluster.kubectl(*crds)
+    cluster.kubectl(*folders)
+    items = manifests() + manifests(MACHINES)
+    versions = {path_of(item): cluster.get(path_of(item))["metadata"]["resourceVersion"] for item in items}
+    cluster.kubectl(*crds)
+    cluster.kubectl(*folders)
+    assert {path: cluster.get(path)["metadata"]["resourceVersion"] for path in versions} == versions
+
+
+def test_harvesters_kinds_cannot_be_changed_while_nobody_answers_and_machines_can(cluster: Cluster) -> None:
+    """failurePolicy Fail for wishes, Ignore for what runs."""
+    cluster.apply(definitions())
+    cluster.kubectl("apply", "-f", str(ROOT / "crds"))
+    cluster.kubectl("apply", "-f", str(MACHINES))
+    wish = made("sriovgpudevices")
+    devices = {"gpus": [{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}
+    spec = {"running": False, "template": {"spec": {"domain": {"devices": devices}}}}
+    machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": spec}
+    folder = f"{KUBEVIRT}/namespaces/default/virtualmachines"
+    cluster.wait(lambda: cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", wish).status == 500, "webhooks")
+    answer = cluster.request("POST", f"{API}/sriovgpudevices", wish)
+    assert answer.status == 500
+    assert 'failed calling webhook "devices.aliquot.dev"' in answer.body["message"]
+    assert cluster.request("POST", folder, machine).status == 201
+
+
+def test_kubectl_finds_the_pods_by_their_old_names(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", str(DEPLOY))
+    daemon_set = cluster.get(f"/apis/apps/v1/namespaces/{NS}/daemonsets/nvidia-mig-manager")
+    template = daemon_set["spec"]["template"]
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "nvidia-mig-manager-x", "namespace": NS, "labels": template["metadata"]["labels"]},
+        "spec": template["spec"] | {"nodeName": "gpu-1"},
+    }
+    pod["spec"].pop("priorityClassName")
+    cluster.apply(pod, namespace=NS)
+    found = cluster.kubectl(
+        "get", "pods", "-n", NS, "-l", "app=nvidia-mig-manager", "-o", "jsonpath={.items[*].spec.containers[*].name}"
+    )
+    assert found == "nvidia-mig-manager"
+
+
+def test_kubectl_delete_takes_all_of_it_away(cluster: Cluster) -> None:
+    cluster.kubectl("apply", "-f", str(DEPLOY))
+    cluster.kubectl("delete", "--wait=false", "-f", str(DEPLOY))
+    for item in manifests():
+        if item["kind"] not in ("Namespace",):
+            status = cluster.request("GET", path_of(item)).status
+            assert status == 404, path_of(item)

@@ -1,0 +1,266 @@
+"""Pods that ask for a profile: what they get, who keeps them, and what a change of geometry does about them.
+
+The kubelet is a double that speaks the real protocol; containers are real where podman runs (tests/system/containers).
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.kubernetes.gpu import names
+from support.agents import DEPLOY, Agent, MakeAgent, Object
+from support.nodedouble import NodeDouble
+from system.containers.podman import Podman, python, unusable
+from system.kubelet.kubeletdouble import Container, Pod, RunOptions
+
+LIST = """
+import pynvml as n
+n.nvmlInit()
+for g in range(n.nvmlDeviceGetCount()):
+    h = n.nvmlDeviceGetHandleByIndex(g)
+    print("gpu", n.nvmlDeviceGetUUID(h))
+    for i in range(n.nvmlDeviceGetMaxMigDeviceCount(h)):
+        try:
+            print("mig", n.nvmlDeviceGetUUID(n.nvmlDeviceGetMigDeviceHandleByIndex(h, i)))
+        except n.NVMLError:
+            pass
+"""
+
+
+@pytest.fixture
+def kubelet_root() -> Iterator[Path]:
+    path = Path(tempfile.mkdtemp(prefix="kl-"))
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+class Runs:
+    """Runs containers by podman with the CDI devices that the plugin named, and keeps what they print."""
+
+    def __init__(self, podman: Podman) -> None:
+        self.podman = podman
+        self.said: dict[str, str] = {}
+        self.node: NodeDouble | None = None
+
+    def start(self, pod: Pod, container: Container, options: RunOptions) -> None:
+        threading.Thread(target=self._run, args=(pod, container, options)).start()
+
+    def _run(self, pod: Pod, container: Container, options: RunOptions) -> None:
+        done = self.podman.run(*container.command, devices=options.cdi_devices, env={"PYTHONPATH": "/opt/nvml"})
+        self.said[pod.name] = done.out + done.err
+        if self.node is not None:
+            self.node.ended(pod.namespace, pod.name, "Succeeded" if done.code == 0 else "Failed")
+
+    def stop(self, pod: Pod) -> None:
+        return
+
+
+def attached(agent: Agent, root: Path, runner: Runs | None = None) -> NodeDouble:
+    """The node double of an agent that is not started yet."""
+
+    def request(method: str, path: str, body: object, kind: str) -> tuple[int, object]:
+        answer = agent.cluster.request(method, path, body, {"Content-Type": kind})
+        return answer.status, answer.body
+
+    agent.arguments = ["--kubelet-dir", str(root)]
+    node = NodeDouble(request, agent.name, root, runner)
+    if runner is not None:
+        runner.node = node
+    node.start()
+    return node
+
+
+@pytest.fixture
+def node(make_agent: MakeAgent, kubelet_root: Path) -> Iterator[tuple[Agent, NodeDouble]]:
+    """A node with one GPU in seven pieces, and its kubelet."""
+    agent = make_agent("a100-sxm4-40gb")
+    double = attached(agent, kubelet_root)
+    agent.start()
+    agent.wish("all-1g.5gb")
+    agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven pieces")
+    yield agent, double
+    agent.kill()
+    double.stop()
+
+
+def allocatable(agent: Agent) -> dict[str, str]:
+    return dict(agent.node()["status"].get("allocatable", {}))
+
+
+def pod(agent: Agent, name: str, resource: str = "nvidia.com/mig-1g.5gb", **more: object) -> None:
+    """A pod that asks for one piece, bound by the scheduler of one node."""
+    main: Object = {"name": "main", "image": "x", "resources": {"limits": {resource: "1"}}}
+    main |= more
+    agent.create(
+        "pods",
+        {"metadata": {"name": name, "labels": {"run": name}}, "spec": {"containers": [main], "restartPolicy": "Never"}},
+        "default",
+    )
+
+
+def phase(agent: Agent, name: str) -> str:
+    answer = agent.cluster.request("GET", f"/api/v1/namespaces/default/pods/{name}")
+    return str(answer.body["status"].get("phase", "")) if answer.status == 200 else "gone"
+
+
+def test_a_pod_runs_and_sees_exactly_one_mig_device(make_agent: MakeAgent, kubelet_root: Path, tmp_path: Path) -> None:
+    """As NVIDIA's documentation verifies it, in a real container."""
+    if reason := unusable():
+        pytest.skip(reason)
+    agent = make_agent("a100-sxm4-40gb*2")
+    (tmp_path / "podman").mkdir()
+    podman = Podman(tmp_path / "podman", cdi=agent.folder / f"{agent.name}.cdi")
+    runs = Runs(podman)
+    double = attached(agent, kubelet_root, runs)
+    try:
+        agent.start()
+        agent.wish("all-balanced")
+        agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "4", "allocatable")
+        pod(agent, "one", command=[python(), "-c", LIST])
+        agent.until(lambda: phase(agent, "one") in ("Succeeded", "Failed"), "the pod to end", 60)
+        lines = runs.said["one"].split("\n")
+        assert phase(agent, "one") == "Succeeded", lines
+        gpus, migs = [w for w in lines if w.startswith("gpu ")], [w for w in lines if w.startswith("mig ")]
+        assert len(gpus) == 1
+        assert len(migs) == 1
+        known = {
+            c["uuid"]
+            for gpu in agent.sim.show()["gpus"]
+            for i in gpu["instances"]
+            for c in i["compute_instances"]
+            if i["profile"] == "1g.5gb"
+        }
+        assert migs[0].removeprefix("mig ") in known
+    finally:
+        agent.kill()
+        double.stop()
+        podman.close()
+
+
+def test_a_pod_that_asks_for_what_is_not_there_waits(node: tuple[Agent, NodeDouble]) -> None:
+    """The twin, and the repartition that makes it run."""
+    agent, _ = node
+    pod(agent, "big", "nvidia.com/mig-3g.20gb")
+    agent.until(lambda: phase(agent, "big") == "Pending", "pending")
+    agent.wish("all-3g.20gb")
+    agent.until(lambda: phase(agent, "big") == "Running", "running")
+    assert allocatable(agent)["nvidia.com/mig-1g.5gb"] == "0"
+
+
+def test_a_pod_without_a_process_holds_its_instance(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    before = agent.writes()
+    told = agent.wish("all-3g.20gb", "failed", "Held")
+    assert "pod default/idle (main)" in told["message"]
+    assert agent.writes() == before
+    assert agent.deploy() == DEPLOY
+
+
+def test_wait_ends_when_the_pod_ends(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    agent.patch({"metadata": {"annotations": {names.HOLDERS_ANNOTATION: "wait"}}})
+    agent.wish("all-3g.20gb", "pending", "WaitingForHolders")
+    agent.call("DELETE", "/api/v1/namespaces/default/pods/idle?gracePeriodSeconds=0")
+    agent.reaches("success", "all-3g.20gb")
+
+
+def test_drain_evicts_the_holder_and_nobody_else(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    agent.settings("mig: {strategy: mixed}\nholders: {policy: drain}")
+    pod(agent, "idle")
+    agent.create(
+        "pods", {"metadata": {"name": "other"}, "spec": {"containers": [{"name": "a", "image": "x"}]}}, "default"
+    )
+    agent.until(lambda: phase(agent, "idle") == phase(agent, "other") == "Running", "running")
+    agent.wish("all-3g.20gb")
+    assert phase(agent, "idle") == "gone"
+    assert phase(agent, "other") == "Running"
+
+
+def test_drain_respects_a_budget_and_says_so(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    agent.settings(
+        "mig: {strategy: mixed}\nholders: {policy: drain, drain-seconds: 3}\ntimes: {retry-first-seconds: 60}"
+    )
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    budget = {
+        "apiVersion": "policy/v1",
+        "kind": "PodDisruptionBudget",
+        "metadata": {"name": "keep"},
+        "spec": {"minAvailable": 1, "selector": {"matchLabels": {"run": "idle"}}},
+    }
+    agent.call("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
+    before = agent.writes()
+    told = agent.wish("all-3g.20gb", "failed", "NotDrained")
+    assert "disruption budget" in told["message"]
+    assert phase(agent, "idle") == "Running"
+    assert agent.writes() == before
+    assert agent.deploy() == DEPLOY
+
+
+def test_only_what_is_in_the_way_is_asked_to_leave(node: tuple[Agent, NodeDouble]) -> None:
+    """A pod on an instance that the new geometry keeps stays where it is."""
+    agent, _ = node
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    text = (
+        "version: v1\nmig-configs:\n  want:\n  - devices: all\n    mig-enabled: true\n"
+        "    mig-devices: {3g.20gb: 1, 1g.5gb: 1}\n"
+    )
+    agent.configure("custom", {"config.yaml": text})
+    agent.settings("mig: {strategy: mixed, config-map: custom}\nholders: {policy: drain}")
+    agent.wish("want")
+    assert phase(agent, "idle") == "Running"
+    assert len(agent.geometry()[0]) == 2
+
+
+def test_force_ends_the_pod_and_its_processes(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    agent.settings("mig: {strategy: mixed}\nholders: {policy: force, drain-seconds: 2}")
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    agent.sim.hold(0, agent.sim.show()["gpus"][0]["instances"][0]["id"])
+    agent.wish("all-3g.20gb")
+    assert phase(agent, "idle") == "gone"
+
+
+def test_kubelet_restarts_and_the_node_offers_again(node: tuple[Agent, NodeDouble]) -> None:
+    agent, double = node
+    double.kubelet.restart()
+    agent.until(lambda: double.kubelet.allocatable.get("nvidia.com/mig-1g.5gb") == 7, "offered again")
+
+
+def test_a_xid_withdraws_the_device_within_seconds(node: tuple[Agent, NodeDouble]) -> None:
+    agent, _ = node
+    instance = agent.sim.show()["gpus"][0]["instances"][2]["id"]
+    agent.sim.fault("xid", gpu=0, instance=str(instance), code=79)
+    agent.until(lambda: allocatable(agent)["nvidia.com/mig-1g.5gb"] == "6", "one less")
+
+
+def test_single_offers_the_pieces_as_gpus(make_agent: MakeAgent, kubelet_root: Path) -> None:
+    agent = make_agent("a100-sxm4-40gb")
+    agent.environment["MIG_STRATEGY"] = "single"
+    double = attached(agent, kubelet_root)
+    try:
+        agent.start()
+        agent.wish("all-1g.5gb")
+        agent.until(lambda: allocatable(agent).get("nvidia.com/gpu") == "7", "seven")
+        labels = agent.labels()
+        assert labels["nvidia.com/gpu.product"] == "NVIDIA-A100-SXM4-40GB-MIG-1g.5gb"
+        assert labels["nvidia.com/gpu.count"] == "7"
+        told = agent.wish("all-balanced", "failed", "LabelsWouldBeInvalid")
+        assert "mixed" in told["nextStep"]
+    finally:
+        agent.kill()
+        double.stop()

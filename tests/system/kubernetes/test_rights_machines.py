@@ -1,0 +1,206 @@
+"""Every right for virtual machines is used by a test, and everything else is refused."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.kubernetes.kinds import harvester_names as names
+from aliquot.kubernetes.manifests.rbac import RIGHTS
+from support.cluster import Cluster, RealCluster, StandinCluster
+from support.cluster_real import RealServer
+from system.kubernetes.door import Answer
+from system.kubernetes.machines_world import (
+    ADMISSION,
+    API,
+    DEVICES,
+    EXEC_DRIVER,
+    EXEC_LAUNCHER,
+    FREE,
+    HARVESTER,
+    KINDS,
+    LAUNCHER,
+    MACHINE,
+    MAPS,
+    SECRETS,
+    SETTINGS,
+    USES,
+    WEBHOOK,
+    MachinesWorld,
+    event,
+    item,
+    path,
+)
+from system.kubernetes.refusals import OWNED
+from system.kubernetes.rights_world import CONTROLLER, NS, OTHER_NODE, OWN_NODE, patch_node
+
+EACH = sorted({(right.who, right.resource, verb) for right in RIGHTS if right.devices for verb in right.verbs})
+EVENTS = "/api/v1/namespaces/default/events"
+OWN, WISH, NODE = "objects of its own node alone", "changes none", "its own node alone"
+LABEL: Any = {"metadata": {"labels": {"a": "other"}}}
+NOTE: Any = {"metadata": {"annotations": {"a": "b"}}}
+NEEDED: Any = {"metadata": {"labels": {names.DRIVER_NEEDED_LABEL: "true"}}}
+CORDON: Any = {"spec": {"unschedulable": True}}
+CLAIM, OWN_PATH, FAR_PATH = path("pcideviceclaims"), f"/api/v1/nodes/{OWN_NODE}", f"/api/v1/nodes/{OTHER_NODE}"
+FAR_VGPU, VM_EVENT = f"{OTHER_NODE}-000008004", event("vm", "VirtualMachine", "kubevirt.io/v1")
+FINALIZERS = "takes finalizers off"
+SHOWN = "<node>-vgpus of its own node alone"
+RENAME, ENTER = "renames", "reads 'env' in launchers, alone"
+
+
+class Try(msgspec.Struct, frozen=True):
+    """``who`` is an account, or ``loose`` for the devices agent's with a token of no pod."""
+
+    who: str
+    what: str
+    words: str
+    method: str
+    path: str
+    body: Any = None
+
+    def __call__(self, world: MachinesWorld) -> Answer:
+        return world.door(self.who).ask(self.method, self.path, self.body)
+
+
+def _machine(**devices: Any) -> Any:
+    return {"spec": {"template": {"spec": {"domain": {"devices": devices}}}}}
+
+
+def _of_others(plural: str) -> list[Try]:
+    label = {"metadata": {"labels": {"a": "c"}}}
+    other = path(plural, OTHER_NODE)
+    return [
+        Try(DEVICES, f"another node's {plural}", OWN, "PATCH", other, label),
+        Try(DEVICES, f"the status of another node's {plural}", OWN, "PATCH", f"{other}/status", {"status": {"a": "b"}}),
+        Try(DEVICES, f"deleting another node's {plural}", OWN, "DELETE", other),
+        Try(DEVICES, f"making another node's {plural}", OWN, "POST", f"{API}/{plural}", item(plural, OTHER_NODE, FREE)),
+        Try("loose", f"{plural}, with an unbound token", OWN, "PATCH", path(plural), label),
+    ]
+
+
+# What Kubernetes fills with a token of whatever account of the namespace it names.
+_TOKEN = {
+    "metadata": {"name": WEBHOOK, "annotations": {"kubernetes.io/service-account.name": DEVICES}},
+    "type": "kubernetes.io/service-account-token",
+}
+_VM = _machine(gpus=[{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-16Q"}])
+_MORE = _machine(gpus=[{"name": n, "deviceName": "nvidia.com/NVIDIA_A2-4Q"} for n in ("one", "three")])
+_DISPLAY = {"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q", "virtualGPUOptions": {"display": {}}}
+_MEMORY: Any = {"spec": {"template": {"spec": {"domain": {"memory": {}}}}}}
+_GATES: Any = {"spec": {"configuration": {"developerConfiguration": {"featureGates": []}}}}
+REFUSED = [
+    *(each for plural in KINDS for each in _of_others(plural)),
+    Try(DEVICES, "another node's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OTHER_NODE}-vgpus"}}),
+    Try(DEVICES, "the other agent's document", SHOWN, "POST", MAPS, {"metadata": {"name": f"{OWN_NODE}-gpus"}}),
+    Try(DEVICES, "every ConfigMap", "", "GET", MAPS),
+    Try(DEVICES, "a wish", WISH, "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
+    Try(DEVICES, "a layout", WISH, "PATCH", path("migconfigurations"), {"spec": {"enabled": False}}),
+    Try(DEVICES, "a user's claim", "no user's", "DELETE", path("pcideviceclaims")),
+    Try(DEVICES, "other labels of its node", "alone", "PATCH", OWN_PATH, LABEL),
+    Try(DEVICES, "the cordon", "no node's spec", "PATCH", OWN_PATH, CORDON),
+    Try(DEVICES, "another node", NODE, "PATCH", FAR_PATH, NEEDED),
+    Try(DEVICES, "its node's owner", "no node's spec", "PATCH", OWN_PATH, OWNED),
+    Try(DEVICES, "a machine's owner", "annotation", "PATCH", MACHINE, OWNED),
+    Try(DEVICES, "a machine's label", "annotation", "PATCH", MACHINE, LABEL),
+    Try(DEVICES, "a machine's other annotations", "annotation", "PATCH", MACHINE, NOTE),
+    Try(DEVICES, "stopping a machine", RENAME, "PATCH", MACHINE, {"spec": {"running": False}}),
+    Try(DEVICES, "a machine's type of device", RENAME, "PATCH", MACHINE, _VM),
+    Try(DEVICES, "a machine's number of devices", RENAME, "PATCH", MACHINE, _MORE),
+    Try(DEVICES, "a machine's display", RENAME, "PATCH", MACHINE, _machine(gpus=[_DISPLAY])),
+    Try(DEVICES, "a machine's disks", RENAME, "PATCH", MACHINE, _machine(disks=[])),
+    Try(DEVICES, "a machine's host devices", RENAME, "PATCH", MACHINE, _machine(hostDevices=None)),
+    Try(DEVICES, "a machine's memory", RENAME, "PATCH", MACHINE, _MEMORY),
+    Try(DEVICES, "deleting machines", "", "DELETE", MACHINE),
+    Try(DEVICES, "events about other nodes' objects", "its own node and", "POST", EVENTS, event(FAR_VGPU)),
+    Try(DEVICES, "events about machines", "its own node and", "POST", EVENTS, VM_EVENT),
+    Try(DEVICES, "deleting pods", "", "DELETE", f"/api/v1/namespaces/default/pods/{LAUNCHER}"),
+    Try(DEVICES, "secrets", "", "GET", SECRETS),
+    Try(DEVICES, "KubeVirt's settings", "", "PATCH", SETTINGS, LABEL),
+    Try(CONTROLLER, "a claim's wish", FINALIZERS, "PATCH", CLAIM, {"spec": {"userName": "me"}}),
+    Try(CONTROLLER, "a claim's labels", FINALIZERS, "PATCH", CLAIM, LABEL),
+    Try(CONTROLLER, "a vGPU's wish", "", "PATCH", path("vgpudevices"), {"spec": {"enabled": False}}),
+    Try(CONTROLLER, "KubeVirt's gates", "permittedHostDevices", "PATCH", SETTINGS, _GATES),
+    Try(CONTROLLER, "KubeVirt's version", "permittedHostDevices", "PATCH", SETTINGS, {"spec": {"imageTag": "v1"}}),
+    Try(CONTROLLER, "KubeVirt's annotations", "annotation", "PATCH", SETTINGS, NOTE),
+    Try(CONTROLLER, "the owner of KubeVirt's settings", "annotation", "PATCH", SETTINGS, OWNED),
+    Try(CONTROLLER, "a claim's owner", FINALIZERS, "PATCH", CLAIM, OWNED),
+    Try(CONTROLLER, "machines", "", "PATCH", MACHINE, LABEL),
+    Try(CONTROLLER, "other secrets", "alone", "POST", SECRETS, {"metadata": {"name": "other"}}),
+    Try(CONTROLLER, "another account's token", "kubernetes.io/tls", "POST", SECRETS, _TOKEN),
+    Try(CONTROLLER, "reading other secrets", "", "GET", f"{SECRETS}/other"),
+    Try(CONTROLLER, "secrets elsewhere", "", "GET", f"/api/v1/namespaces/{HARVESTER}/secrets/aliquot-webhook"),
+    Try(CONTROLLER, "others' webhooks", "", "PATCH", f"{ADMISSION}/validatingwebhookconfigurations/other", {}),
+    Try(CONTROLLER, "entering pods", "", "GET", EXEC_LAUNCHER),
+]  # fmt: skip
+_IN = "/api/v1/namespaces"
+ENTERING = [
+    Try(DEVICES, "other commands in launchers", ENTER, "GET", EXEC_LAUNCHER.replace("=env", "=sh")),
+    Try(DEVICES, "more words", ENTER, "GET", f"{EXEC_LAUNCHER}&command=-0"),
+    Try(DEVICES, "other containers", ENTER, "GET", EXEC_LAUNCHER.replace("compute", "volume")),
+    Try(DEVICES, "other pods", ENTER, "GET", f"{_IN}/{NS}/pods/aliquot-controller-1/exec?container=c&command=env"),
+    Try(DEVICES, "a driver elsewhere", ENTER, "GET", EXEC_DRIVER.replace(f"{_IN}/{HARVESTER}", f"{_IN}/default")),
+    Try("loose", "any pod, with an unbound token", "bound to its pod", "GET", EXEC_DRIVER),
+]
+
+
+def _built(cluster: Cluster) -> Iterator[MachinesWorld]:
+    """One world for all tests of this file."""
+    world = MachinesWorld(cluster)
+    # A real server takes a moment to follow new policies.
+    cluster.wait(lambda: all(a(world).status == 403 for a in REFUSED if a.words), "the policies")
+    world.reset()
+    yield world
+    world.close()
+    cluster.close()
+
+
+@pytest.fixture(scope="module")
+def standin_machines(tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachinesWorld]:
+    yield from _built(StandinCluster(tmp_path_factory.mktemp("rights")))
+
+
+@pytest.fixture(scope="module")
+def real_machines(real_server: RealServer, tmp_path_factory: pytest.TempPathFactory) -> Iterator[MachinesWorld]:
+    yield from _built(RealCluster(real_server, tmp_path_factory.mktemp("rights")))
+
+
+@pytest.fixture(scope="module", params=["standin", "real"])
+def world(request: pytest.FixtureRequest) -> MachinesWorld:
+    found: MachinesWorld = request.getfixturevalue(f"{request.param}_machines")
+    return found
+
+
+def test_each_right_has_a_use_and_each_use_a_right() -> None:
+    uses = {(who, resource, verb) for (who, resource), verbs in USES.items() for verb in verbs}
+    assert uses == set(EACH)
+
+
+@pytest.mark.parametrize(("who", "resource", "verb"), EACH)
+def test_a_right_is_there(world: MachinesWorld, who: str, resource: str, verb: str) -> None:
+    answer = USES[who, resource][verb](world, world.door(who))
+    assert answer.allowed, answer.message
+
+
+@pytest.mark.parametrize("attempt", REFUSED, ids=[f"{each.who}: {each.what}" for each in REFUSED])
+def test_everything_else_is_refused(world: MachinesWorld, attempt: Try) -> None:
+    world.reset()
+    answer = attempt(world)
+    assert answer.status == 403, f"{answer.status} {answer.message}"
+    assert attempt.words in answer.message
+
+
+@pytest.mark.parametrize("attempt", ENTERING, ids=[f"{each.who}: {each.what}" for each in ENTERING])
+def test_pods_that_a_policy_keeps_it_out_of(world: MachinesWorld, attempt: Try) -> None:
+    answer = attempt(world)
+    assert answer.status == 403, f"{answer.status} {answer.message}"
+    assert attempt.words in answer.message
+
+
+def test_its_own_node_may_be_told(world: MachinesWorld) -> None:
+    """And an administrator may do what the accounts may not."""
+    body = {"metadata": {"labels": {"a": "b"}, "annotations": {"c": "d"}}}
+    assert patch_node(world.admin, OTHER_NODE, body).status == 200
+    assert world.admin.ask("PATCH", path("vgpudevices", OTHER_NODE), {"spec": {"enabled": False}}).status == 200

@@ -1,0 +1,144 @@
+"""What the kernel's side and NVML's side of a simulated GPU do to each other."""
+
+from __future__ import annotations
+
+import pytest
+
+from system.sim.kernel_world import Kernel
+
+IN_USE, NOT_SUPPORTED, INVALID = 19, 3, 2
+GET, SET = "DeviceGetVgpuHeterogeneousMode 0 -1 -1", "DeviceSetVgpuHeterogeneousMode 0 -1 -1"
+
+
+def nvml(node: Kernel, line: str) -> list[int]:
+    """One call in a session of its own."""
+    link = node.open(7)
+    try:
+        return node.ask(line, link)
+    finally:
+        link.close()
+
+
+def with_instances(template: str) -> Kernel:
+    """A node whose GPU has MIG mode on, functions, and two small instances."""
+    node = Kernel(template)
+    node.gpu.state.mig = node.gpu.state.pending = True
+    assert node.manage() == 0
+    small = node.gpu.profiles[0].id
+    for _ in range(2):
+        assert nvml(node, f"DeviceCreateGpuInstance 0 -1 -1 {small}")[0] == 0
+    return node
+
+
+@pytest.mark.parametrize("action", ["-e", "-d"])
+def test_switching_functions_wipes_instances_vgpus_and_mixed_size_mode(action: str) -> None:
+    node = with_instances("a30:mdev")
+    assert node.make(node.vfs()[0], 689) == 0
+    assert node.manage(action) == 0
+    state = node.gpu.state
+    assert (state.instances, state.vgpus, state.mig) == ([], [], True), "MIG mode stays"
+    state.mig = state.pending = False
+    assert node.manage("-e") == 0
+    assert nvml(node, f"{SET} 1") == [0]
+    assert node.manage(action) == 0
+    assert not state.mixed
+
+
+def test_an_instance_under_a_vgpu_is_in_use() -> None:
+    node = with_instances("h100-pcie:vfio")
+    gi = node.gpu.state.instances[0].id
+    assert nvml(node, f"GpuInstanceCreateComputeInstance 0 {gi} -1 0") == [0, 0]
+    vf = node.vfs()[0]
+    assert node.make(vf, 821) == 0
+    assert nvml(node, f"ComputeInstanceDestroy 0 {gi} 0") == [IN_USE]
+    assert nvml(node, f"GpuInstanceDestroy 0 {gi} -1") == [IN_USE]
+    assert node.drop(vf) == 0
+    assert nvml(node, f"ComputeInstanceDestroy 0 {gi} 0") == [0]
+    assert nvml(node, f"GpuInstanceDestroy 0 {gi} -1") == [0]
+
+
+@pytest.mark.parametrize(("template", "on_with_functions"), [("a30:mdev", IN_USE), ("h100-pcie:vfio", 0)])
+def test_mig_mode_and_functions(template: str, on_with_functions: int) -> None:
+    node = Kernel(template)
+    node.manage()
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, on_with_functions], "Ampere wants a reset, and has functions"
+    node.manage("-d")
+    if on_with_functions:
+        node.ok("reset", gpu=0)
+    assert node.gpu.state.mig
+    node.manage("-e")
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 0") == [IN_USE]
+    assert node.gpu.state.pending, "refused: not even wished"
+    assert node.control("reset", gpu=0)[0] == IN_USE
+    node.manage("-d")
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 0") == [0, 0]
+
+
+def test_mig_mode_waits_for_vgpus() -> None:
+    node = Kernel("h100-pcie:vfio")
+    node.manage()
+    vf = node.vfs()[0]
+    assert node.make(vf, node.listed(vf)[0]) == 0
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, IN_USE]
+    assert not node.gpu.state.mig
+
+
+def test_types_follow_mig_mode() -> None:
+    node = Kernel("a30:vfio")
+    node.manage()
+    vf = node.vfs()[0]
+    assert node.listed(vf) == [684, 685, 686, 687, 688]
+    node.manage("-d")
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, 0]
+    node.manage("-e")
+    assert node.listed(vf) == [], "MIG on, no instance: nothing"
+    assert nvml(node, "DeviceCreateGpuInstance 0 -1 -1 14")[0] == 0
+    assert node.listed(vf) == [689]
+
+
+def test_mixed_size_mode() -> None:
+    node = Kernel("l40s:vfio")
+    assert nvml(node, GET) == [0, 0]
+    assert nvml(node, f"{SET} 1") == [IN_USE], "virtual functions first"
+    node.manage()
+    assert nvml(node, f"{SET} 2") == [INVALID]
+    assert nvml(node, f"{SET} 1") == [0]
+    assert nvml(node, GET) == [0, 1]
+    first, second = node.vfs()[:2]
+    assert (node.make(first, 1150), node.make(second, 1155)) == (0, 0), "4Q beside 24Q"
+    assert nvml(node, f"{SET} 0") == [IN_USE]
+    assert (node.drop(first), node.drop(second)) == (0, 0)
+    assert nvml(node, f"{SET} 0") == [0]
+    assert node.calls[-2]["write"] is True
+
+
+@pytest.mark.parametrize("template", ["tesla-t4:mdev", "l40s", "h100-pcie"])
+def test_where_there_is_no_mixed_size_mode(template: str) -> None:
+    node = Kernel(template)
+    assert nvml(node, GET) == [NOT_SUPPORTED]
+    assert nvml(node, f"{SET} 1") == [NOT_SUPPORTED]
+
+
+def test_mixed_size_mode_and_mig_mode_exclude_each_other() -> None:
+    node = Kernel("h100-pcie:vfio")
+    node.manage()
+    assert nvml(node, f"{SET} 1") == [0]
+    assert nvml(node, "DeviceSetMigMode 0 -1 -1 1") == [0, 0]
+    assert nvml(node, GET) == [NOT_SUPPORTED]
+    assert not node.gpu.state.mixed
+
+
+@pytest.mark.parametrize(("template", "mode"), [("l40s", 0), ("l40s:vfio", 3), ("a2:mdev", 3), ("a30:guest", 1)])
+def test_virtualization_mode(template: str, mode: int) -> None:
+    assert nvml(Kernel(template), "DeviceGetVirtualizationMode 0 -1 -1") == [0, mode]
+
+
+def test_a_gpu_that_was_handed_out_comes_back_as_after_a_reset() -> None:
+    for template, stays in (("a30", True), ("h100-pcie", False)):
+        node = Kernel(template)
+        state = node.gpu.state
+        state.mig = state.pending = True
+        assert nvml(node, f"DeviceCreateGpuInstance 0 -1 -1 {node.gpu.profiles[0].id}")[0] == 0
+        assert node.write("/sys/bus/pci/drivers/nvidia/unbind", state.pci) == 0
+        assert node.write("/sys/bus/pci/drivers/nvidia/bind", state.pci) == 0
+        assert (state.mig, state.instances) == (stays, [])

@@ -1,0 +1,237 @@
+"""A real Slurm cluster on one machine: munged, slurmctld, and slurmds over device nodes of simulated GPUs.
+
+How to use it::
+
+    def test_something(bed: Bed) -> None:             # runs once per release: 22.05 and 24.11
+        bed.gpu_devices(0, 66, 67)                    # /dev/nvidia0, /dev/nvidia-caps/nvidia-cap66 and 67
+        bed.conf(bed.node("n1", "CPUs=2 Gres=gpu:1") + "\nPartitionName=all Nodes=ALL Default=YES", gres="...")
+        bed.controller()
+        bed.slurmd("n1")                              # or bed.dynamic("n1", "CPUs=2 Gres=gpu:1 Feature=mig")
+        bed.run("sinfo", "-N")                        # a program of that release, inside the machine
+        bed.aliquot("slurm", "render", "--node", "n1")
+
+Daemons and clients run in one mount namespace, "the machine" (see ``machine``), whose ``/dev`` is its own:
+``/dev/nvidia0`` and ``/dev/nvidia-caps/nvidia-cap66`` are character devices of majors without a driver. With
+``bed.conf(..., constrain=True)`` Slurm constrains devices by real control groups: opening one that a job may use says
+ENXIO, one that it may not says EPERM.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from aliquot.core.model.inventory import Inventory
+
+from .machine import Machine, Ports, Ran, compiled, until
+from .release import Release
+
+GPU_MAJOR, CAPS_MAJOR = 120, 122
+"""Majors for local use, as the simulator's own (Linux gives them to no driver)."""
+_CONSTRAIN = "CgroupPlugin=cgroup/v1\nCgroupAutomount=no\nConstrainDevices=yes\n"
+
+
+class Rest(NamedTuple):
+    """A slurmrestd: ``http://127.0.0.1:PORT``, its socket, and a token."""
+
+    url: str
+    socket: str
+    token: str
+
+
+class Bed(Machine):
+    """One cluster in one folder. ``folder`` must lie below /tmp. Use ``close``."""
+
+    def __init__(self, release: Release, folder: Path) -> None:
+        super().__init__(release, folder)
+        self._addresses: dict[str, int] = {}
+        for each in ("spool", "run", "state", "out"):
+            (folder / each).mkdir()
+        (folder / "jwt.key").write_bytes(os.urandom(32))
+        (folder / "jwt.key").chmod(0o600)
+        self._munge()
+
+    # Device nodes
+
+    def device(self, path: str, major: int, minor: int) -> None:
+        """A character device inside the machine, unless it is there: ``/dev/nvidia0``."""
+        self.devices([(path, major, minor)])
+
+    def gpu_devices(self, minor: int, *capabilities: int) -> None:
+        """The nodes of a GPU, and of capabilities by their minor."""
+        caps = [(f"/dev/nvidia-caps/nvidia-cap{each}", CAPS_MAJOR, each) for each in capabilities]
+        self.devices([(f"/dev/nvidia{minor}", GPU_MAJOR, minor), ("/dev/nvidiactl", GPU_MAJOR, 255), *caps])
+
+    def devices_of(self, inventory: Inventory) -> None:
+        """The nodes of all GPUs and instances that a node has now, and of the two capabilities of administrators; those
+        of instances that are gone stay, as the kernel's do.
+        """
+        for gpu in inventory.gpus:
+            minors = [i.capability_minor for i in gpu.instances]
+            minors += [c.capability_minor for i in gpu.instances for c in i.compute_instances]
+            self.gpu_devices(gpu.minor, 1, 2, *minors)
+
+    def devices(self, nodes: Iterable[tuple[str, int, int]]) -> None:
+        """Character devices (path, major, minor), each unless it is there, with the modes that the driver asks for."""
+        made = []
+        for path, major, minor in nodes:
+            mode = {CAPS_MAJOR: "400" if minor == 1 else "444"}.get(major, "666")
+            folder = os.path.dirname(path)
+            made.append(f"[ -e {path} ] || {{ mkdir -p {folder} && mknod -m {mode} {path} c {major} {minor}; }}")
+        self.ok("sh", "-ec", "\n".join(made))
+
+    # The cluster
+
+    def _munge(self) -> None:
+        place = self.folder / "munge"
+        place.mkdir(mode=0o755)
+        key = place / "key"
+        key.write_bytes(os.urandom(1024))
+        key.chmod(0o400)
+        files = [f"--{n}-file={place / n}" for n in ("pid", "log", "seed")]
+        self.start("munged", "munged", "--foreground", f"--key-file={key}", f"--socket={place / 'socket'}", *files)
+        until(lambda: (place / "socket").exists(), lambda: f"munged did not start: {self.log('munged')}")
+
+    def conf(
+        self,
+        nodes: str,
+        *,
+        more: str = "",
+        gres: str = "",
+        cgroup: str = "",
+        constrain: bool = False,
+        returns: bool = True,
+    ) -> None:
+        """Writes slurm.conf (with ``nodes``: node and partition lines), gres.conf and cgroup.conf. With ``constrain``
+        jobs may open only the devices that they were given (skip where ``cgroups.missing`` says why not). ``returns``:
+        a node that answers is brought back by Slurm itself, even where an operator set it down.
+        """
+        if constrain:
+            self.cgroups.make()
+            cgroup += _CONSTRAIN
+        elif self.release.chrooted and not cgroup:
+            cgroup = "CgroupPlugin=disabled\n"
+        kind = "cgroup" if constrain else ""
+        text = f"""ClusterName=bed
+SlurmctldHost={self.host}(127.0.0.1)
+SlurmctldPort={self.ports.of("slurmctld")}
+SlurmUser=root
+AuthType=auth/munge
+AuthInfo=socket={self.folder}/munge/socket
+AuthAltTypes=auth/jwt
+AuthAltParameters=jwt_key={self.folder}/jwt.key
+CredType=cred/munge
+StateSaveLocation={self.folder}/state
+SlurmdSpoolDir={self.folder}/spool/%n
+SlurmdPidFile={self.folder}/run/%n.pid
+SlurmctldPidFile={self.folder}/run/slurmctld.pid
+SlurmdPort={self.ports.of("slurmd")}
+MpiDefault=none
+SwitchType=switch/none
+ProctrackType=proctrack/{kind or "linuxproc"}
+TaskPlugin=task/{kind or "none"}
+SelectType=select/cons_tres
+SelectTypeParameters=CR_Core
+ReturnToService={2 if returns else 1}
+SlurmctldTimeout=30
+SlurmdTimeout=30
+InactiveLimit=0
+KillWait=5
+MinJobAge=300
+SchedulerParameters=sched_interval=5,bf_interval=5,batch_sched_delay=0
+GresTypes=gpu
+JobAcctGatherType=jobacct_gather/none
+{more}
+{nodes}
+"""
+        for name, content in (("slurm.conf", text), ("gres.conf", gres), ("cgroup.conf", cgroup)):
+            (self.etc / name).write_text(content)
+
+    def node(self, name: str, rest: str = "CPUs=1 RealMemory=1000 State=UNKNOWN") -> str:
+        """A node line for slurm.conf."""
+        return f"NodeName={name} NodeHostname={self.host} NodeAddr=127.0.0.1 Port={self.ports.of(name)} {rest}"
+
+    def controller(self) -> None:
+        """Starts slurmctld; back when it answers."""
+        daemon = self.start("slurmctld", "slurmctld", "-D")
+        until(
+            lambda: daemon.poll() is not None or "UP" in self.run("scontrol", "ping").out, "slurmctld does not answer"
+        )
+        assert daemon.poll() is None, f"slurmctld: {self.log('slurmctld')[-2000:]}"
+
+    def slurmd(self, name: str, *words: str, env: Mapping[str, str] | None = None) -> None:
+        """Starts the slurmd of a node; back when it is registered."""
+        daemon = self.start(name, "slurmd", "-D", "-N", name, *words, env=env)
+        until(
+            lambda: daemon.poll() is not None or self.registered(name),
+            lambda: f"slurmd {name}: {self.state(name)}: {self.log(name)[-2000:]}",
+        )
+        assert daemon.poll() is None, f"slurmd {name}: {self.log(name)[-2000:]}"
+
+    def dynamic(self, name: str, record: str, *words: str, env: Mapping[str, str] | None = None) -> None:
+        """Starts a slurmd that registers a node by itself; several may, each with an address of its own. ``record`` is
+        what ``--conf`` says of it. Whoever starts one in another way needs ``dynamic_env`` as its environment.
+        """
+        self.slurmd(name, "-Z", "--conf", record, *words, env=self.dynamic_env(name) | dict(env or {}))
+
+    def dynamic_env(self, name: str) -> dict[str, str]:
+        """What makes the host of a dynamic node another one than the others': slurmctld reaches all of them at one port
+        (22.05 refuses ``--conf Port=``), at the address that they came from.
+        """
+        library = compiled("address.c", "-shared", "-fPIC", "-ldl")
+        number = self._addresses.setdefault(name, 11 + len(self._addresses))
+        return {"LD_PRELOAD": str(library), "ALIQUOT_TEST_ADDRESS": f"127.0.0.{number}"}
+
+    def rest(self, *, user: str = "root", age: int = 3600) -> Rest:
+        """Starts slurmrestd, by TCP and by a socket, and makes a token for a user. It speaks each version of the data
+        parser that the release has.
+        """
+        place = Rest(f"http://127.0.0.1:{self.ports.of('slurmrestd')}", str(self.folder / "run/rest"), "")
+        (self.folder / "run").chmod(0o777)
+        chosen = ("-s", "openapi/slurmctld", "-d", "v0.0.40,v0.0.41,v0.0.42")
+        words = chosen if self.release.chrooted else ("-s", "openapi/v0.0.36,openapi/v0.0.37,openapi/v0.0.38")
+        nobody = ("setpriv", "--reuid=65534", "--regid=65534", "--clear-groups")
+        root = ("chroot", "--userspec=65534:65534", self.release.root) if self.release.chrooted else nobody
+        listen = (place.url.removeprefix("http://"), f"unix:{place.socket}")
+        env = {"SLURM_JWT": "daemon"}
+        daemon = self.start("slurmrestd", *root, "slurmrestd", "-a", "rest_auth/jwt", *words, *listen, env=env)
+        until(lambda: daemon.poll() is not None or Path(place.socket).exists(), "slurmrestd does not listen")
+        assert daemon.poll() is None, self.log("slurmrestd")
+        return place._replace(token=self.token(user, age))
+
+    def token(self, user: str = "root", age: int = 3600) -> str:
+        """A JWT for a user, good for some seconds."""
+        said = self.ok("scontrol", "token", f"username={user}", f"lifespan={age}")
+        return said.strip().removeprefix("SLURM_JWT=")
+
+    def registered(self, name: str) -> bool:
+        """Its slurmd has reported, and it is well."""
+        state = self.state(name)
+        return bool(state) and not any(w in state for w in ("UNKNOWN", "DOWN", "NOT_RESPONDING", "*"))
+
+    def state(self, name: str) -> str:
+        """A node's state as Slurm says it; "" for a node that Slurm does not know."""
+        return self.field(name, "State")
+
+    def field(self, name: str, key: str) -> str:
+        """One field of ``scontrol show node``."""
+        done = self.run("scontrol", "-o", "show", "node", name)
+        words = [w.partition("=") for w in done.out.split()] if done.code == 0 else []
+        return next((value for k, _, value in words if k == key), "")
+
+    def job(self, number: str, key: str) -> str:
+        """One field of ``scontrol show job``."""
+        done = self.run("scontrol", "-o", "show", "job", "-d", number)
+        words = [w.partition("=") for w in done.out.split()] if done.code == 0 else []
+        return next((value for k, _, value in words if k == key), "")
+
+    def submit(self, script: str, *words: str) -> Ran:
+        """``sbatch --parsable`` of a script; its output lies in ``out/JOB``."""
+        wrap = ["--parsable", f"--output={self.folder}/out/%j", f"--chdir={self.folder}", f"--wrap={script}"]
+        done = self.run("sbatch", *words, *wrap)
+        return Ran(done.code, done.out.strip(), done.err)
+
+
+__all__ = ["CAPS_MAJOR", "GPU_MAJOR", "Bed", "Ports", "Ran", "Rest", "until"]

@@ -1,0 +1,33 @@
+"""Our command line, killed around one step of a change: ``python -m system.slurm.killed gpus before slurm apply ...``.
+
+``before``: the record names the step and nothing of it is done. ``after``: it is done, and the record does not know.
+Production code has no hook for this.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+
+from aliquot.cli.main import main
+from aliquot.slurm.node import step_executor as acts
+from aliquot.slurm.node.change_record import Record
+from aliquot.slurm.node.context import World
+
+_act = acts.act
+
+
+def _killing(step: str, record: Record, world: World) -> Record:
+    where, when = sys.argv[1:3]
+    if (step, when) == (where, "before"):
+        os.kill(os.getpid(), signal.SIGKILL)
+    done = _act(step, record, world)
+    if step == where:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return done
+
+
+if __name__ == "__main__":
+    acts.act = _killing
+    sys.exit(main(sys.argv[3:]))

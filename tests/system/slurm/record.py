@@ -1,0 +1,80 @@
+"""Records what Slurm says, for the tests that run without it: ``PYTHONPATH=tests python -m system.slurm.record``.
+
+One cluster of each release with jobs of every form; each answer goes to ``tests/recorded/slurm/RELEASE``.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+from aliquot.slurm.client.rest_transport import Wire
+
+from .bed import Bed
+from .release import RELEASES, Release
+from .ways import Cluster
+
+PLACE = Path(__file__).parents[2] / "recorded" / "slurm"
+ASKED = {
+    "nodes.txt": ("scontrol", "--all", "--future", "--detail", "show", "nodes"),
+    "jobs.txt": ("scontrol", "--all", "--detail", "show", "jobs"),
+    "partitions.txt": ("scontrol", "--all", "show", "partitions"),
+    "config.txt": ("scontrol", "show", "config"),
+    "squeue.json": ("squeue", "--all", "--json"),
+}
+REST = {"nodes": (("flags", "FUTURE"), ("flags", "DETAIL")), "jobs": (("flags", "DETAIL"),), "partitions": ()}
+
+
+def record(release: Release) -> None:
+    """Raises what the cluster raises; what was recorded before is replaced."""
+    folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
+    bed = Bed(release, folder)
+    try:
+        cluster = Cluster(bed)
+        _fill(cluster)
+        place = PLACE / release.name
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for name, words in ASKED.items():
+            said = bed.run(*words, env={"SLURM_TIME_FORMAT": "%s"})
+            _write(place / name, said.out, folder)
+        for shape in (40, 41, 42) if release.chrooted else (38,):
+            for what, query in REST.items():
+                wire = Wire(cluster.rest.url, cluster.rest.token)
+                said_rest = wire.ask("record", "GET", f"/slurm/v0.0.{shape}/{what}", query if shape > 38 else ())
+                _write(place / f"v0.0.{shape}-{what}.json", said_rest.body.decode(), folder)
+    finally:
+        bed.close()
+        shutil.rmtree(folder, ignore_errors=True)
+
+
+def _fill(cluster: Cluster) -> None:
+    bed = cluster.bed
+    bed.ok("scontrol", "create", "NodeName=later", "CPUs=2", "Gres=gpu:a100_3g.20gb:2", "State=FUTURE")
+    bed.ok("scontrol", "update", "nodename=later", "state=drain", "reason=aliquot: placeholder State=IDLE")
+    bed.ok("scontrol", "update", "nodename=n1", "comment=a Reason=b", "extra=aliquot 3f2a")
+    cluster.running("-w", "n1", "--gres=gpu:a100_1g.5gb:1", "--mem=10", "--job-name=a b Priority=X")
+    cluster.running("-N2", "--gres=gpu:a100_1g.5gb:2", "--mem-per-cpu=10", "--constraint=mig", "--no-requeue")
+    cluster.submit("--gpus=a100:1", "--mem=1G", "--begin=now+1hour", "--exclusive", "--exclude=n1")
+    cluster.submit("--hold", "--array=1-3", "-n2", "--gpus-per-task=a100_1g.5gb:1", "-p", "all,clouds")
+    cluster.submit("--hold", "--sockets-per-node=1", "--gpus-per-socket=1")
+    bed.ok("scancel", str(cluster.submit("--hold")))
+
+
+def _write(file: Path, said: str, folder: Path) -> None:
+    """Without this machine's folder and name."""
+    host = os.uname().nodename.partition(".")[0]
+    said = said.replace(str(folder).replace("/", "\\/"), "/srv/bed").replace(str(folder), "/srv/bed")
+    file.write_text(
+        said.replace(f"={host}", "=host")
+        .replace(f'"{host}"', '"host"')
+        .replace(f" at {host} ", " at host ")
+        .replace(f" {host}(", " host(")
+    )
+
+
+if __name__ == "__main__":
+    for each in RELEASES:
+        record(each)

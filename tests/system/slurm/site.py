@@ -1,0 +1,120 @@
+"""A simulated node whose GPUs a Slurm bed has: its inventory, its device nodes, and clients of its NVML in jobs."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.node.connect import connect
+from aliquot.sim import lifecycle as control
+
+from .bed import Bed
+
+CLIENT = Path(__file__).resolve().parent.parent / "containers" / "inside.py"
+PROBE = """
+import errno, glob, json, os
+def opened(path):
+    try:
+        os.close(os.open(path, os.O_RDONLY))
+    except OSError as error:
+        return errno.errorcode[error.errno]
+    return "OPEN"
+print(json.dumps({path: opened(path) for path in glob.glob("/dev/nvidia*") + glob.glob("/dev/nvidia-caps/*")
+                  if not os.path.isdir(path)}))
+"""
+
+
+class Site:
+    """A simulated node by the name ``name``; use ``close``."""
+
+    def __init__(self, bed: Bed, template: str = "a100-sxm4-40gb*2", name: str = "n1") -> None:
+        self.bed = bed
+        self.name = name
+        self.state = str(bed.folder / "sim")
+        control.start(self.state, template, name)
+        self.node = control.Node(self.state, name)
+        self.library = Path(control.library(self.state, name))
+        (bed.folder / "probe.py").write_text(PROBE)
+
+    def read(self) -> Inventory:
+        """What the node has now; its device nodes are made."""
+        with connect(self.name, state_dir=self.state) as connection:
+            found = connection.backend.read()
+        self.bed.devices_of(found)
+        return found
+
+    def cut(self, gpu: int, *profiles: str) -> Inventory:
+        """Instances on a GPU, in place of those that it has."""
+        self.node.set_mode(gpu, True)
+        for number in [g.id for g in self.read().gpus[gpu].instances]:
+            self.node.destroy(gpu, number)
+        for profile in profiles:
+            self.node.create(gpu, profile)
+        return self.read()
+
+    def apply(self, gpu: int, wish: str) -> Inventory:
+        """``aliquot apply --gpu N --mig WISH``."""
+        words = ("apply", "--node", self.name, "--gpu", str(gpu), "--mig", wish)
+        done = self.bed.aliquot(*words, env={"ALIQUOT_STATE_DIR": self.state})
+        assert done.code == 0, done
+        return self.read()
+
+    @property
+    def probe(self) -> list[str]:
+        """What a job runs to say, as JSON, what comes of opening each node: ENXIO is a yes, EPERM a no."""
+        return ["outside", sys.executable, str(self.bed.folder / "probe.py")]
+
+    def opened(self, *options: str) -> dict[str, str]:
+        """``probe`` as a job of its own."""
+        found: dict[str, str] = json.loads(self.bed.ok("srun", *options, *self.probe))
+        return found
+
+    @property
+    def client(self) -> list[str]:
+        """What a job runs to say, as JSON, what a client of this node's NVML sees there."""
+        env = {"LD_LIBRARY_PATH": str(self.library.parent), "ALIQUOT_SIM_DEV_ROOT": "/"}
+        return ["outside", "env", *(f"{key}={value}" for key, value in env.items()), sys.executable, str(CLIENT)]
+
+    def seen(self, *options: str) -> list[dict[str, Any]]:
+        """The GPUs that ``client`` sees as a job of its own, with their MIG devices."""
+        return gpus(self.bed.ok("srun", *options, *self.client))
+
+    def detection(self) -> tuple[dict[str, str], str]:
+        """What AutoDetect=nvml needs to find this node's GPUs: the environment of slurmd, and lines for slurm.conf. The
+        machine gets the kernel's list of capabilities.
+        """
+        link = self.library.with_name("libnvidia-ml.so")
+        if not link.exists():
+            link.symlink_to(self.library.name)  # the name that 22.05 opens
+        place = self.bed.folder / "driver"
+        (place / "nvidia-caps").mkdir(parents=True)
+        (place / "nvidia-caps/mig-minors").write_text(_minors(len(self.read().gpus)))
+        for root in {"", self.bed.release.root.rstrip("/")}:
+            self.bed.ok("mount", "--bind", str(place), f"{root}/proc/driver")
+        plugins = self.bed.release.plugins
+        return {"LD_LIBRARY_PATH": str(self.library.parent)}, f"PluginDir={plugins}" if plugins else ""
+
+    def close(self) -> None:
+        self.node.close()
+        control.stop(self.state)
+
+
+def gpus(said: str) -> list[dict[str, Any]]:
+    """The GPUs in what ``client`` said."""
+    return msgspec.convert(msgspec.json.decode(said)["gpus"], list[dict[str, Any]])
+
+
+def _minors(gpus: int) -> str:
+    """``/proc/driver/nvidia-caps/mig-minors``: every instance that there may be (MIG User Guide)."""
+    rows = ["config 1", "monitor 2"]
+    for gpu in range(gpus):
+        for gi in range(15):
+            minor = 3 + 135 * gpu + 9 * gi
+            rows.append(f"gpu{gpu}/gi{gi}/access {minor}")
+            rows += [f"gpu{gpu}/gi{gi}/ci{ci}/access {minor + 1 + ci}" for ci in range(8)]
+    return "\n".join([*rows, ""])

@@ -1,0 +1,78 @@
+"""What ``aliquot slurm check`` says of CLOUD records and of cores, and what the real Slurm makes of the same files."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.slurm.files import managed_block as block
+
+from .applying import Host
+from .bed import Bed, until
+from .test_cloud import ONES, THREES, A, Cloud
+
+PARTITION = "PartitionName=all Nodes=ALL Default=YES"
+
+
+def told(bed: Bed, host: Host | None, *words: str) -> list[str]:
+    """Severity and rule of each finding, but for what a bed is: jobs that nothing fences."""
+    typed = ["slurm", "check", "--conf-dir", str(bed.etc), "--slurm-version", bed.release.name, "-o", "json", *words]
+    done = host.run(*typed) if host else bed.aliquot(*typed)
+    assert done.code in (0, 30), done
+    found = msgspec.json.decode(done.out)["findings"]
+    return [f"{f['severity']} {f['rule']}" for f in found if f["rule"] != "OPEN_DEVICES"]
+
+
+def test_the_files_of_siblings_are_right_to_check_at_rest_and_at_work(bed: Bed) -> None:
+    cloud = Cloud(bed)
+    files, here = ("--files-only",), ("--node-name", THREES, "--dev-root", "/")
+    assert told(bed, None, *files) == []
+    assert told(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"], "nobody has opened one yet"
+    assert cloud.open(THREES).code == 0
+    assert told(bed, None, "--live", *files) == []
+    job = bed.submit("sleep 60", f"--gres={A}:1")
+    until(lambda: bed.job(job.out, "JobState") == "RUNNING", cloud.words, 90)
+    assert told(bed, None, "--live", *files) == []
+    assert told(bed, cloud.host, "--live", *here) == []
+    bed.ok("scontrol", "update", f"nodename={ONES}", "state=resume")
+    assert told(bed, None, "--live", *files) == ["error SIBLINGS_OPEN"]
+    bed.ok("scancel", job.out)
+
+
+def test_a_cloud_record_whose_lines_have_no_files_is_invalid_when_it_registers(bed: Bed) -> None:
+    cloud = Cloud(bed)
+    gres = bed.etc / "gres.conf"
+    mine = block.block_of(gres.read_text(), THREES)
+    assert mine
+    (line,) = mine.lines
+    assert line.endswith(" File=/dev/aliquot-absent[0-1]")
+    body = (line.replace("File=/dev/aliquot-absent[0-1]", "Count=2"),)
+    gres.write_text(block.placed(gres.read_text(), THREES, body))
+    assert told(bed, None, "--files-only") == ["error CLOUD_NO_FILE"]
+    bed.stop("slurmctld")
+    bed.controller()
+    assert cloud.open(THREES).code == 0
+    bed.submit("true", f"--gres={A}:1")
+    until(lambda: "INVALID_REG" in bed.state(THREES), cloud.words, 90)
+
+
+def test_cores_that_a_node_lacks(bed: Bed) -> None:
+    """22.05 ignores them, and says so in its log alone; 24.11 has the node INVALID."""
+    bed.gpu_devices(0)
+    cores = {"n1": "0-1", "n2": "2", "n3": "0,7", "n4": "x"}
+    nodes = [bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:1") for name in cores]
+    lines = [f"NodeName={name} Name=gpu File=/dev/nvidia0 Cores={each}\n" for name, each in cores.items()]
+    bed.conf("\n".join([*nodes, PARTITION]), gres="".join(lines))
+    done = bed.aliquot("slurm", "check", "--conf-dir", str(bed.etc), "--files-only", "-o", "json")
+    bad = [f for f in msgspec.json.decode(done.out)["findings"] if f["rule"] == "BAD_CORES"]
+    assert [f["line"] for f in bad] == [2, 3, 4]
+    bed.controller()
+    for name in cores:
+        bed.start(name, "slurmd", "-D", "-N", name)
+    until(lambda: all("INVALID_REG" in bed.state(n) or bed.registered(n) for n in cores), "not all registered")
+    old = bed.release.name == "22.05"
+    for name in ("n2", "n3"):
+        assert ("INVALID_REG" in bed.state(name)) != old, bed.state(name)
+        shown = f"invalid GRES core specification ({cores[name]}) on node {name}"
+        assert shown in bed.log("slurmctld")
+    assert "IDLE" in bed.state("n1")
+    assert bed.field("n4", "Gres") == "gpu:1(S:0)", "what is no number is core 0"

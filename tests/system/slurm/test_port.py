@@ -1,0 +1,187 @@
+"""The port keeps its promises on real clusters: each release, each way (JSON, text, slurmrestd by TCP and socket)."""
+
+from __future__ import annotations
+
+import time
+
+import msgspec
+import pytest
+
+from aliquot.errors import AliquotError
+from aliquot.slurm.client.errors import NoNodeError
+from aliquot.slurm.client.models import Gres, SlurmNode
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.conf import hostlist
+
+from .bed import until
+from .ways import REASON, WAYS, Cluster
+
+
+def test_it_knows_release_and_settings(cluster: Cluster, slurm: Slurm) -> None:
+    assert str(slurm.version()).startswith(cluster.bed.release.name)
+    settings = slurm.settings()
+    assert settings["ClusterName"] == "bed"
+    assert settings["SlurmdSpoolDir"].endswith("/spool/%n")
+    assert settings["AccountingStorageBackupHost"] == ""
+
+
+def test_a_node_is_seen_as_it_is(cluster: Cluster, slurm: Slurm) -> None:
+    n1 = slurm.node("n1")
+    assert n1.gres == (Gres("gpu", "a100_1g.5gb", 7), Gres("gpu", "a100", 1))
+    assert (n1.count("a100_1g.5gb"), n1.count("a100"), n1.count("a100_7g.40gb")) == (7, 1, 0)
+    assert (n1.cpus, n1.memory_mib, n1.sockets * n1.cores * n1.threads) == (16, 8000, 16)
+    assert (n1.features, n1.partitions) == (("st", "mig"), ("all", "off"))
+    assert n1.port == cluster.bed.ports.of("n1")
+    assert n1.version.startswith(cluster.bed.release.name)
+    assert abs(n1.slurmd_start - time.time()) < 3600
+    assert n1.answers
+    assert not n1.draining
+    assert not n1.invalid
+    assert not n1.dynamic
+    assert slurm.node("dyn1").dynamic
+
+
+def test_future_and_powered_down_nodes_are_seen(cluster: Cluster, slurm: Slurm) -> None:
+    slurm.create("NodeName=later CPUs=2 RealMemory=1000 Gres=gpu:a100_3g.20gb:2,gpu:a100_7g.40gb:1 State=FUTURE")
+    try:
+        slurm.drain("later", "aliquot: placeholder")
+        found = {n.name: n for n in slurm.nodes()}
+        assert set(found) == {"n1", "dyn1", "cl1", "later"}
+        assert {"FUTURE", "DRAIN"} <= found["later"].states
+        assert found["later"].reason == "aliquot: placeholder"
+        assert found["later"].count("a100_3g.20gb") == 2
+        assert not found["later"].answers
+        assert {"CLOUD", "POWERED_DOWN"} <= found["cl1"].states
+        assert not found["cl1"].answers
+    finally:
+        slurm.delete("later")
+    with pytest.raises(NoNodeError):
+        slurm.node("later")
+
+
+def test_what_a_job_wants_in_its_four_forms(cluster: Cluster, slurm: Slurm) -> None:
+    small, whole = Gres("gpu", "a100_1g.5gb", 1), Gres("gpu", "a100", 1)
+    held = ["--hold", "--mem=100"]
+    forms = {
+        cluster.submit(*held, "--gres=gpu:a100_1g.5gb:1,gpu:a100:1"): (("node", small), ("node", whole)),
+        cluster.submit(*held, "--gpus=a100:1", "--cpus-per-gpu=2"): (("job", whole),),
+        cluster.submit(*held, "-n2", "--gpus-per-task=a100_1g.5gb:1"): (("task", small),),
+        cluster.submit(*held, "--sockets-per-node=1", "--gpus-per-socket=a100:1"): (("socket", whole),),
+        cluster.submit(*held, "--gpus-per-node=1"): (("node", Gres("gpu", "", 1)),),
+        cluster.submit(*held): (),
+    }
+    try:
+        found = {j.id: j.wanted for j in slurm.jobs()}
+        assert {job: found[job] for job in forms} == forms
+    finally:
+        cluster.cancel(*forms)
+
+
+def test_what_a_waiting_job_says_of_itself(cluster: Cluster, slurm: Slurm) -> None:
+    words = [
+        "--constraint=st&mig",
+        "--nodelist=n1",
+        "--exclude=dyn1",
+        "--exclusive",
+        "--no-requeue",
+        "-p",
+        "all,clouds",
+    ]
+    job = cluster.submit("--hold", "--job-name=a b JobState=X", "--mem-per-cpu=50", "-n3", *words)
+    array = cluster.submit("--hold", "--array=1-5%2", "--mem=1G")
+    try:
+        found = {j.id: j for j in slurm.jobs()}
+        mine = found[job]
+        assert (mine.state, mine.pending, mine.reason, mine.priority) == ("PENDING", True, "JobHeldUser", 0)
+        assert (mine.user, mine.name, mine.features) == ("root", "a b JobState=X", "st&mig")
+        assert (mine.required_nodes, mine.excluded_nodes, mine.partitions) == (("n1",), ("dyn1",), ("all", "clouds"))
+        assert (mine.exclusive, mine.requeue, mine.tasks, mine.memory_mib) == (True, False, 3, 150)
+        assert (mine.nodes, mine.given) == ((), ())
+        assert abs(mine.submitted - time.time()) < 600
+        assert [j.id for j in slurm.jobs() if not j.exclusive and j.requeue] == [array]
+        assert found[array].memory_mib == 1024
+    finally:
+        cluster.cancel(job, array)
+    assert slurm.jobs() == ()
+
+
+def test_what_a_running_job_has(cluster: Cluster, slurm: Slurm) -> None:
+    both = cluster.running("-N2", "--gres=gpu:a100_1g.5gb:2", "--mem=100")
+    one = cluster.running("-w", "n1", "--gres=gpu:a100:1", "--mem=100")
+    try:
+        found = {j.id: j for j in slurm.jobs()}
+        assert found[both].nodes == ("dyn1", "n1")
+        assert found[both].given == tuple((n, Gres("gpu", "a100_1g.5gb", 2, (0, 1))) for n in ("dyn1", "n1"))
+        assert found[one].given == (("n1", Gres("gpu", "a100", 1, (7,))),)
+        assert found[one].state == "RUNNING"
+        assert [j.id for j in slurm.jobs("dyn1")] == [both]
+        assert sorted(j.id for j in slurm.jobs("n1")) == [both, one]
+        n1 = slurm.node("n1")
+        assert n1.gres_used == (Gres("gpu", "a100_1g.5gb", 2, (0, 1)), Gres("gpu", "a100", 1, (7,)))
+        assert n1.cpus_allocated == 2
+        assert "MIXED" in n1.states
+    finally:
+        cluster.cancel(both, one)
+
+
+def test_partitions(cluster: Cluster, slurm: Slurm) -> None:
+    found = {p.name: p for p in slurm.partitions()}
+    assert set(found) == {"all", "clouds", "off"}
+    assert (found["all"].nodes, found["all"].up) == (("dyn1", "n1"), True)
+    assert (found["clouds"].nodes, found["clouds"].spec) == (("cl1",), "cl1")
+    assert not found["off"].up
+    assert "n1" in found["off"].nodes
+
+
+def test_every_way_sees_the_same(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(cluster.bin), prepend=":")
+    ways = {way: cluster.ask(way) for way in WAYS}
+    ways["text"].create("NodeName=later CPUs=2 RealMemory=1000 Gres=gpu:a100_3g.20gb:2 Feature=mig State=FUTURE")
+    jobs = [
+        cluster.running("-w", "n1", "--gres=gpu:a100_1g.5gb:1", "--mem=10"),  # so that the next has others on each node
+        cluster.running("-N2", "--gres=gpu:a100_1g.5gb:2", "--mem-per-cpu=10", "-C", "mig"),
+        cluster.submit("--gpus=a100:2", "--mem=1000", "--begin=now+1hour"),
+        cluster.submit("--hold", "-N1", "--array=1-3", "--exclusive", "--gpus-per-task=1", "-n2"),
+    ]
+    try:
+        ways["text"].drain("later", REASON)
+        # A node on its way up or down, and a waiting job's reason, may change between two looks.
+        until(lambda: not _differences(ways), lambda: "\n".join(_differences(ways)), 20)
+        assert len(ways["json"].jobs()) == len(jobs)
+    finally:
+        cluster.cancel(*jobs)
+        ways["text"].delete("later")
+
+
+def _differences(ways: dict[str, Slurm]) -> list[str]:
+    """What one way says and not all do."""
+    said: dict[str, set[object]] = {way: {*_nodes(s), *s.jobs(), *_up(s)} for way, s in ways.items()}
+    common = set.intersection(*said.values())
+    return [f"{way}: {line}" for way, lines in said.items() for line in lines - common]
+
+
+def _nodes(slurm: Slurm) -> list[SlurmNode]:
+    """Text does not say a port that is the cluster's own. Their order is no matter."""
+    return [msgspec.structs.replace(n, port=0 if n.dynamic else n.port) for n in slurm.nodes()]
+
+
+def _up(slurm: Slurm) -> list[str]:
+    return [p.name for p in slurm.partitions() if p.up]
+
+
+def test_what_it_refuses_says_what_to_type(cluster: Cluster, slurm: Slurm) -> None:
+    with pytest.raises(AliquotError) as refused:
+        slurm.drain("nope", "aliquot: x")
+    assert refused.value.next_step
+    assert refused.value.exit_code == 20
+    assert "nope" in refused.value.brief
+
+
+@pytest.mark.parametrize(
+    "names", ["n1,n2,n3,m,n9,n10", "n08,n09,n10,n8", "r1n1,r1n2,r2n1", "a,a1,b-01,b-02", "x[1-3]y[01-02],z", "n[1,3-5]"]
+)
+def test_host_lists_are_slurms(cluster: Cluster, names: str) -> None:
+    ours = hostlist.expand(names)
+    assert list(ours) == cluster.bed.ok("scontrol", "show", "hostnames", names).split()
+    folded = cluster.bed.ok("scontrol", "show", "hostnames", hostlist.compress(ours)).split()
+    assert sorted(folded) == sorted(ours)

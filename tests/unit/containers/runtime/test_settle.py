@@ -1,0 +1,65 @@
+"""How long a reservation holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import pytest
+
+from aliquot.containers.runtime.expire import Settled, settle
+from aliquot.containers.runtime.models import Container, Reservation
+from unit.containers.runtime.nodes import container, reservation, uuid
+
+HERE = frozenset({uuid(0, 1), uuid(0, 2)})
+MINE = container(reservation="r1", name="web")
+OTHER = container("d" * 64, reservation="r2", name="other")
+
+
+def settled(
+    each: Reservation, containers: Sequence[Container] | None, now: float = 1010, *, gone: bool = False
+) -> Settled:
+    return settle([each], lambda _: containers, HERE, now, lambda _: gone)
+
+
+def test_it_waits_for_its_container() -> None:
+    assert settled(reservation(), [OTHER]).kept == (reservation(),)
+
+
+def test_the_container_is_written_down() -> None:
+    (kept,) = settled(reservation(), [OTHER, MINE], now=99999).kept
+    assert (kept.container, kept.name) == (MINE.id, "web")
+
+
+def test_a_running_container_goes_before_one_that_ended() -> None:
+    ended = container("e" * 64, "exited", reservation="r1")
+    (kept,) = settled(reservation(), [ended, MINE]).kept
+    assert kept.container == MINE.id
+
+
+def test_one_that_ended_keeps_it_until_it_is_removed() -> None:
+    ended = container(state="exited", reservation="r1")
+    (kept,) = settled(reservation(), [ended], now=99999).kept
+    (over,) = settled(kept, []).ended
+    assert over.why == "container web is gone"
+
+
+@pytest.mark.parametrize(
+    ("each", "now", "gone", "why"),
+    [
+        (reservation(), 1600, False, "no container came for it in 600 s"),
+        (reservation(), 1599, False, ""),
+        (reservation(), 1010, True, "its container is gone"),
+        (reservation(devices=(uuid(3, 3),)), 1010, False, "the device is gone, and no container came for it"),
+        (reservation(until=None), 99999, True, ""),  # kept until somebody releases it
+        (reservation(), 0, False, "no container came for it in 600 s"),  # the clock was set back
+    ],
+)
+def test_ends(each: Reservation, now: float, gone: bool, why: str) -> None:
+    found = settled(each, [OTHER], now, gone=gone)
+    assert [e.why for e in found.ended] == ([why] if why else [])
+    assert len(found.kept) == (0 if why else 1)
+
+
+def test_nobody_can_say_that_a_container_is_gone_whose_runtime_is_silent() -> None:
+    seen = reservation(container=MINE.id)
+    assert settled(seen, None, now=99999, gone=True).kept == (seen,)

@@ -1,0 +1,179 @@
+"""vGPUs and passthrough typed on the command line, and the wish said again as a command."""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+
+import pytest
+
+from aliquot.cli.command_table import ROOT
+from aliquot.cli.framework import desired_args as wish
+from aliquot.cli.framework.parser import Args, arguments, find
+from aliquot.core.config.select.command_line import adhoc
+from aliquot.errors import ConfigError, UsageError
+from unit.core.config.vgpu_nodes import changed, hosting, node
+
+NODE = node("A2", "T4", "A2")
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("NVIDIA A2-4Q*4", {"NVIDIA A2-4Q": 4}),
+        ("A2-4Q:2, A2-4C", {"NVIDIA A2-4Q": 2, "NVIDIA A2-4C": 1}),
+        (" NVIDIA  A2-4Q : 3 ,A2-4A*1", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4A": 1}),
+        ("id:746:3,nvidia-754", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}),
+        ("id:746*3, nvidia-754 : 1", {"NVIDIA A2-4Q": 3, "NVIDIA A2-4C": 1}),
+        ("none", {}),
+    ],
+)
+def test_types(text: str, expected: dict[str, int]) -> None:
+    wanted = adhoc(["0"], [], NODE, vgpu=[text])
+    assert wanted.faults == ()
+    (one,) = wanted.gpus
+    assert Counter(v.type for v in one.vgpus or ()) == expected
+    assert (one.passthrough, one.mixed) == (None, None)
+
+
+def test_mixed_size() -> None:
+    (one,) = adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"], mixed=True).gpus
+    assert (one.mixed, len(one.vgpus or ())) == (True, 2)
+    assert [f.rule for f in adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-8Q"]).faults] == ["EQUAL_SIZE"]
+
+
+def test_mixed_size_mode_that_is_on_stays_and_holds_what_it_can() -> None:
+    """Nobody need ask for what is: but the wish is one for the mode, which a reboot ends."""
+    cards = changed(
+        changed(hosting(node("A2", "A2", "A2"), enabled=True), 0, virtual_mixed=True), 2, virtual_mixed=True
+    )
+    (one,) = adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"]).gpus
+    assert (one.mixed, len(one.vgpus or ())) == (True, 2)
+    (same,) = adhoc(["0"], [], cards, vgpu=["A2-4Q:2"]).gpus
+    assert same.mixed is None
+    (fault,) = adhoc(["0-2"], [], cards, vgpu=["A2-4Q,A2-8Q"]).faults
+    assert (fault.rule, fault.pci) == ("EQUAL_SIZE", cards.gpus[1].pci)
+    assert [f.rule for f in adhoc(["0"], [], cards, vgpu=["A2-4Q,A2-8Q"], mixed=False).faults] == ["EQUAL_SIZE"]
+
+
+@pytest.mark.parametrize("on", [True, False])
+def test_passthrough(on: bool) -> None:
+    wanted = adhoc(["0-1"], [], NODE, passthrough=on)
+    assert [(w.passthrough, w.vgpus, w.instances) for w in wanted.gpus] == [(on, None, None)] * 2
+
+
+def test_pairs() -> None:
+    first, second = adhoc(["0", "1"], [], NODE, vgpu=["A2-4Q", "T4-8Q:2"]).gpus
+    assert [len(w.vgpus or ()) for w in (first, second)] == [1, 2]
+    with pytest.raises(ConfigError, match="2 times --vgpu for 3 times --gpu"):
+        adhoc(["0", "1", "2"], [], NODE, vgpu=["A2-4Q", "T4-8Q"])
+
+
+def test_the_only_gpu_need_not_be_named() -> None:
+    assert adhoc([], [], node("T4"), vgpu=["T4-8Q"]).gpus[0].pci == "0000:10:00.0"
+    assert adhoc([], [], node("T4"), passthrough=True).gpus[0].passthrough is True
+    with pytest.raises(ConfigError, match="3 GPUs that have vGPU types: say which"):
+        adhoc([], [], NODE, vgpu=["T4-8Q"])
+    with pytest.raises(ConfigError, match="3 GPUs that can be handed out: say which"):
+        adhoc([], [], NODE, passthrough=True)
+
+
+def test_one_share_at_a_time() -> None:
+    with pytest.raises(ConfigError, match="give one of --mig and --vgpu"):
+        adhoc(["0"], ["1g.5gb"], NODE, vgpu=["A2-4Q"])
+
+
+def test_faults_carry_the_column() -> None:
+    with pytest.raises(ConfigError, match="--vgpu has 3 faults") as caught:
+        adhoc(["0"], [], NODE, vgpu=["A2-4Q, A2-4C*65,,A2-4A:x"])
+    assert caught.value.details == (
+        "--vgpu column 8: the count of 'A2-4C' must be a whole number from 1 to 64",
+        "--vgpu column 17: a vGPU type is missing (expected for example A2-4Q:4, or none)",
+        "--vgpu column 18: the count of 'A2-4A' must be a whole number from 1 to 64",
+    )
+    for text, said in (
+        ("746", "746 is a number: write id:746, or the type's name"),
+        ("id:", "no GPU has a vGPU type id:"),
+        ("nvidia-x", "no GPU has a vGPU type nvidia-x"),
+        ("id:9746", "no GPU has a vGPU type id:9746"),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            adhoc(["0"], [], NODE, vgpu=[text])
+        assert caught.value.details[0].startswith(f"--vgpu column 1: {said}")
+    with pytest.raises(ConfigError) as caught:
+        adhoc(["0"], [], NODE, vgpu=["A2-4Q,A2-4Z"])
+    assert caught.value.details[0].startswith("--vgpu column 7: no GPU has a vGPU type A2-4Z (did you mean A2-4Q")
+
+
+def test_what_blocks_here() -> None:
+    wrong = adhoc(["1"], [], NODE, vgpu=["A2-4Q"]).faults[0]
+    assert (wrong.rule, wrong.message.startswith("--vgpu column 1: GPU 1 (Tesla T4")) == ("WRONG_CARD", True)
+    assert [f.rule for f in adhoc(["7"], [], NODE, passthrough=True).faults] == ["NO_SUCH_GPU"]
+    assert [f.rule for f in adhoc(["0", "0"], [], NODE, vgpu=["A2-4Q", "A2-8Q"]).faults] == ["OVERLAP"]
+
+
+def test_the_address_of_a_virtual_function() -> None:
+    """It is told whose it is, and what to type."""
+    cards = hosting(NODE)
+    typed = {"vgpu": ["NVIDIA A2-4Q:2,A2-8Q"], "mixed": True}, {"passthrough": True}, {"passthrough": False}
+    steps = (
+        "aliquot plan --gpu 0000:10:00.0 --vgpu 'NVIDIA A2-4Q:2,A2-8Q:1' --mixed-size",
+        "aliquot passthrough enable 0000:10:00.5",
+        "aliquot passthrough disable 0000:10:00.5",
+    )
+    for wanted, step in zip(typed, steps, strict=True):
+        (fault,) = adhoc(["10:00.5"], [], cards, **wanted).faults  # type: ignore[arg-type]
+        assert (fault.rule, fault.next_step) == ("NO_SUCH_GPU", step)
+        assert "0000:10:00.5 is virtual function 1 of GPU 0 (NVIDIA A2" in fault.message
+    (fault,) = adhoc(["10:00.5"], ["1g.5gb"], cards).faults
+    assert fault.next_step == "aliquot show 0000:10:00.0"
+
+
+def parsed(*words: str) -> Args:
+    return arguments(find(ROOT, words))
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["--gpu", "0", "--vgpu", "NVIDIA A2-4Q*4"],
+        ["--gpu", "0", "--gpu", "1", "--vgpu", "NVIDIA A2-4Q:2,A2-4C", "--vgpu", "T4-8Q"],
+        ["--gpu", "0", "--vgpu", "A2-4Q,A2-8Q", "--mixed-size"],
+        ["--gpu", "0,1", "--passthrough", "on"],
+        ["--gpu", "all", "--passthrough", "off"],
+        ["--gpu", "0", "--vgpu", "none"],
+    ],
+)
+def test_the_printed_command_asks_for_the_same(words: list[str]) -> None:
+    args = parsed("plan", *words)
+    assert wish.stated(args) is None
+    printed = wish.words(args, "apply")
+    assert printed is not None
+    again = parsed(*shlex.split(printed)[1:])
+    assert wish.read(again, wish.stated(again), NODE) == wish.read(args, None, NODE)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--gpu", "0"], "--gpu needs --mig, --vgpu or --passthrough"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--vgpu", "A2-4Q"], "give one of --mig and --vgpu"),
+        (["--gpu", "0", "--vgpu", "A2-4Q", "--passthrough", "on"], "give one of --vgpu and --passthrough"),
+        (["--gpu", "0", "--mig", "1g.5gb", "--mixed-size"], "it needs --vgpu"),
+        (["--mixed-size"], "it needs --vgpu"),
+        (["-f", "x", "--vgpu", "A2-4Q"], "not both"),
+        (["-f", "x", "--passthrough", "on"], "not both"),
+        (["-f", "x", "--mixed-size"], "not both"),
+        (["--gpu", "0", "--passthrough", "yes"], "invalid choice: 'yes'"),
+        ([], "what should be"),
+    ],
+)
+def test_a_command_line_that_states_no_wish_or_two(words: list[str], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        wish.stated(parsed("plan", *words))
+
+
+def test_a_saved_plan_takes_no_wish_beside_it() -> None:
+    for words in (["--vgpu", "A2-4Q"], ["--passthrough", "on"], ["--mixed-size"], ["-c", "x"]):
+        assert wish.typed(parsed("apply", "plan.json", *words))
+    assert not wish.typed(parsed("apply", "plan.json"))

@@ -1,0 +1,271 @@
+"""vGPUs and passthrough in exports, generated files and checkpoints; what is written is read back as the same wish."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.config.export import export, export_native
+from aliquot.core.config.formats.checkpoint import checkpoint, restore
+from aliquot.core.config.formats.yaml_writer import to_json, to_yaml
+from aliquot.core.config.generate import generate
+from aliquot.core.config.generate_vgpu import generate_native, has_vgpus
+from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory, Mig, Virtual, VirtualHost
+from aliquot.core.planner.plan import plan
+from aliquot.errors import ConfigError
+from support.factory import inventory, with_instances
+from unit.core.config.helpers import wish_for
+from unit.core.config.vgpu_nodes import board, card, changed, hosting, node, with_vgpus
+
+A2 = hosting(node("A2", "T4", "A100-SXM4-40GB"), enabled=True)
+MIG_ON = Mig(True, "enabled", "enabled")
+
+
+def entries(cards: Inventory) -> Any:
+    document: Any = export_native(cards)
+    return document["configs"]["current"]
+
+
+def test_each_share_in_our_format() -> None:
+    cards = with_vgpus(with_vgpus(A2, 0, "A2-4Q", "A2-4C", "A2-4Q"), 1, "T4-8Q")
+    cards = changed(cards, 2, passthrough=True)
+    assert entries(cards) == [
+        {"gpus": {"pci": ["0000:10:00.0"]}, "vgpu": {"NVIDIA A2-4C": 1, "NVIDIA A2-4Q": 2}},
+        {"gpus": {"pci": ["0000:11:00.0"]}, "vgpu": {"GRID T4-8Q": 1}},
+        {"gpus": {"pci": ["0000:12:00.0"]}, "passthrough": True},
+    ]
+
+
+def test_functions_without_vgpus_and_mixed_size() -> None:
+    cards = changed(hosting(node("A2", "A2", "A40"), enabled=True), 1, virtual_mixed=True)
+    cards = with_vgpus(changed(cards, 2, virtual_mixed=True), 2, "A40-8Q", "A40-4Q")
+    assert [{k: v for k, v in e.items() if k != "gpus"} for e in entries(cards)] == [
+        {"vgpu": "none"},
+        {"vgpu": "none", "mixed-size": True},
+        {"vgpu": {"NVIDIA A40-4Q": 1, "NVIDIA A40-8Q": 1}, "mixed-size": True},
+    ]
+    assert entries(hosting(node("A2", "T4"))) == []
+
+
+def test_mig_with_functions_on_stays_mig() -> None:
+    assert entries(changed(A2, 2, mig=MIG_ON))[-1]["mig"] == {}
+
+
+def test_mig_parted_sees_no_gpu_in_passthrough() -> None:
+    cards = changed(hosting(node("A100-SXM4-40GB", "A100-SXM4-40GB", "A30")), 1, passthrough=True)
+    document: Any = export(cards)
+    assert document["mig-configs"]["current"] == [
+        {"device-filter": ["0x20B010DE", "0x20B710DE"], "devices": [0, 2], "mig-enabled": False, "mig-devices": {}}
+    ]
+    document = export(changed(hosting(node("A30", "H100 80GB HBM3")), 1, passthrough=True))
+    assert document["mig-configs"]["current"] == [
+        {"device-filter": "0x20B710DE", "devices": "all", "mig-enabled": False, "mig-devices": {}}
+    ]
+
+
+def test_generated_names() -> None:
+    cards = hosting(node("A2", "T4", "A100-SXM4-40GB"))
+    assert has_vgpus(cards)
+    document: Any = generate_native(cards)
+    configs = document["configs"]
+    mig: Any = generate(cards)
+    assert list(configs)[: len(mig["mig-configs"])] == list(mig["mig-configs"])
+    assert configs["all-disabled"] == [{"gpus": "all", "mig": "disabled"}]
+    assert configs["all-1g.5gb"] == [{"gpus": "all", "mig": {"1g.5gb": 7}}]
+    assert configs["all-vgpu-A2-4Q"] == [{"gpus": {"product": "NVIDIA A2"}, "vgpu": {"NVIDIA A2-4Q": 4}}]
+    assert configs["all-vgpu-A100X-1-5C"][0]["vgpu"] == {"GRID A100X-1-5C": 7}
+    few = changed(hosting(node("A2")), 0, virtual_total=8)
+    only: Any = generate_native(few)
+    assert only["configs"]["all-vgpu-A2-1Q"] == [{"gpus": "all", "vgpu": {"NVIDIA A2-1Q": 8}}]
+    assert "all-disabled" not in only["configs"]
+
+
+def test_names_only_where_the_vgpu_driver_is_at_work() -> None:
+    assert not has_vgpus(node("A2"))
+    assert not has_vgpus(hosting(inventory()))
+    for manager in (None, False):
+        assert not has_vgpus(msgspec.structs.replace(node("A2"), host=VirtualHost(vgpu_manager=manager)))
+
+
+@pytest.mark.parametrize("table", vgpu.tables(), ids=lambda table: table.name)
+def test_every_generated_name_is_a_wish_for_the_node(table: vgpu.VgpuTable) -> None:
+    cards = hosting(msgspec.structs.replace(node(), gpus=(board(table), board(card("A2"), 1))))
+    text = to_yaml(generate_native(cards))
+    document: Any = generate_native(cards)
+    names = [name for name in document["configs"] if name.startswith("all-vgpu-")]
+    assert names or all(t.id is None for t in table.types)
+    for name in names:
+        wanted = wish_for(text, cards, name)
+        assert wanted.faults == (), name
+        assert wanted.gpus
+
+
+def test_a_checkpoint_without_vgpus_is_mig_parteds_to_the_byte() -> None:
+    for cards in (inventory("a100-sxm4-40gb*2", "tesla-t4"), hosting(node("A100-SXM4-40GB", "A2"))):
+        assert list(checkpoint(cards)) == ["Version", "MigState"]
+
+
+def test_a_checkpoint_tells_every_share() -> None:
+    cards = with_vgpus(A2, 0, "A2-4Q", "A2-4C")
+    cards = changed(cards, 2, passthrough=True)
+    document: Any = checkpoint(cards)
+    assert document["MigState"] == {"Devices": None}
+    first, second, third = document["Aliquot"]["Gpus"]
+    assert first == {
+        "PCI": "0000:10:00.0", "UUID": cards.gpus[0].uuid, "Passthrough": False, "Functions": 16, "MixedSize": False,
+        "Bound": (),
+        "Vgpus": (
+            {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746, "Placement": None,
+             "UUID": "00000000-0000-5000-8000-000000000000"},
+            {"Function": "0000:10:00.5", "Type": "NVIDIA A2-4C", "TypeID": 754, "Placement": None,
+             "UUID": "00000000-0000-5000-8000-000000000001"},
+        ),
+    }  # fmt: skip
+    assert (second["Functions"], second["Vgpus"]) == (None, None)
+    assert third["Passthrough"] is True
+
+
+def back(cards: Inventory, now: Inventory | None = None) -> Desired:
+    return restore(to_json(checkpoint(cards)), now or cards)
+
+
+def test_restoring_asks_for_the_same_functions_and_uuids() -> None:
+    cards = changed(with_vgpus(A2, 0, "A2-4Q", "A2-4C"), 2, passthrough=True)
+    empty = hosting(node("A2", "T4", "A100-SXM4-40GB"))
+    for now in (cards, empty):
+        wanted = back(cards, now)
+        assert wanted.faults == ()
+        first, second, third = sorted(wanted.gpus, key=lambda w: w.pci)
+        assert [(v.function, v.type, v.uuid) for v in first.vgpus or ()] == [
+            (v.function, v.type, v.uuid) for v in cards.gpus[0].vgpus
+        ]
+        assert (first.functions, first.mixed, first.passthrough, first.bound) == (True, False, False, ())
+        assert (second.vgpus, second.functions, second.passthrough) == ((), None, False)
+        assert (third.passthrough, third.instances, third.mig) == (True, None, None)
+
+
+def test_restoring_says_that_others_had_none() -> None:
+    cards = with_vgpus(hosting(node("A2", "A40")), 0)
+    cards = changed(hosting(node("A2", "A40")), 0, passthrough=True)
+    _, other = back(cards, with_vgpus(hosting(node("A2", "A40"), enabled=True), 1, "A40-8Q")).gpus
+    assert (other.vgpus, other.functions, other.passthrough) == ((), False, False)
+
+
+def test_mig_and_vgpus_of_one_gpu_are_one_wish() -> None:
+    cards = with_vgpus(changed(A2, 2, mig=MIG_ON), 2, "A100X-1-5C")
+    wish = next(w for w in back(cards).gpus if w.pci == "0000:12:00.0")
+    assert (wish.mig, wish.instances, [v.type for v in wish.vgpus or ()]) == (True, (), ["GRID A100X-1-5C"])
+
+
+def test_a_gpu_that_moved_has_its_functions_at_the_same_distance() -> None:
+    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, *["A2-1Q"] * 5)
+    (gpu,) = hosting(node("T4", "A2")).gpus[1:]
+    moved = msgspec.structs.replace(gpu, uuid=cards.gpus[0].uuid)
+    (wish,) = back(cards, msgspec.structs.replace(cards, gpus=(moved,))).gpus
+    assert [v.function for v in wish.vgpus or ()] == [
+        "0000:11:00.4", "0000:11:00.5", "0000:11:00.6", "0000:11:00.7", "0000:11:01.0",
+    ]  # fmt: skip
+
+
+def test_what_cannot_be_restored_here() -> None:
+    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
+    gone = back(cards, msgspec.structs.replace(cards, gpus=()))
+    assert [f.rule for f in gone.faults] == ["NO_SUCH_GPU"]
+    other = changed(hosting(node("A16")), 0)
+    assert [f.rule for f in back(cards, other).faults] == ["WRONG_CARD"]
+    few = changed(cards, 0, virtual_addresses=("0000:10:00.7",))
+    assert [(f.rule, "0000:10:00.4" in f.message) for f in back(cards, few).faults] == [("NO_FUNCTION", True)]
+
+
+def test_a_gpu_whose_uuid_is_not_known_is_found_by_its_address_and_another_there_is_not() -> None:
+    cards = with_vgpus(hosting(node("A2"), enabled=True), 0, "A2-4Q")
+    assert [len(w.vgpus or ()) for w in back(cards, changed(cards, 0, uuid="")).gpus] == [1]
+    assert [f.rule for f in back(cards, changed(cards, 0, uuid="GPU-another")).faults] == ["NO_SUCH_GPU"]
+
+
+def told(**fields: object) -> dict[str, object]:
+    return {"PCI": "0000:10:00.0", **fields}
+
+
+VGPU = {"Function": "0000:10:00.4", "Type": "NVIDIA A2-4Q", "TypeID": 746}
+
+
+@pytest.mark.parametrize(
+    ("gpus", "words"),
+    [
+        ([{}], "not a checkpoint of MIG state"),
+        ([told(Functions="x")], "not a checkpoint of MIG state"),
+        ([told(), told()], "twice"),
+        ([told(Vgpus=[VGPU, VGPU])], "twice"),
+        ([{"PCI": "here"}], "'here' is no PCI address"),
+        ([{"PCI": "0000:1F:00.0"}], "no PCI address as the kernel writes it"),
+        ([told(Vgpus=[VGPU | {"Function": "../x"}])], "no PCI address"),
+        ([told(Bound=["x"])], "no PCI address"),
+        ([told(Vgpus=[VGPU | {"UUID": "../../etc"}])], "makes no sense"),
+        ([told(Functions=-1)], "makes no sense"),
+        ([told(Passthrough=True, Vgpus=[VGPU])], "makes no sense"),
+    ],
+)
+def test_what_is_no_checkpoint(gpus: object, words: str) -> None:
+    document = {"Version": "v1", "MigState": {"Devices": None}, "Aliquot": {"Version": "v1", "Gpus": gpus}}
+    with pytest.raises(ConfigError) as raised:
+        restore(msgspec.json.encode(document).decode(), A2)
+    assert words in " ".join((raised.value.brief, *raised.value.details))
+    document["Aliquot"] = {"Version": "v9", "Gpus": []}
+    with pytest.raises(ConfigError, match="version 'v9'"):
+        restore(msgspec.json.encode(document).decode(), A2)
+
+
+def test_vgpus_on_gpu_instances_are_read_back() -> None:
+    cut = with_instances(node("H100 80GB HBM3"), 0, "1g.10gb@0", "1g.10gb@1", "2g.20gb@2")
+    cards = with_vgpus(hosting(cut, enabled=True), 0, "H100XM-1-10C", "H100XM-2-20C", "H100XM-1-10C")
+    behind = zip(cards.gpus[0].vgpus, (1, 3, 2), strict=True)
+    cards = changed(cards, 0, vgpus=tuple(msgspec.structs.replace(v, gpu_instance=i) for v, i in behind))
+    assert entries(cards)[0]["vgpu"] == {"NVIDIA H100XM-1-10C": 2, "NVIDIA H100XM-2-20C": 1}
+    for wanted in (wish_for(to_yaml(export_native(cards)), cards), back(cards)):
+        made = plan(cards, wanted)
+        assert (wanted.faults, made.changes, made.blockers) == ((), False, ())
+
+
+@st.composite
+def hosts(draw: st.DrawFn) -> Inventory:
+    """A node whose GPUs are shared in any way, as far as types and counts go."""
+    tables = draw(st.lists(st.sampled_from(vgpu.tables()), min_size=1, max_size=4))
+    cards = hosting(
+        msgspec.structs.replace(node(), gpus=tuple(board(t, n) for n, t in enumerate(tables))), enabled=True
+    )
+    for n, table in enumerate(tables):
+        makable = [t for t in table.types if t.id is not None and not t.mig_backed]
+        kind = draw(st.sampled_from(["nothing", "vgpus", "passthrough"]))
+        if kind == "passthrough":
+            cards = changed(cards, n, passthrough=True)
+        elif kind == "vgpus" and makable:
+            first = draw(st.sampled_from(makable))
+            alike = [t.name for t in makable if t.fb_mib == first.fb_mib]
+            functions = len((cards.gpus[n].virtual or Virtual()).functions) or 16
+            names = draw(st.lists(st.sampled_from(alike), max_size=min(first.max, functions)))
+            cards = with_vgpus(cards, n, *names)
+    return cards
+
+
+@given(hosts())
+def test_what_is_written_is_read_back(cards: Inventory) -> None:
+    wanted = {w.pci: w for w in wish_for(to_yaml(export_native(cards)), cards).gpus} if entries(cards) else {}
+    restored = {w.pci: w for w in back(cards).gpus}
+    for gpu in cards.gpus:
+        there = Counter((v.type_id, v.type) for v in gpu.vgpus)
+        if gpu.pci in wanted and not gpu.mig.enabled and not gpu.passthrough:
+            assert Counter((v.type_id, v.type) for v in wanted[gpu.pci].vgpus or ()) == there
+        assert bool(gpu.pci in wanted and wanted[gpu.pci].passthrough) == gpu.passthrough
+        for wish in (wanted.get(gpu.pci), restored.get(gpu.pci)):
+            made = plan(cards, Desired((wish,) if wish else ()))
+            assert (made.changes, made.blockers) == (False, ())
+        exact = {(v.function, v.type, v.uuid) for v in restored[gpu.pci].vgpus or ()} if gpu.pci in restored else set()
+        assert exact == {(v.function, v.type, v.uuid) for v in gpu.vgpus}

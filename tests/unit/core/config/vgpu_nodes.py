@@ -1,0 +1,92 @@
+"""Nodes of cards that the tables of vGPU types know, without any driver."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.inventory import Gpu, Inventory, Mig, Vgpu, Virtual, VirtualFunction, VirtualHost
+from aliquot.core.model.vgpu_types import VgpuTable
+
+HOST = VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/usr/lib/nvidia/sriov-manage")
+
+
+def card(name: str) -> VgpuTable:
+    """The table of a product by the end of its name: ``A2``, ``T4``, ``H100 80GB HBM3``."""
+    for table in vgpu.tables():
+        if name in (table.name, table.name.removeprefix("NVIDIA "), table.name.removeprefix("Tesla ")):
+            return table
+    raise KeyError(name)
+
+
+def board(table: VgpuTable, index: int = 0) -> Gpu:
+    """One GPU of that product, with the subsystem id that tells it from others of its PCI id."""
+    return Gpu(
+        pci=f"0000:{0x10 + index:02x}:00.0",
+        uuid=f"GPU-{index:08x}-0000-4000-8000-000000000000",
+        index=index,
+        product=table.name,
+        pci_device=table.pci_device,
+        subsystem=f"{table.subsystem}10DE" if table.subsystem else "",
+        family=table.mig_family,
+        mig=Mig(capable=table.mig_family is not None),
+    )
+
+
+def node(*names: str) -> Inventory:
+    """A node of these cards, in this order."""
+    return Inventory(node="cards", gpus=tuple(board(card(name), n) for n, name in enumerate(names)))
+
+
+def hosting(cards: Inventory, *, enabled: bool = False, world: str = "vendor-vfio") -> Inventory:
+    """The node with the vGPU host driver: ``enabled`` says whether virtual functions are on."""
+    return msgspec.structs.replace(
+        cards, host=HOST, gpus=tuple(_hosting(cards, gpu, enabled, world) for gpu in cards.gpus)
+    )
+
+
+def _hosting(cards: Inventory, gpu: Gpu, enabled: bool, world: str) -> Gpu:
+    table = cards.vgpu_table(gpu)
+    assert table is not None
+    total = (table.total_vfs or max(table.at_least, 1)) if table.sriov else 0
+    addresses = tuple(f"{gpu.pci[:8]}{(n + 4) >> 3:02x}.{(n + 4) & 7}" for n in range(total))
+    functions = tuple(VirtualFunction(a, n, "nvidia", 100 + n) for n, a in enumerate(addresses)) if enabled else ()
+    if not table.sriov:
+        world = "mdev"
+    virtual = Virtual(
+        world=world if enabled or not table.sriov else "",
+        driver="nvidia",
+        iommu_group=30 + gpu.index,
+        group_members=(gpu.pci,),
+        total=total,
+        addresses=addresses,
+        functions=functions,
+        mixed=False if enabled and table.sriov else None,
+    )
+    return msgspec.structs.replace(gpu, virtual=virtual)
+
+
+def changed(cards: Inventory, index: int, **fields: object) -> Inventory:
+    """The node with one GPU changed; ``virtual`` fields may be given with a leading ``virtual_``."""
+    gpu = cards.gpus[index]
+    inner = {name.removeprefix("virtual_"): value for name, value in fields.items() if name.startswith("virtual_")}
+    outer = {name: value for name, value in fields.items() if not name.startswith("virtual_")}
+    if inner:
+        outer["virtual"] = msgspec.structs.replace(gpu.virtual or Virtual(), **inner)
+    gpus = list(cards.gpus)
+    gpus[index] = msgspec.structs.replace(gpu, **outer)
+    return msgspec.structs.replace(cards, gpus=tuple(gpus))
+
+
+def with_vgpus(cards: Inventory, index: int, *names: str) -> Inventory:
+    """The node with vGPUs of these types on one GPU, in the order of its functions."""
+    gpu = cards.gpus[index]
+    table = cards.vgpu_table(gpu)
+    assert table is not None
+    places = [f.pci for f in (gpu.virtual or Virtual()).functions] or [gpu.pci] * len(names)
+    made = []
+    for n, (place, name) in enumerate(zip(places, names, strict=False)):
+        each = table.by_name[name]
+        assert each.id is not None
+        made.append(Vgpu(place, each.id, each.name, f"00000000-0000-5000-8000-{index:04x}{n:08x}"))
+    return changed(cards, index, vgpus=tuple(made))

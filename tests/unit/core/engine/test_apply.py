@@ -1,0 +1,363 @@
+"""The engine in memory: carry out, prove, or go back; every failure and every kill."""
+
+from __future__ import annotations
+
+import random
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import Outcome
+from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.inventory import Inventory, Mig
+from aliquot.core.model.plan import Plan, Policy
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.verify import verify
+from aliquot.errors import AliquotError, BlockedError, GpuLostError, HardwareError, InUseError, MovedError, StorageError
+from laws.oracle import world
+from laws.property import strategies
+from support.selection import laws
+from unit.core.engine.memory import Bench, Killed
+
+LAWS = laws(60)
+replace = msgspec.structs.replace
+A100 = catalog.family("a100-40gb")
+H100 = catalog.family("h100-80gb-sxm")
+
+
+def run(bench: Bench, got: Plan) -> Outcome:
+    return apply(got, bench.world, bench.said.append)
+
+
+def start(placed: list[tuple[str, int]], held: list[tuple[str, int]] | None = None) -> Inventory:
+    return world.node(world.gpu(A100, placed, held or []))
+
+
+def alive(inventory: Inventory) -> set[tuple[str, str, int]]:
+    return {(g.pci, i.placement, i.profile_id) for g in inventory.gpus for i in g.instances if i.held}
+
+
+def test_a_satisfied_wish_makes_no_write_call_and_leaves_no_record() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb"])))
+    assert (outcome.status, outcome.calls, bench.memory.log, bench.journal.lines) == ("nothing", 0, [], [])
+
+
+def test_each_write_is_on_record_before_it_happens() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    recorded: list[int] = []
+    bench.memory.before = lambda n, what: recorded.append(sum(r.kind == "intent" for r in bench.journal.lines))
+    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    assert outcome.status == "done"
+    assert recorded == list(range(1, bench.memory.writes + 1))
+    assert bench.journal.lines[0].kind == "begin"
+    assert bench.journal.lines[-1].text == "done"
+    assert not any("0:4" in line for line in bench.memory.log), "the kept instance was reached"
+
+
+@LAWS
+@given(strategies.cases(size=2), st.integers(1, 40))
+def test_any_failing_call_leads_back(case: tuple[Inventory, Desired], nth: int) -> None:
+    inventory, desired = case
+    got = plan(inventory, desired)
+    bench = Bench(inventory)
+
+    def fail(n: int, what: str) -> None:
+        if n == nth:
+            raise HardwareError(f"refused {what}", nvml_code=999)
+
+    bench.memory.before = fail
+    if got.blockers:
+        return
+    outcome = run(bench, got)
+    if bench.memory.writes < nth or not got.actions:
+        assert outcome.status in ("done", "nothing")
+        assert verify(bench.memory.inventory, desired) == ()
+        return
+    assert outcome.status == "undone", outcome
+    assert outcome.error is not None
+    assert verify(bench.memory.inventory, former(inventory, list(got.lanes))) == ()
+    assert alive(inventory) <= alive(bench.memory.inventory)
+
+
+@LAWS
+@given(strategies.cases(size=2), st.integers(1, 40), st.sampled_from(["before", "after", "record"]))
+def test_killed_anywhere_and_run_again_finishes(case: tuple[Inventory, Desired], nth: int, when: str) -> None:
+    inventory, desired = case
+    got = plan(inventory, desired)
+    bench = Bench(inventory)
+
+    def kill(n: int, what: str = "") -> None:
+        if n == nth:
+            raise Killed
+
+    if got.blockers:
+        return
+    if when == "record":
+        bench.journal.on_append = kill
+    else:
+        setattr(bench.memory, when, kill)
+    try:
+        run(bench, got)
+    except Killed:
+        bench.journal.on_append = bench.memory.before = bench.memory.after = lambda *a: None  # type: ignore[assignment]
+        bench.memory.suspended = False
+        outcome = run(bench, got)
+        assert outcome.status in ("done", "nothing"), outcome
+    assert verify(bench.memory.inventory, desired) == ()
+    assert alive(inventory) <= alive(bench.memory.inventory)
+
+
+def test_a_plan_of_another_moment_is_refused() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
+    with pytest.raises(MovedError):
+        run(bench, got)
+    assert bench.memory.log == []
+
+
+def test_a_cut_off_plan_is_not_resumed_over_somebody_else_s_work() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+
+    def kill(n: int, what: str) -> None:
+        raise Killed
+
+    bench.memory.before = kill
+    with pytest.raises(Killed):
+        run(bench, got)
+    bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
+    with pytest.raises(MovedError):
+        run(bench, got)
+
+
+def test_a_blocked_plan_is_not_carried_out() -> None:
+    bench = Bench(start([("3g.20gb", 0)], [("3g.20gb", 0)]))
+    with pytest.raises(BlockedError):
+        run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])))
+    assert bench.memory.log == []
+
+
+def test_held_since_the_plan_stops_and_undoes() -> None:
+    before = start([("3g.20gb", 0), ("2g.10gb", 4)])
+    bench = Bench(before)
+    got = plan(before, world.wish(A100, ["7g.40gb"]))
+    bench.memory.inventory = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert isinstance(outcome.error, InUseError)
+    assert "process 4711" in outcome.error.brief
+    assert alive(bench.memory.inventory)
+
+
+def test_policy_wait_waits_and_no_longer_than_asked() -> None:
+    inventory = start([("3g.20gb", 0)], [("3g.20gb", 0)])
+    got = plan(inventory, world.wish(A100, ["7g.40gb"]), Policy("wait", 5.0))
+    bench = Bench(inventory)
+    bench.memory.released_at = 3.0
+    assert run(bench, got).status == "done"
+    assert 3.0 <= bench.clock.t < 3.5
+    bench = Bench(inventory)
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert 5.0 <= bench.clock.t < 5.5
+    assert alive(bench.memory.inventory)
+
+
+def test_policy_force_ends_the_holder() -> None:
+    inventory = start([("3g.20gb", 0)], [("3g.20gb", 0)])
+    bench = Bench(inventory)
+    assert run(bench, plan(inventory, world.wish(A100, ["7g.40gb"]), Policy("force"))).status == "done"
+    assert any("ending process 4711" in line for line in bench.said)
+
+
+def test_a_driver_that_lets_go_late_is_given_time() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+
+    def busy(n: int, what: str) -> None:
+        if bench.clock.t < 0.3:
+            raise InUseError("in use by another client")
+
+    bench.memory.before = busy
+    assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))).status == "done"
+    bench = Bench(start([("3g.20gb", 0)]))
+    bench.memory.before = lambda n, what: (_ for _ in ()).throw(InUseError("in use"))
+    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])))
+    assert (outcome.status, bench.memory.log) == ("undone", [])
+    assert bench.clock.t < 10
+
+
+def test_ampere_mode_changes_reset_only_the_gpus_that_need_it() -> None:
+    off = replace(world.gpu(A100, (), pci="0000:08:00.0"), mig=Mig(True, "disabled", "disabled"))
+    on = world.gpu(A100, [("3g.20gb", 0)], [("3g.20gb", 0)], pci="0000:07:00.0")
+    inventory = world.node(on, off)
+    wishes = world.wish(A100, ["3g.20gb"], on.pci).gpus + world.wish(A100, ["7g.40gb"], off.pci).gpus
+    got = plan(inventory, Desired(gpus=wishes))
+    assert got.resets == (off.pci,)
+    bench = Bench(inventory)
+    assert run(bench, got).status == "done"
+    assert [line for line in bench.memory.log if on.pci in line] == []
+    assert f"reset {off.pci}" in bench.memory.log
+    assert bench.hooks.fired == ["apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit"]
+
+
+def test_hopper_changes_mode_without_a_reset() -> None:
+    off = replace(world.gpu(H100, ()), mig=Mig(True, "disabled", "disabled"))
+    got = plan(world.node(off), world.wish(H100, ["7g.80gb"]))
+    assert got.resets == ()
+    bench = Bench(world.node(off))
+    assert run(bench, got).status == "done"
+    assert not any(line.startswith("reset") for line in bench.memory.log)
+
+
+def test_where_no_reset_is_possible_a_reboot_is_predicted() -> None:
+    off = replace(world.gpu(A100, ()), mig=Mig(True, "disabled", "disabled"), reset=False)
+    got = plan(world.node(off), world.wish(A100, ["7g.40gb"]))
+    assert (got.reboots, got.created) == ((off.pci,), 0)
+    bench = Bench(world.node(off))
+    assert run(bench, got).status == "reboot"
+    assert bench.memory.log == [f"mode {off.pci} enabled"]
+
+
+def test_a_lost_gpu_does_not_keep_the_others_from_going_back() -> None:
+    one = world.gpu(A100, [("3g.20gb", 0)], pci="0000:07:00.0")
+    two = world.gpu(A100, [("3g.20gb", 0)], pci="0000:08:00.0")
+    inventory = world.node(one, two)
+    wishes = world.wish(A100, ["7g.40gb"], one.pci).gpus + world.wish(A100, ["7g.40gb"], two.pci).gpus
+    bench = Bench(inventory)
+
+    def lose(n: int, what: str) -> None:
+        if two.pci in what and what.startswith("create "):
+            gpus = tuple(replace(g, lost=g.pci == two.pci) for g in bench.memory.inventory.gpus)
+            bench.memory.inventory = replace(bench.memory.inventory, gpus=gpus)
+            raise GpuLostError(f"GPU {two.pci} is lost")
+
+    bench.memory.before = lose
+    outcome = run(bench, plan(inventory, Desired(gpus=wishes)))
+    assert outcome.status == "partial"
+    assert {d.gpu for d in outcome.drift} == {two.pci}
+    assert verify(bench.memory.inventory, former(inventory, [one.pci])) == ()
+    assert any("not undone" in s for s in outcome.sentences)
+
+
+@pytest.mark.parametrize("nth", range(1, 12))
+def test_a_full_disk_loses_nothing(nth: int) -> None:
+    inventory = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
+    bench = Bench(inventory)
+    bench.journal.fail_at = nth
+    got = plan(inventory, world.wish(A100, ["2g.10gb"] * 3))
+    if nth == 1:
+        with pytest.raises(StorageError):
+            run(bench, got)
+        assert bench.memory.log == []
+        return
+    outcome = run(bench, got)
+    assert outcome.status in ("undone", "done")
+    wish = got.desired if outcome.status == "done" else former(inventory, [world.PCI])
+    assert verify(bench.memory.inventory, wish) == ()
+    assert alive(inventory) <= alive(bench.memory.inventory)
+
+
+@pytest.mark.parametrize("name", ["apply-start", "pre-apply-config", "apply-exit"])
+def test_a_failing_hook_stops_the_apply(name: str) -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    bench.hooks.fails = name
+    got = plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))
+    if name == "pre-apply-config":
+        outcome = run(bench, got)
+        assert outcome.status == "undone"
+        assert outcome.error is not None
+    else:
+        with pytest.raises(AliquotError, match=name):
+            run(bench, got)
+    assert bench.hooks.fired[-1] == "apply-exit"
+    assert bool(bench.memory.log) == (name == "apply-exit")
+
+
+def test_mode_only_leaves_instances_alone() -> None:
+    inventory = start([("3g.20gb", 0)])
+    wish = Desired(gpus=(GpuWish(world.PCI, True, None),))
+    assert plan(inventory, wish).actions == ()
+    assert verify(inventory, wish) == ()
+
+
+def test_lanes_stop_at_the_next_boundary() -> None:
+    dice = random.Random(1)
+    gpus = [world.gpu(A100, [("3g.20gb", 0)], pci=f"0000:0{n}:00.0") for n in range(4)]
+    wishes = tuple(w for g in gpus for w in world.wish(A100, ["7g.40gb"], g.pci).gpus)
+    bench = Bench(world.node(*gpus))
+    bad = dice.choice(gpus).pci
+
+    def fail(n: int, what: str) -> None:
+        if what == f"create {bad} 0 0:8":
+            raise HardwareError("refused")
+
+    bench.memory.before = fail
+    outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
+    assert outcome.status == "undone"
+    assert verify(bench.memory.inventory, former(world.node(*gpus), [g.pci for g in gpus])) == ()
+
+
+def test_a_client_of_the_whole_gpu_blocks_before_anything_is_destroyed() -> None:
+    gpu = replace(world.gpu(A100, [("2g.10gb", 0)]), holders=(world.PROCESS,))
+    got = plan(world.node(gpu), world.wish(A100, ["7g.40gb"]))
+    assert [(b.rule, b.holders) for b in got.blockers] == [("HELD", (world.PROCESS,))]
+    assert plan(world.node(gpu), world.wish(A100, ["2g.10gb"])).blockers == ()
+    for policy in (Policy("force"), Policy("wait", 5.0)):
+        bench = Bench(world.node(gpu))
+        bench.memory.released_at = 2.0
+        assert run(bench, plan(world.node(gpu), world.wish(A100, ["7g.40gb"]), policy)).status == "done"
+
+
+def test_a_client_that_came_after_the_plan_costs_no_instance() -> None:
+    bench = Bench(start([("2g.10gb", 0)]))
+    got = plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"]))
+    bench.memory.inventory = world.node(replace(bench.memory.inventory.gpus[0], holders=(world.PROCESS,)))
+    outcome = run(bench, got)
+    assert (outcome.status, outcome.calls, bench.memory.log) == ("undone", 0, [])
+    assert isinstance(outcome.error, InUseError)
+
+
+@pytest.mark.parametrize("nth", range(1, 9))
+def test_ctrl_c_goes_back(nth: int) -> None:
+    before = start([("3g.20gb", 0), ("2g.10gb", 4)], [("2g.10gb", 4)])
+    bench = Bench(before)
+
+    def press(n: int, what: str) -> None:
+        if n == nth:
+            raise KeyboardInterrupt
+
+    bench.memory.after = press
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb", "2g.10gb", "1g.5gb"])))
+    if bench.memory.writes < nth:
+        assert outcome.status == "done"
+        return
+    assert outcome.status == "undone"
+    assert outcome.error is not None
+    assert outcome.error.exit_code == 130
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+
+
+def test_what_was_cut_off_is_told_until_it_is_done() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    wish = world.wish(A100, ["2g.10gb"] * 3)
+
+    def kill(n: int, what: str) -> None:
+        if n == 3:
+            raise Killed
+
+    bench.memory.before = kill
+    with pytest.raises(Killed):
+        run(bench, plan(bench.memory.inventory, wish))
+    bench.memory.before = lambda n, what: None
+    assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
+    assert any("an earlier apply was cut off" in line for line in bench.said)
+    bench.said.clear()
+    assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["2g.10gb"]))).status == "done"
+    assert not any("cut off" in line for line in bench.said)

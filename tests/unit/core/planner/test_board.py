@@ -1,0 +1,48 @@
+"""Tables are compiled once, however often they come, and not kept for ever."""
+
+from __future__ import annotations
+
+import gc
+import weakref
+
+import msgspec
+
+from aliquot.core.model import catalog
+from aliquot.core.model.catalog import Family
+from aliquot.core.planner import placement_table as boards
+from aliquot.core.planner.fragmentation import holes
+from aliquot.core.planner.placement_table import Board, board
+from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.gpu.node_document import Document
+from support import factory
+
+FAMILY = catalog.family("a100-40gb")
+
+
+def anew(**other: object) -> Family:
+    return msgspec.structs.replace(FAMILY, **other)
+
+
+def test_tables_that_say_the_same_share_one() -> None:
+    boards.forget()
+    first = board(anew())
+    assert all(board(anew()) is first for _ in range(300))
+    assert board(anew(driver_min="1.0")) is not first
+    assert board(anew()) is first
+
+
+def test_tables_of_documents_are_not_kept_for_ever() -> None:
+    """A driver's own table comes with each document of its node; a hostile one may come with any."""
+    boards.forget()
+    inventory = factory.inventory("a100-sxm4-40gb*2", enabled=True)
+    kept: weakref.WeakSet[Board] = weakref.WeakSet()
+    for n in range(300):
+        tables = (anew(driver_min=f"{n}.0"),)
+        text = document.encode(Document(inventory=msgspec.structs.replace(inventory, tables=tables)))
+        found = document.decode(text)
+        assert found is not None
+        assert holes(found.inventory, found.inventory.gpus[0]) is not None
+        kept.add(board(found.inventory.family(found.inventory.gpus[0])))
+    found = None
+    gc.collect()
+    assert len(kept) <= 64

@@ -1,0 +1,189 @@
+"""What looks add up to: idle since when, the most that was seen, and what starts anew."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+import msgspec
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
+from aliquot.core.model.usage import Usage
+from aliquot.core.planner.usage_tracking import GAP_S, Made, Watch, follow, rounded, still, told, worth_keeping
+from support.factory import inventory, with_instances
+
+replace = msgspec.structs.replace
+NODE = inventory("h100-80gb-hbm3", enabled=True)
+PCI = NODE.gpus[0].pci
+START = 1_000_000.0
+
+
+def node(*names: str, held: Collection[int] = ()) -> Inventory:
+    """One GPU with these instances; ``held`` are positions."""
+    gpu = with_instances(NODE, 0, *names).gpus[0]
+    instances = tuple(replace(i, held=n in held) for n, i in enumerate(gpu.instances))
+    return replace(NODE, gpus=(replace(gpu, instances=instances),))
+
+
+def used(at: Inventory, mib: int | None, compute: float | None = None) -> list[Usage]:
+    return [Usage(PCI, i.id, i.profile, mib, 20000, compute) for i in at.gpus[0].instances]
+
+
+def looks(*steps: tuple[float, Inventory, int | None], made: Collection[Made] = ()) -> tuple[Watch, tuple[Usage, ...]]:
+    """One look after another; what the last one tells. ``made`` is said of every look but the first."""
+    watch, usage = Watch(), list[Usage]()
+    for n, (at, seen, mib) in enumerate(steps):
+        usage = used(seen, mib)
+        watch = follow(watch, seen, usage, START + at, "boot", made=made if n else ())
+    return watch, told(watch, usage)
+
+
+IDLE, HELD = node("3g.40gb@0"), node("3g.40gb@0", held=[0])
+
+
+def test_idle_is_counted_from_the_first_look_that_found_it_so() -> None:
+    assert looks((0, HELD, 5))[1][0].idle_since is None
+    assert looks((0, HELD, 5), (45, IDLE, 5), (90, IDLE, 5))[1][0].idle_since == START + 45
+    assert looks((0, IDLE, 5), (45, IDLE, 5))[1][0].idle_since == START
+    assert looks((0, IDLE, 5), (45, HELD, 5), (90, IDLE, 5))[1][0].idle_since == START + 90
+
+
+def test_the_most_is_kept() -> None:
+    watch, (last,) = looks((0, HELD, 100), (45, HELD, 900), (90, IDLE, 10))
+    assert (last.peak_mib, last.memory_used_mib, last.watched_since) == (900, 10, START)
+    assert watch.at == START + 90
+
+
+def test_what_nobody_tells_is_no_nothing() -> None:
+    (last,) = looks((0, HELD, None), (45, HELD, None))[1]
+    assert (last.peak_mib, last.peak_compute) == (None, None)
+    assert looks((0, HELD, None), (45, HELD, 7), (90, HELD, None))[1][0].peak_mib == 7
+
+
+def test_shares_have_a_peak_too() -> None:
+    watch = follow(Watch(), HELD, used(HELD, 1, 0.25), START)
+    watch = follow(watch, HELD, used(HELD, 1, None), START + 45)
+    assert watch.pieces[0].peak_compute == 0.25
+
+
+def test_an_instance_that_was_not_read_is_told_without_figures() -> None:
+    watch = follow(Watch(), IDLE, (), START)
+    assert told(watch, ()) == (Usage(PCI, 1, "3g.40gb", idle_since=START, watched_since=START),)
+
+
+@pytest.mark.parametrize("seconds", [GAP_S + 1, 3600.0, -1.0])
+def test_a_pause_or_a_clock_set_back_starts_everything_anew(seconds: float) -> None:
+    (last,) = looks((0, IDLE, 900), (seconds, IDLE, 10))[1]
+    assert (last.idle_since, last.watched_since, last.peak_mib) == (START + seconds, START + seconds, 10)
+
+
+def test_a_short_pause_is_none() -> None:
+    assert looks((0, IDLE, 9), (GAP_S, IDLE, 1))[1][0].idle_since == START
+
+
+def test_a_reboot_starts_everything_anew() -> None:
+    watch = follow(Watch(), IDLE, used(IDLE, 900), START, "one boot")
+    assert follow(watch, IDLE, used(IDLE, 1), START + 30, "another").pieces[0].since == START + 30
+
+
+def test_an_instance_seen_gone_in_between_is_another_one() -> None:
+    (last,) = looks((0, IDLE, 900), (45, node(), 0), (90, IDLE, 10))[1]
+    assert (last.idle_since, last.watched_since, last.peak_mib) == (START + 90, START + 90, 10)
+
+
+def test_one_that_was_replaced_by_another_profile_is_another_one() -> None:
+    assert looks((0, IDLE, 900), (45, node("2g.20gb@0"), 10))[1][0].watched_since == START + 45
+
+
+@pytest.mark.parametrize("what", ["0:4", "", "#1"])
+def test_what_aliquot_made_anew_at_the_same_place_is_another_one(what: str) -> None:
+    assert IDLE.gpus[0].instances[0].placement == "0:4"
+    (last,) = looks((0, IDLE, 900), (45, IDLE, 10), made=[(PCI, what)])[1]
+    assert (last.watched_since, last.peak_mib) == (START + 45, 10)
+
+
+@pytest.mark.parametrize("made", [("0000:ff:00.0", ""), (PCI, "4:4"), (PCI, "#2")])
+def test_what_was_made_elsewhere_changes_nothing(made: Made) -> None:
+    assert looks((0, IDLE, 900), (45, IDLE, 10), made=[made])[1][0].watched_since == START
+
+
+def test_a_cut_beside_it_changes_nothing() -> None:
+    """Held instances keep their history through every re-cut of the others."""
+    both = node("3g.40gb@0", "1g.10gb@4", held=[0])
+    first, second = looks((0, both, 900), (45, HELD, 1), (90, both, 1))[1]
+    assert (first.watched_since, first.peak_mib, first.idle_since) == (START, 900, None)
+    assert second.watched_since == START + 90
+
+
+def whole(gpu: Gpu) -> Inventory:
+    return replace(NODE, gpus=(gpu,))
+
+
+def test_a_whole_gpu_outside_mig_is_a_piece() -> None:
+    gpu = inventory("h100-80gb-hbm3").gpus[0]
+    busy = replace(gpu, holders=(Holder("process", "7"),))
+    vm = replace(gpu, vgpus=(Vgpu("0000:07:00.4", 1, "x", holders=(Holder("vm", "7"),)),))
+    assert [p.idle for p in follow(Watch(), whole(gpu), (), START).pieces] == [START]
+    assert [p.idle for p in follow(Watch(), whole(busy), (), START).pieces] == [None]
+    assert [p.idle for p in follow(Watch(), whole(vm), (), START).pieces] == [None]
+    for away in (replace(gpu, lost=True), replace(gpu, passthrough=True), NODE.gpus[0]):
+        assert follow(Watch(), whole(away), (), START).pieces == ()
+
+
+def test_only_what_matters_is_written_down() -> None:
+    kept = rounded(looks((0, HELD, 500))[0])
+    assert not worth_keeping(kept, looks((0, HELD, 500), (45, HELD, 510))[0]), "time passes, a peak rises a little"
+    assert worth_keeping(kept, looks((0, HELD, 500), (45, HELD, 800))[0])
+    assert worth_keeping(kept, looks((0, HELD, 500), (45, IDLE, 500))[0])
+    assert worth_keeping(kept, looks((0, HELD, 500), (45, node(), 0))[0])
+    assert worth_keeping(Watch(), looks((0, HELD, 500))[0])
+    share = follow(kept, HELD, used(HELD, 500, 0.9), START + 45, "boot")
+    assert worth_keeping(kept, share)
+    assert not worth_keeping(rounded(share), follow(share, HELD, used(HELD, 500, 0.9), START + 90, "boot"))
+
+
+def test_what_is_written_down_is_never_less() -> None:
+    """What was used "at most" stays true after a restart."""
+    watch = follow(Watch(), HELD, used(HELD, 500, 0.31), START)
+    assert [(p.peak_mib, p.peak_compute) for p in rounded(watch).pieces] == [(512, 0.35)]
+    assert rounded(rounded(watch)) == rounded(watch)
+    nothing = follow(Watch(), HELD, used(HELD, None), START)
+    assert rounded(nothing) == nothing
+
+
+STATES = st.lists(st.tuples(st.floats(1, 400), st.booleans(), st.integers(0, 5000)), min_size=1, max_size=20)
+
+
+@given(STATES, st.integers(0, 20))
+def test_a_lost_record_makes_it_younger_and_never_older(states: list[tuple[float, bool, int]], lost: int) -> None:
+    """Two watchers of the same looks, one of which forgets everything before one of them."""
+    at, one, two = START, Watch(), Watch()
+    for n, (pause, held, mib) in enumerate(states):
+        at += pause
+        seen = HELD if held else IDLE
+        one = follow(one, seen, used(seen, mib), at, "boot")
+        two = follow(Watch() if n == lost else two, seen, used(seen, mib), at, "boot")
+        (whole_record,), (lost_record,) = one.pieces, two.pieces
+        assert (whole_record.idle is None) == (lost_record.idle is None) == held
+        assert (lost_record.idle or 0) >= (whole_record.idle or 0)
+        assert lost_record.since >= whole_record.since
+        assert (lost_record.peak_mib or 0) <= (whole_record.peak_mib or 0)
+
+
+def test_it_survives_being_written_down() -> None:
+    watch, _ = looks((0, HELD, 500), (45, IDLE, 500))
+    assert msgspec.json.decode(msgspec.json.encode(watch), type=Watch) == watch
+
+
+def test_what_was_told_of_a_piece_is_not_told_of_another_that_has_its_id() -> None:
+    """Ids come again: a fresh instance is not idle since the old one was."""
+    was = node("3g.40gb@0", "3g.40gb@4")
+    usage = used(was, 900)
+    assert still(usage, was, was) == tuple(usage)
+    assert still(usage, was, node("3g.40gb@0", "3g.40gb@4", held=[1])) == tuple(usage), "who holds it is no matter"
+    assert still(usage, was, node("4g.40gb@0")) == (), "another profile"
+    assert still(usage, was, node("3g.40gb@4")) == (), "another place"
+    assert still(usage, was, was, anew=[PCI]) == (), "made anew at the same place"
+    assert still(usage, was, NODE) == ()

@@ -1,0 +1,75 @@
+"""State files: whole or not at all, on disk, one writer at a time."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import PermissionDeniedError, StorageError
+from aliquot.foundation import atomic_file as store
+
+
+def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The new content is synced before it gets the name, and the name before the call returns."""
+    steps: list[str] = []
+    real_sync, real_replace = os.fsync, os.replace
+
+    def sync(handle: int) -> None:
+        steps.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        real_sync(handle)
+
+    def replace(old: str, new: str) -> None:
+        steps.append("rename")
+        real_replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", sync)
+    monkeypatch.setattr(os, "replace", replace)
+    store.replace(str(tmp_path / "lib" / "map"), b"one")
+    assert steps == ["sync map.new", "rename", "sync lib"]
+    assert (tmp_path / "lib" / "map").read_bytes() == b"one"
+
+
+def test_what_cannot_be_written_leaves_what_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "map"
+    store.replace(str(path), b"one")
+
+    def full(handle: int) -> None:
+        raise OSError(28, "no space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError) as caught:
+        store.replace(str(path), b"two")
+    assert caught.value.next_step
+    assert path.read_bytes() == b"one"
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StorageError):
+        store.replace(str(tmp_path / "file" / "map"), b"")
+    with pytest.raises(StorageError), store.alone(str(tmp_path / "file" / "map")):
+        pass
+    assert isinstance(store.denied("x", PermissionError(13, "no")), PermissionDeniedError)
+
+
+def test_one_at_a_time(tmp_path: Path) -> None:
+    inside: list[int] = []
+    most: list[int] = []
+
+    def change() -> None:
+        with store.alone(str(tmp_path / "map")):
+            inside.append(1)
+            most.append(len(inside))
+            time.sleep(0.02)
+            inside.pop()
+
+    threads = [threading.Thread(target=change) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert most == [1, 1, 1, 1]

@@ -1,0 +1,160 @@
+"""Programs below a root, nvidia-smi's refusals in our words, and sriov-manage through the port."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from aliquot.core.engine.programs import Ran
+from aliquot.core.model import nvml_return_codes as codes
+from aliquot.errors import (
+    AliquotError,
+    GpuLostError,
+    HardwareError,
+    InUseError,
+    NoDriverError,
+    PermissionDeniedError,
+)
+from aliquot.hardware.kernel.sriov_manage import PROGRAM
+from aliquot.hardware.nvidia_smi.command import Smi, code_of
+from aliquot.hardware.nvidia_smi.host import SmiHost
+from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
+from aliquot.hardware.programs import LocalPrograms
+
+
+class Scripted:
+    """A place where each command has one answer; what was run is kept."""
+
+    place = "pod harvester-system/nvidia-driver-x"
+
+    def __init__(self, *answers: Ran | AliquotError) -> None:
+        self.answers = list(answers)
+        self.commands: list[tuple[str, ...]] = []
+
+    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+        self.commands.append(tuple(command))
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, AliquotError):
+            raise answer
+        return answer
+
+
+def script(root: Path, path: str, text: str) -> None:
+    file = root / path.lstrip("/")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text(f"#!/bin/sh\n{text}\n")
+    file.chmod(0o755)
+
+
+def test_programs_are_found_below_the_root(tmp_path: Path) -> None:
+    script(tmp_path, "usr/bin/nvidia-smi", 'echo "$@"; echo oops >&2; echo $LC_ALL; exit 3')
+    script(tmp_path, PROGRAM, "echo absolute")
+    programs = LocalPrograms(str(tmp_path))
+    ran = programs.run(("nvidia-smi", "mig", "-i", "a b"), 10)
+    assert (ran.status, ran.out, ran.err) == (3, "mig -i a b\nC\n", "oops\n")
+    assert programs.run((PROGRAM, "-h"), 10).out == "absolute\n"
+    missing = programs.run(("nvidia-debugdump",), 10)
+    assert (missing.status, missing.words) == (127, "nvidia-debugdump is not there")
+    assert programs.place == f"root {tmp_path}"
+    assert LocalPrograms().place == "this machine"
+
+
+def test_a_program_of_another_machine_cannot_be_run(tmp_path: Path) -> None:
+    file = tmp_path / "usr/bin/nvidia-smi"
+    file.parent.mkdir(parents=True)
+    file.write_bytes(b"\x7fELF of no machine")
+    file.chmod(0o755)
+    ran = LocalPrograms(str(tmp_path)).run(("nvidia-smi",), 10)
+    assert (ran.status, ran.err) == (126, "nvidia-smi cannot be run: Exec format error")
+
+
+def test_a_program_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> None:
+    script(tmp_path, "usr/bin/nvidia-smi", f"sleep 60 & echo $! > {tmp_path}/pid; wait")
+    with pytest.raises(HardwareError, match="nvidia-smi did not end within 1 s") as caught:
+        LocalPrograms(str(tmp_path)).run(("nvidia-smi", "-q"), 1)
+    assert caught.value.next_step
+    pid = int((tmp_path / "pid").read_text())
+    state = Path(f"/proc/{pid}/stat")
+    assert not state.exists() or state.read_text().split()[2] in "ZX"
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
+def test_inside_a_root_its_paths_are_the_programs_own(tmp_path: Path) -> None:
+    ran = LocalPrograms(str(tmp_path), chroot=True).run((PROGRAM, "-h"), 10)
+    assert ran.status == 127
+    script(tmp_path, PROGRAM, "echo never: there is no shell in here")
+    ran = LocalPrograms(str(tmp_path), chroot=True).run((PROGRAM, "-h"), 10)
+    assert ran.status == 127, "what its first line names is looked for inside as well"
+    assert "chroot" in ran.err
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "kind", "code"),
+    [
+        (19, "Unable to destroy GPU instance ID  1 from GPU  0: In use by another client", InUseError, codes.IN_USE),
+        (15, "Unable to determine the device handle for GPU 0000:01:00.0: GPU is lost.", GpuLostError, 15),
+        (4, "Unable to create a GPU instance on GPU  0: Insufficient Permissions", PermissionDeniedError, 4),
+        (23, "Failed to create GPU instances: Insufficient Resources", HardwareError, 23),
+        (6, "No MIG-enabled devices found.", HardwareError, codes.NOT_SUPPORTED),
+        (9, "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver.", NoDriverError, 9),
+        (18, "Failed to initialize NVML: Driver/library version mismatch", NoDriverError, 18),
+        (12, "NVIDIA-SMI couldn't find libnvidia-ml.so library in your system.", NoDriverError, 12),
+        (255, "something that nobody has seen", HardwareError, codes.UNKNOWN),
+        (-9, "", HardwareError, codes.UNKNOWN),
+        (10, "", HardwareError, codes.TIMEOUT),
+    ],
+)
+def test_refusals_become_errors_that_name_the_place(
+    status: int, said: str, kind: type[AliquotError], code: int
+) -> None:
+    smi = Smi(Scripted(Ran(status, said)))
+    with pytest.raises(kind) as caught:
+        smi.ok("cutting 0000:01:00.0", "mig", "-lgi", gpu="0000:01:00.0")
+    assert code_of(Ran(status, said)) == code
+    assert caught.value.brief.startswith("cutting 0000:01:00.0 failed: ")
+    where = f"nvidia-smi mig -lgi ended with status {status} (pod harvester-system/nvidia-driver-x)"
+    assert where in caught.value.details
+    assert not said or caught.value.details[-1] == said
+    assert caught.value.next_step
+
+
+def test_no_nvidia_smi_is_no_driver() -> None:
+    with pytest.raises(NoDriverError, match=r"there is no nvidia-smi \(pod harvester-system/nvidia-driver-x\)"):
+        Smi(Scripted(Ran(127))).run("-q")
+
+
+def test_only_nothing_to_list_is_an_empty_list() -> None:
+    for said in ("No GPU instances found: Not Found", "No MIG-enabled devices found."):
+        assert Smi(Scripted(Ran(6, said))).listed("listing", "mig", "-lgi") == ""
+    with pytest.raises(HardwareError):
+        Smi(Scripted(Ran(6, "No devices were found"))).listed("listing", "mig", "-lgi")
+
+
+def test_sriov_manage_is_looked_for_until_it_is_found() -> None:
+    programs = Scripted(Ran(127), NoDriverError("the pod is gone"), Ran(0, "Usage:"))
+    tools = ProgramTools(programs)
+    assert [tools.sriov_manage for _ in range(4)] == ["", "", PROGRAM, PROGRAM]
+    assert programs.commands == [(PROGRAM, "-h")] * 3
+
+
+def test_sriov_manage_through_the_port() -> None:
+    programs = Scripted(Ran(1, "Enabling VFs on 0000:08:00.0", "Cannot obtain unbindLock for 0000:08:00.0"))
+    status, said = ProgramTools(programs).manage("0000:08:00.0", True)
+    assert (status, said) == (1, "Enabling VFs on 0000:08:00.0\nCannot obtain unbindLock for 0000:08:00.0")
+    assert ProgramTools(programs).manage("0000:08:00.0", False)[0] == 1
+    assert programs.commands == [(PROGRAM, "-e", "0000:08:00.0"), (PROGRAM, "-d", "0000:08:00.0")]
+    gone = ProgramTools(Scripted(NoDriverError("the pod is gone")))
+    with pytest.raises(NoDriverError):
+        gone.manage("0000:08:00.0", True)
+
+
+def test_a_reset_is_asked_for_where_the_driver_is() -> None:
+    programs = Scripted(Ran(0, "GPU 00000000:01:00.0 was successfully reset."))
+    SmiHost(programs).reset("0000:01:00.0")
+    assert programs.commands == [("nvidia-smi", "-r", "-i", "0000:01:00.0")]
+    refused = "The following GPUs could not be reset:\n  GPU 00000000:01:00.0: In use by another client"
+    with pytest.raises(InUseError):
+        SmiHost(Scripted(Ran(255, refused))).reset("0000:01:00.0")

@@ -1,0 +1,26 @@
+"""What a driver would list for a family, made from the catalog."""
+
+from __future__ import annotations
+
+from aliquot.core.model.catalog import Family
+from aliquot.hardware.nvml.profiles import Row
+
+
+def rows_of(family: Family, *, placements: bool = True) -> tuple[Row, ...]:
+    """The driver's list for a GPU that is exactly as the catalog says; unknown numbers are 0."""
+    return tuple(
+        Row(
+            index=p.nvml_index,
+            id=p.id,
+            name=p.name,
+            slices=p.compute_slices,
+            count=p.max_instances,
+            sm=p.sm or 0,
+            engines={engine: count or 0 for engine, count in p.engines.items()},
+            memory_mib=p.memory_mib or 0,
+            gfx=p.gfx,
+            p2p=False,
+            placements=p.placements if placements else None,
+        )
+        for p in sorted(family.profiles, key=lambda p: p.nvml_index)
+    )

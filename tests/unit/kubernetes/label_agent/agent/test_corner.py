@@ -1,0 +1,94 @@
+"""The agent's view of its node: what comes late does not replace what is newer."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from typing import Any, cast
+
+import pytest
+
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.errors import ApiAwayError, ForbiddenError
+from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.gpu.gpu_operands import NodePatch
+from aliquot.kubernetes.label_agent.agent.node_informer import STALE_S, Corner
+
+
+def node(version: int, label: str, uid: str = "u") -> Node:
+    return Node(metadata=ObjectMeta(name="n", uid=uid, resource_version=str(version), labels={"wish": label}))
+
+
+class SlowAnswer:
+    """An API whose answer to our patch arrives after the watch has told of ``meanwhile``."""
+
+    def __init__(self, meanwhile: Node) -> None:
+        self.meanwhile = meanwhile
+        self.corner: Corner | None = None
+
+    async def get(self, kind: type[Node], name: str) -> Node:
+        return node(1, "old")
+
+    async def patch(self, kind: type[Node], name: str, body: dict[str, Any]) -> Node:
+        assert self.corner is not None
+        self.corner._see(self.meanwhile)
+        return node(2, "old")
+
+
+@pytest.mark.parametrize(
+    ("meanwhile", "seen"),
+    [
+        (node(3, "new"), "new"),
+        (node(1, "old"), "old"),
+        (node(3, "reborn", uid="another"), "reborn"),
+    ],
+    ids=["newer", "older", "another node of that name"],
+)
+def test_an_answer_that_comes_late_does_not_hide_a_newer_label(meanwhile: Node, seen: str) -> None:
+    api = SlowAnswer(meanwhile)
+    corner = api.corner = Corner(cast(Api, api), "n", "ns", lambda: None)
+    asyncio.run(corner.change(lambda marks: NodePatch({"state": "success"})))
+    assert corner.marks.labels["wish"] == seen
+
+
+@pytest.mark.parametrize(
+    ("late", "seen"),
+    [
+        (node(1, "old"), "mine"),
+        (node(3, "new"), "new"),
+        (node(1, "reborn", uid="another"), "reborn"),
+    ],
+    ids=["older", "newer", "another node of that name"],
+)
+def test_a_watch_that_lags_does_not_take_back_what_we_wrote(late: Node, seen: str) -> None:
+    corner = Corner(cast(Api, None), "n", "ns", lambda: None)
+    corner.node, corner._changed_at = node(2, "mine"), time.monotonic()
+    if not corner._outdated(late):
+        corner._see(late)
+    assert corner.marks.labels["wish"] == seen
+    corner._changed_at -= STALE_S + 1
+    assert not corner._outdated(node(1, "old")), "a store that went back to a backup is believed after a while"
+
+
+def test_each_missing_right_is_told_once_and_one_answer_does_not_hide_another(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    woken: list[str] = []
+    corner = Corner(cast(Api, None), "n", "ns", lambda: woken.append("up"))
+    maps = ForbiddenError("lacks the right to list configmaps", next_step="kubectl auth can-i list configmaps")
+    nodes, one, other = corner._reporter(""), corner._reporter("a"), corner._reporter("b")
+    with caplog.at_level("INFO", "aliquot.agent"):
+        one(maps)
+        other(maps)
+        one(maps)
+        nodes(ApiAwayError("the API server did not answer"))
+        nodes(None)
+        assert corner.away == maps.brief
+        one(None)
+        other(None)
+    assert corner.away == ""
+    assert [record.getMessage() for record in caplog.records] == [
+        "lacks the right to list configmaps | next: kubectl auth can-i list configmaps",
+        "the API server answers again",
+    ]
+    assert woken == ["up"]

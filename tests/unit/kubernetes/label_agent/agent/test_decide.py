@@ -1,0 +1,513 @@
+"""What the agent does next, look by look; and that killing it anywhere changes nothing about where it ends."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aliquot.core.config.settings import Override, Settings
+from aliquot.core.model.inventory import Holder, Inventory
+from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.config_label import Source, Trouble
+from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.label_agent.agent import steps
+from aliquot.kubernetes.label_agent.agent.decide import OWED, REBOOT_PATIENCE_S, decide
+from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
+from aliquot.kubernetes.node_agent.pod_holders import Use
+from support.agent_looks import MIXED, OPERANDS, look, node, published, said
+from support.agent_world import Killed, World
+from support.factory import with_instances
+
+FULL = ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6"]
+
+
+def held(*pods: str, inventory: Inventory) -> tuple[Use, ...]:
+    device = inventory.gpus[0].instances[0].compute_instances[0].uuid
+    pairs = [pod.split("/") for pod in pods]
+    return tuple(Use(namespace, name, "main", (device,)) for namespace, name in pairs)
+
+
+def test_no_label_is_no_wish_and_says_so_once() -> None:
+    o = look(None)
+    step = decide(o, Memory())
+    assert isinstance(step, steps.Withdraw)
+    assert step.status.reason == "NoWish"
+    labels, annotations = said(step.status)
+    labels.pop(names.STATE_LABEL)
+    again = look(None, annotations=annotations)
+    assert isinstance(decide(again, published(again)), steps.Rest)
+
+
+def test_label_removed_gives_back_what_is_paused_and_takes_the_state_away() -> None:
+    paused = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED, names.STATE_LABEL: "pending"}
+    assert isinstance(decide(look(None, labels=paused), Memory()), steps.Restore)
+    stale = look(None, labels={names.STATE_LABEL: "success"})
+    assert isinstance(decide(stale, published(stale)), steps.Withdraw)
+
+
+def test_a_wish_that_is_met_is_published_then_told_then_rested_on() -> None:
+    inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
+    o = look("all-1g.5gb", inventory)
+    assert isinstance(decide(o, Memory()), steps.Publish)
+    told = decide(o, published(o))
+    assert isinstance(told, steps.Tell)
+    assert (told.status.state, told.status.reason) == ("success", "AlreadyApplied")
+    assert "GPU 0-1: 1g.5gb:7" in told.status.message
+    labels, annotations = said(told.status)
+    quiet = look("all-1g.5gb", inventory, labels=labels, annotations=annotations, now=5000.0)
+    assert isinstance(decide(quiet, published(quiet)), steps.Rest)
+
+
+def test_unknown_config_fails_with_close_names_and_nothing_is_paused() -> None:
+    step = decide(look("all-1g.5bg"), published(look("all-1g.5bg")))
+    assert isinstance(step, steps.Tell)
+    assert step.status.reason == "UnknownConfig"
+    assert "did you mean all-1g.5gb" in step.status.message
+    assert step.status.next_step == "kubectl get configmap -n gpu n1-mig-config -o yaml"
+
+
+def custom(profiles: str) -> str:
+    return (
+        "version: v1\nmig-configs:\n  want:\n  - devices: all\n    mig-enabled: true\n"
+        f"    mig-devices: {{{profiles}}}\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (None, "ConfigMissing"),
+        ("version: v1\nmig-configs: [", "InvalidConfig"),
+        (custom("9g.5gb: 1"), "InvalidConfig"),
+        (custom("1g.10gb: 7"), None),
+    ],
+)
+def test_bad_configs_fail_without_touching_anything(text: str | None, reason: str | None) -> None:
+    source = Source("ConfigMap gpu/custom", text, "ConfigMap gpu/custom has no key config.yaml (it has a.yaml)")
+    o = look("want", sources=[source])
+    step = decide(o, published(o))
+    assert isinstance(step, steps.Tell)
+    assert step.status.state == "failed"
+    if reason is not None:
+        assert step.status.reason == reason
+
+
+def test_trouble_gives_back_what_a_dead_agent_paused() -> None:
+    labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
+    o = look("all-1g.5gb", labels=labels, trouble=Trouble("NoDriver", "no driver"))
+    step = decide(o, published(o))
+    assert isinstance(step, steps.Restore)
+    assert step.status is not None
+    assert step.status.state == "failed"
+
+
+def test_a_change_without_reset_pauses_only_what_must_look_again() -> None:
+    o = look("all-1g.5gb", labels={f"{names.DEPLOY_PREFIX}nvsm": "false"})
+    step = decide(o, Memory())
+    assert isinstance(step, steps.Pause)
+    assert {each.name for each in step.operands} == {
+        "device-plugin",
+        "gpu-feature-discovery",
+        "dcgm-exporter",
+        "client",
+    }
+    assert step.status.state == "pending"
+    assert step.status.message == "to create 14x 1g.5gb"
+
+
+def test_a_mode_change_pauses_all_that_keep_gpus_open() -> None:
+    step = decide(look("all-1g.5gb", node(enabled=False)), Memory())
+    assert isinstance(step, steps.Pause)
+    assert {"dcgm", "nvsm"} <= {each.name for each in step.operands}
+
+
+def test_services_stop_only_for_a_reset() -> None:
+    settings = Settings(strategy="mixed", stop_host_clients=True)
+    bare = dict.fromkeys(OPERANDS, "false")
+    state = {names.STATE_LABEL: "pending"}
+    deep = look("all-1g.5gb", node(enabled=False), labels=bare | state, settings=settings, services=("dcgm.service",))
+    assert isinstance(decide(deep, Memory()), steps.StopServices)
+    shallow = look("all-1g.5gb", labels=bare | state, settings=settings, services=("dcgm.service",))
+    assert isinstance(decide(shallow, Memory()), steps.Apply)
+
+
+class TestHolders:
+    inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
+
+    def at(self, policy: str) -> Observation:
+        settings = Settings(strategy="mixed", holders=policy, wait_s=60, drain_s=60)
+        return look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
+
+    def test_refuse_names_the_pod_and_pauses_nothing(self) -> None:
+        o = self.at("refuse")
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "Held"
+        assert "pod team/train (main)" in step.status.message
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=drain"
+
+    def test_wait_says_so_rests_and_gives_up_in_time(self) -> None:
+        o = self.at("wait")
+        first = decide(o, published(o))
+        assert isinstance(first, steps.Tell)
+        assert first.status.reason == "WaitingForHolders"
+        o = msgspec.structs.replace(o, state="pending", status=first.status)
+        rest = decide(o, published(o))
+        assert isinstance(rest, steps.Rest)
+        assert rest.waiting
+        late = decide(o, published(o, waiting_since=o.clock - 61, waiting_for=o.patience))
+        assert isinstance(late, steps.Tell)
+        assert late.status.reason == "HeldTimeout"
+
+    def test_another_policy_is_another_wait(self) -> None:
+        o = self.at("drain")
+        o = msgspec.structs.replace(o, state="pending")
+        stale = published(o, waiting_since=o.clock - 600, waiting_for=self.at("wait").patience)
+        assert not isinstance(decide(o, stale), steps.Rest)
+        told = decide(o, stale)
+        assert isinstance(told, steps.Tell)
+        assert told.status.state == "pending"
+
+    def test_drain_does_not_flap_over_processes_that_nobody_can_evict(self) -> None:
+        instance = msgspec.structs.replace(
+            self.inventory.gpus[0].instances[0], held=True, holders=(Holder("process", "4711", "python3"),)
+        )
+        gpu = msgspec.structs.replace(
+            self.inventory.gpus[0], instances=(instance, *self.inventory.gpus[0].instances[1:])
+        )
+        inventory = msgspec.structs.replace(self.inventory, gpus=(gpu,))
+        o = look("all-3g.20gb", inventory, settings=Settings(strategy="mixed", holders="drain"))
+        first = decide(o, published(o))
+        assert isinstance(first, steps.Tell)
+        assert (first.status.state, first.status.reason) == ("failed", "Held")
+        assert "annotate" not in first.status.next_step
+        told = msgspec.structs.replace(o, state="failed", status=first.status)
+        assert isinstance(decide(told, published(told)), steps.Rest)
+
+    def test_a_wrong_policy_is_told(self) -> None:
+        uses = held("team/train", inventory=self.inventory)
+        o = look("all-3g.20gb", self.inventory, uses=uses, annotations={names.HOLDERS_ANNOTATION: "Drain"})
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert "aliquot.dev/holders='Drain' means nothing" in step.status.details[0]
+
+    def test_drain_evicts_only_the_holders(self) -> None:
+        o = self.at("drain")
+        told = decide(o, published(o))
+        assert isinstance(told, steps.Tell)
+        o = msgspec.structs.replace(o, state="pending", status=told.status)
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Evict)
+        assert step.pods == (("team", "train"),)
+        assert not step.force
+
+    def test_the_node_overrides_and_a_config_overrides(self) -> None:
+        settings = Settings(strategy="mixed", configs={"all-3g.20gb": Override(holders="force")})
+        uses = held("team/train", inventory=self.inventory)
+        o = look("all-3g.20gb", self.inventory, settings=settings, uses=uses)
+        assert o.holding.policy == "force"
+        o = look(
+            "all-3g.20gb",
+            self.inventory,
+            settings=settings,
+            uses=uses,
+            annotations={names.HOLDERS_ANNOTATION: "refuse"},
+        )
+        assert o.holding.policy == "refuse"
+
+    def test_without_kubelet_nothing_is_destroyed(self) -> None:
+        o = look("all-3g.20gb", self.inventory, blind="kubelet cannot say which pods are on the GPUs")
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "KubeletAway"
+        assert step.status.next_step == "kubectl annotate node gpu-1 aliquot.dev/holders=force"
+        forced = look(
+            "all-3g.20gb",
+            self.inventory,
+            blind="kubelet is away",
+            annotations={names.HOLDERS_ANNOTATION: "force"},
+        )
+        assert isinstance(decide(forced, published(forced)), steps.Pause)
+
+    def test_a_held_instance_that_fits_is_no_hindrance(self) -> None:
+        inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")
+        o = look("all-3g.20gb", inventory, uses=held("team/train", inventory=inventory))
+        assert isinstance(decide(o, Memory()), steps.Pause)
+
+
+def test_a_layout_that_the_strategy_cannot_offer_is_refused_with_the_patch() -> None:
+    o = look("all-balanced", settings=Settings(strategy="single"))
+    step = decide(o, published(o))
+    assert isinstance(step, steps.Tell)
+    assert step.status.reason == "LabelsWouldBeInvalid"
+    assert "kubectl" in step.status.next_step
+    warned = look("all-balanced", settings=Settings(strategy="single", prediction="warn"))
+    assert isinstance(decide(warned, published(warned)), steps.Pause)
+
+
+def test_a_failed_attempt_waits_for_its_time_and_a_new_wish_does_not() -> None:
+    o = look("all-1g.5gb")
+    m = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
+    step = decide(o, m)
+    assert isinstance(step, steps.Tell)
+    assert step.status.reason == "ApplyFailed"
+    later = msgspec.structs.replace(o, clock=o.clock + 31)
+    assert isinstance(decide(later, m), steps.Pause)
+    other = look("all-3g.20gb")
+    assert isinstance(decide(other, m), steps.Pause)
+
+
+def test_another_policy_for_holders_is_another_attempt() -> None:
+    o = look("all-1g.5gb")
+    m = published(o, attempt=o.attempt, failed=Trouble("NotDrained", "boom"), failures=1, retry_at=o.clock + 300)
+    assert isinstance(decide(o, m), steps.Tell)
+    forced = look("all-1g.5gb", annotations={names.HOLDERS_ANNOTATION: "force"})
+    assert isinstance(decide(forced, m), steps.Pause)
+
+
+def test_a_status_that_was_never_told_is_no_new_ask() -> None:
+    """As on a fresh node, or where the agent may not write: one that is gone asks again, and no more than once."""
+    o = look("all-1g.5gb")
+    assert o.status is None
+    failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), failures=1, retry_at=o.clock + 30)
+    assert isinstance(decide(o, failed.seen(o)), steps.Tell)
+    told = failed.seen(msgspec.structs.replace(o, status=Status("failed", "ApplyFailed", "boom")))
+    assert isinstance(decide(o, told), steps.Retry)
+    again = told.asked_again().seen(o)
+    assert isinstance(decide(o, again), steps.Pause)
+    unwritten = msgspec.structs.replace(again, failed=failed.failed, retry_at=failed.retry_at)
+    assert isinstance(decide(o, unwritten), steps.Tell)
+
+
+class TestReboot:
+    def passed_through(self) -> Inventory:
+        inventory = node("a100-sxm4-40gb", enabled=False)
+        gpu = msgspec.structs.replace(
+            inventory.gpus[0], reset=False, mig=msgspec.structs.replace(inventory.gpus[0].mig, pending="enabled")
+        )
+        return msgspec.structs.replace(inventory, gpus=(gpu,))
+
+    def test_only_if_allowed(self) -> None:
+        o = look("all-1g.5gb", self.passed_through())
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "NeedsReboot"
+
+    def test_nothing_is_destroyed_for_a_mode_that_needs_a_reboot(self) -> None:
+        inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
+        guest = msgspec.structs.replace(inventory.gpus[0], reset=False)
+        o = look("all-disabled", msgspec.structs.replace(inventory, gpus=(guest,)))
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "NeedsReboot"
+
+    def test_once_and_never_in_a_loop(self) -> None:
+        settings = Settings(strategy="mixed", with_reboot=True)
+        o = look("all-1g.5gb", self.passed_through(), settings=settings)
+        assert isinstance(decide(o, published(o)), steps.Reboot)
+        mark = Durable(reboot=RebootMark(o.digest, "boot-0", o.clock - 100))
+        again = msgspec.structs.replace(o, durable=mark)
+        step = decide(again, published(again))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "RebootDidNotHelp"
+        mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - REBOOT_PATIENCE_S - 1))
+        refused = msgspec.structs.replace(o, durable=mark)
+        step = decide(refused, published(refused, rebooting=o.boot))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "RebootRefused"
+
+    def test_an_order_of_a_dead_agent_is_given_again(self) -> None:
+        """It was recorded before it was given, so whether it was given is not known."""
+        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        mark = Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5))
+        found = msgspec.structs.replace(o, durable=mark)
+        assert isinstance(decide(found, published(found)), steps.Reboot)
+        step = decide(found, published(found, rebooting=o.boot))
+        assert isinstance(step, steps.Tell)
+        assert step.status.reason == "Rebooting"
+
+    def test_the_clock_on_the_wall_may_jump(self) -> None:
+        """Nothing that waits is cut short or drawn out by it."""
+        o = look("all-1g.5gb", self.passed_through(), settings=Settings(strategy="mixed", with_reboot=True))
+        marked = msgspec.structs.replace(o, durable=Durable(reboot=RebootMark(o.digest, o.boot, o.clock - 5)))
+        failed = published(o, attempt=o.attempt, failed=Trouble("ApplyFailed", "boom"), retry_at=o.clock + 5)
+        for wall in (0.0, o.now - 86400, o.now + 86400):
+            jumped = msgspec.structs.replace(marked, now=wall)
+            told = decide(jumped, published(jumped, rebooting=o.boot))
+            assert isinstance(told, steps.Tell)
+            assert told.status.reason == "Rebooting"
+            resting = decide(msgspec.structs.replace(o, now=wall), failed)
+            assert isinstance(resting, steps.Tell)
+            assert resting.status.reason == "ApplyFailed"
+
+
+def test_drift_is_healed_or_told() -> None:
+    inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL[:6])
+    o = look("all-1g.5gb", inventory)
+    told = Status("success", "Applied", "done", "all-1g.5gb", digest=o.digest)
+    healing = msgspec.structs.replace(o, state="success", status=told)
+    step = decide(healing, published(o))
+    assert isinstance(step, steps.Pause)
+    assert step.status.reason == "Healing"
+    assert step.status.message == "the GPUs drifted from 'all-1g.5gb': to create 1x 1g.5gb, 13 instances kept"
+    settled = msgspec.structs.replace(healing, settings=Settings(strategy="mixed", self_heal=False))
+    step = decide(settled, published(settled))
+    assert isinstance(step, steps.Tell)
+    assert step.status.reason == "Drift"
+
+
+def test_an_edited_config_is_a_new_wish_even_without_self_heal() -> None:
+    inventory = with_instances(node(), 0, *FULL)
+    o = look("all-1g.5gb", inventory, settings=Settings(strategy="mixed", self_heal=False))
+    told = Status("success", "Applied", "done", "all-1g.5gb", digest="another meaning")
+    assert isinstance(decide(msgspec.structs.replace(o, state="success", status=told), published(o)), steps.Pause)
+
+
+# -- the whole way
+
+
+def world(label: str = "all-1g.5gb", *, enabled: bool = False, **settings: object) -> World:
+    labels = OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
+    return World(node("a100-sxm4-40gb*2", enabled=enabled), label, msgspec.structs.replace(MIXED, **settings), labels)
+
+
+def end(w: World) -> tuple[object, ...]:
+    deploy = {name: value for name, value in w.marks.labels.items() if name.startswith(names.DEPLOY_PREFIX)}
+    layout = [[(i.profile, i.placement) for i in gpu.instances] for gpu in w.inventory.gpus]
+    state = w.marks.labels.get(names.STATE_LABEL)
+    return deploy, layout, state, w.services, w.durable.stopped, w.marks.unschedulable, w.marks.record
+
+
+def test_the_whole_way() -> None:
+    w = world(stop_host_clients=True, cordon=True)
+    w.run()
+    kinds = [type(step).__name__ for step in w.trace]
+    assert kinds == [
+        "Pause",
+        "AwaitOperands",
+        "StopServices",
+        "Apply",
+        "Publish",
+        "StartServices",
+        "Restore",
+        "Rest",
+    ]
+    deploy, layout, state, services, *_ = end(w)
+    assert state == "success"
+    assert deploy == OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
+    assert all(len(gpu) == 7 for gpu in layout)  # type: ignore[attr-defined]
+    assert all(services.values())  # type: ignore[attr-defined]
+    assert not [name for name in w.touched_while_open if not name.endswith("client")]
+
+
+@pytest.mark.parametrize("enabled", [False, True])
+@pytest.mark.parametrize("cordon", [False, True])
+def test_killed_after_any_write_the_next_agent_ends_in_the_same_place(enabled: bool, cordon: bool) -> None:
+    whole = world(enabled=enabled, stop_host_clients=True, cordon=cordon)
+    whole.run()
+    for writes in range(100):
+        w = world(enabled=enabled, stop_host_clients=True, cordon=cordon)
+        w.left = writes
+        try:
+            w.run()
+        except Killed:
+            w.left = None
+            w.run()
+        else:
+            break
+        assert end(w) == end(whole), f"killed after {writes} writes"
+    assert writes > 10
+
+
+@pytest.mark.parametrize("kind", [steps.AwaitOperands, steps.StopServices, steps.Apply])
+def test_whatever_fails_everything_paused_comes_back(kind: type) -> None:
+    w = world(stop_host_clients=True, cordon=True)
+    w.fail = lambda step: "it broke" if isinstance(step, kind) else None
+    w.run()
+    deploy, _layout, state, services, stopped, unschedulable, record = end(w)
+    assert state == "failed"
+    assert deploy == OPERANDS | {f"{names.DEPLOY_PREFIX}nvsm": "false", f"{names.DEPLOY_PREFIX}client": "vip"}
+    assert all(services.values())  # type: ignore[attr-defined]
+    assert (stopped, unschedulable, record) == (None, False, None)
+
+
+def without_status(w: World) -> None:
+    w.marks = msgspec.structs.replace(
+        w.marks, annotations={k: v for k, v in w.marks.annotations.items() if k != names.STATUS_ANNOTATION}
+    )
+
+
+@pytest.mark.parametrize("kind", [steps.AwaitOperands, steps.StopServices, steps.Apply])
+def test_asked_again_a_failed_change_is_tried_once_more_at_once(kind: type) -> None:
+    w = world(stop_host_clients=True, cordon=True)
+    w.fail = lambda step: "it broke" if isinstance(step, kind) else None
+    m = w.run()
+
+    def tries() -> int:
+        return sum(isinstance(step, kind) for step in w.trace)
+
+    m = w.run(m)
+    assert tries() == 1
+    for asked in (2, 3):
+        without_status(w)
+        m = w.run(w.run(m))
+        assert tries() == asked
+    w.fail = lambda step: None
+    without_status(w)
+    w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "success"
+    assert all(len(gpu.instances) == 7 for gpu in w.inventory.gpus)
+
+
+def test_asked_again_holders_are_waited_for_anew() -> None:
+    w = world("all-3g.20gb", enabled=True, holders="wait", wait_s=60)
+    w.inventory = with_instances(w.inventory, 0, *FULL)
+    w.uses = held("team/train", inventory=w.inventory)
+    m = w.run()
+    w.now += 61
+    m = w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "failed"
+    without_status(w)
+    m = w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "pending"
+    w.now += 61
+    w.run(m)
+    assert w.marks.labels[names.STATE_LABEL] == "failed"
+
+
+def test_asked_again_what_is_met_is_told_anew() -> None:
+    w = world()
+    m = w.run()
+    without_status(w)
+    w.run(m)
+    assert [type(step).__name__ for step in w.trace[-3:]] == ["Retry", "Tell", "Rest"]
+
+
+def test_services_that_do_not_start_are_tried_again_and_not_at_once() -> None:
+    owed = Durable(stopped=StoppedServices((StoppedUnit("dcgm.service"),)))
+    inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
+    o = look("all-1g.5gb", inventory, durable=owed)
+    assert isinstance(decide(o, published(o)), steps.StartServices)
+    m = published(o, attempt=o.attempt, failed=Trouble(OWED, "dcgm does not start"), failures=1, retry_at=o.clock + 5)
+    told = decide(o, m)
+    assert isinstance(told, steps.Tell)
+    assert (told.status.state, told.status.reason) == ("failed", OWED)
+    later = msgspec.structs.replace(o, clock=o.clock + 6)
+    assert isinstance(decide(later, m), steps.StartServices)
+    gone = look(None, inventory, durable=owed)
+    assert isinstance(decide(gone, published(gone)), steps.StartServices)
+
+
+def test_killed_and_then_the_wish_is_withdrawn() -> None:
+    for writes in range(1, 12):
+        w = world(stop_host_clients=True, cordon=True)
+        w.left = writes
+        with pytest.raises(Killed):
+            w.run()
+        w.left, w.label = None, None
+        w.run()
+        deploy, _layout, state, services, stopped, unschedulable, record = end(w)
+        assert names.PAUSED not in deploy.values()  # type: ignore[attr-defined]
+        assert (state, stopped, unschedulable, record) == (None, None, False, None)
+        assert all(services.values())  # type: ignore[attr-defined]

@@ -1,0 +1,276 @@
+"""What an agent publishes: the same after reading, small, and cut with a word where it must be."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.core.engine.history import Past
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
+from aliquot.core.model.usage import Usage
+from aliquot.kubernetes.client.errors import NotFoundError
+from aliquot.kubernetes.client.object_base import ObjectMeta, OwnerReference
+from aliquot.kubernetes.client.objects import ConfigMap, Node
+from aliquot.kubernetes.gpu import node_document as document
+from aliquot.kubernetes.gpu.node_document import Document
+from aliquot.kubernetes.label_agent.agent.main import Agent
+from aliquot.kubernetes.node_agent import document_publisher as showings
+from aliquot.kubernetes.node_agent.document_publisher import Pace, Showing
+from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.virtual_machines.agent.main import DevicesAgent
+
+replace = msgspec.structs.replace
+HELD = GpuInstance(7, "1g.5gb", 19, "0:1", held=True, holders=(Holder("pod", "default/job", "main"),))
+
+
+def one(*instances: GpuInstance, functions: int = 0) -> Document:
+    made = tuple(VirtualFunction(f"0000:08:{n // 8:02x}.{n % 8}", n) for n in range(functions))
+    virtual = Virtual(functions=made, addresses=tuple(f.pci for f in made)) if functions else None
+    gpu = Gpu("0000:07:00.0", "GPU-1", 0, "NVIDIA A100", mig=Mig(True, "enabled", "enabled"), instances=instances)
+    return Document(Inventory("n1", (replace(gpu, virtual=virtual),)), label="all-1g.5gb", holders="refuse")
+
+
+def test_it_reads_back_as_it_was() -> None:
+    written = one(HELD, functions=3)
+    assert document.decode(document.encode(written)) == written
+
+
+def test_what_is_none_of_ours_is_no_document() -> None:
+    for text in ("", "{", "[]", '{"inventory": 3}', '{"inventory": {"node": "n", "gpus": [{}]}}'):
+        assert document.decode(text) is None
+
+
+def gpus(*changed: Gpu) -> str:
+    return document.encode(Document(Inventory("n1", changed)))
+
+
+def test_a_document_of_gpus_that_nobody_here_knows_is_none_for_it_would_take_every_page_with_it() -> None:
+    gpu = one(HELD).inventory.gpus[0]
+    assert document.decode(gpus(replace(gpu, family="a100-40gb"))) is not None
+    for bad in (
+        gpus(replace(gpu, family="of-a-later-release")),
+        gpus(replace(gpu, family="")),
+        gpus(gpu, gpu),
+        *(
+            gpus(replace(gpu, instances=(replace(HELD, placement=p),)))
+            for p in ("", "x:1", "-1:2", "0:0", "0:999999999")
+        ),
+    ):
+        assert document.decode(bad) is None, bad
+
+
+def test_of_many_holders_a_few_are_named() -> None:
+    many = replace(HELD, holders=tuple(Holder("process", str(n), "python") for n in range(500)))
+    found = document.decode(document.encode(one(many)))
+    assert found is not None
+    holders = found.inventory.gpus[0].instances[0].holders
+    assert (len(holders), str(holders[-1])) == (9, "others 492 more")
+    assert found.notes == ()
+
+
+def test_what_is_too_big_is_cut_and_says_so(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(document, "MOST_BYTES", 2_000)
+    found = document.decode(document.encode(one(HELD, functions=200)))
+    assert found is not None
+    assert "virtual functions are left out: the document would be too big" in found.notes
+    assert found.inventory.gpus[0].instances[0].profile == "1g.5gb"
+
+
+class StubApi:
+    """Keeps what is written. ``former`` is what an agent before wrote, for the node object ``uid``."""
+
+    def __init__(self, former: Document | None = None) -> None:
+        self.written: list[Document] = []
+        self.former = former
+        self.asked = 0
+
+    async def get(self, kind: Any, name: str, namespace: str) -> ConfigMap:
+        self.asked += 1
+        if self.former is None:
+            raise NotFoundError("there is none")
+        meta = ObjectMeta(name=name, owner_references=(OwnerReference("Node", "n1", "uid"),))
+        return ConfigMap(meta, data={document.KEY: document.encode(self.former)})
+
+    async def patch(self, kind: Any, name: str, body: Any, *, namespace: str) -> None:
+        found = document.decode(body["data"][document.KEY])
+        assert found is not None
+        self.written.append(found)
+
+
+def shown(*looks: Document, pace: Pace, seconds: float = 0.4, busy: int = 0) -> list[Document]:
+    """What is written of looks that come one after the other, ``busy`` of them after the first while it works."""
+    api = StubApi()
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        for n, look in enumerate(looks):
+            showing.see(look, "uid", busy=1 <= n <= busy)
+            await asyncio.sleep(seconds / len(looks))
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+    return api.written
+
+
+SOON = Pace(least_s=0.0, holders_s=60.0, usage_s=60.0)
+
+
+def test_the_same_is_written_once() -> None:
+    assert len(shown(one(), one(), one(), pace=SOON)) == 1
+
+
+def test_a_change_is_written_at_once_and_who_holds_what_later() -> None:
+    idle = replace(HELD, held=False, holders=())
+    assert len(shown(one(idle), one(HELD), pace=SOON)) == 1
+    assert len(shown(one(idle), one(HELD), pace=replace(SOON, holders_s=0.0))) == 2
+    assert len(shown(one(idle), one(HELD), one(), pace=SOON)) == 2
+
+
+def test_a_change_is_written_when_it_is_done_and_earlier_only_where_it_takes_long() -> None:
+    looks = (
+        one(HELD),
+        replace(one(HELD), label="asked"),
+        replace(one(HELD), label="begun"),
+        replace(one(), label="done"),
+    )
+
+    def written(seen: int, busy_s: float) -> list[str]:
+        return [d.label for d in shown(*looks[:seen], pace=replace(SOON, busy_s=busy_s), busy=2)]
+
+    assert written(3, 60.0) == ["all-1g.5gb"]
+    assert written(4, 60.0) == ["all-1g.5gb", "done"]
+    assert written(4, 0.0) == ["all-1g.5gb", "asked", "begun", "done"]
+
+
+def test_the_first_document_of_a_node_waits_for_no_change() -> None:
+    api = StubApi()
+
+    async def watch() -> None:
+        pace = replace(SOON, busy_s=3600.0)
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        showing.see(one(HELD), "uid", busy=True)
+        while not api.written:
+            await asyncio.sleep(0.01)
+        showing.see(one(HELD), "another", busy=True)  # the node was made anew
+        while len(api.written) < 2:
+            await asyncio.sleep(0.01)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(watch(), 30))
+
+
+def used(instance: int, mib: int) -> Document:
+    return replace(one(HELD), usage=(Usage("0000:07:00.0", instance, "1g.5gb", memory_used_mib=mib),))
+
+
+def test_figures_of_use_are_worth_the_fewest_writes() -> None:
+    assert len(shown(used(7, 300), used(7, 600), pace=replace(SOON, holders_s=0.0))) == 1
+    assert len(shown(used(7, 300), used(7, 600), pace=replace(SOON, usage_s=0.0))) == 2
+
+
+def test_what_a_new_instance_is_used_for_is_told_sooner_than_that_a_known_one_is_used_more() -> None:
+    for former in (one(HELD), used(6, 300)):
+        assert len(shown(former, used(7, 300), pace=replace(SOON, holders_s=0.0))) == 2
+        assert len(shown(former, used(7, 300), pace=replace(SOON, usage_s=0.0))) == 1
+
+
+def test_an_instance_made_anew_is_not_told_to_be_used_as_the_one_before_it_was() -> None:
+    was = one(HELD).inventory
+    told = Used(was, (Usage("0000:07:00.0", 7, "1g.5gb", memory_used_mib=300, idle_since=60.0),), at=100.0)
+    assert [u.instance for u in told.told(was, ())] == [7]
+    assert told.told(one(replace(HELD, profile="2g.10gb", placement="0:2")).inventory, ()) == ()
+    change = Past("r", 90.0, 99.0, "", "", "done", gpus=("0000:07:00.0",))
+    assert [u.instance for u in told.told(was, (change,))] == [7], "that was before the look"
+    assert told.told(was, (replace(change, ended=101.0),)) == (), "an instance as before, but another"
+
+
+def blind(api: StubApi, *steps: Document | str, uid: str = "uid", pace: Pace = SOON) -> list[str]:
+    """The troubles that are written of looks (a sentence: the GPUs could not be read) that come one after the other."""
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=pace)  # type: ignore[arg-type]
+        task = asyncio.create_task(showing.run())
+        for step in steps:
+            if isinstance(step, str):
+                showing.unread(step, uid)
+            else:
+                showing.see(step, uid)
+            await asyncio.sleep(0.1)
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+    asyncio.run(watch())
+    return [d.trouble for d in api.written]
+
+
+def test_gpus_that_cannot_be_read_any_more_are_told_once_as_they_were_last_seen() -> None:
+    api = StubApi()
+    assert blind(api, one(HELD), "no driver", "no driver", "no driver", one(HELD)) == ["", "no driver", ""]
+    assert {d.inventory for d in api.written} == {one(HELD).inventory}
+    assert blind(StubApi(), one(HELD), "no driver", "timeout 17") == ["", "no driver"], "another word is no news"
+
+
+def test_what_a_former_agent_saw_is_old_where_the_next_one_sees_nothing() -> None:
+    before = replace(one(HELD), at="2026-01-01T00:00:00Z")
+    api = StubApi(before)
+    assert blind(api, "no driver", "no driver") == ["no driver"]
+    assert api.written[0] == replace(before, at=api.written[0].at, trouble="no driver")
+    told = StubApi(replace(before, trouble="no driver"))
+    assert blind(told, "no driver") == [], "it says so already"
+    assert blind(StubApi(before), "no driver", uid="another") == [], "of a node that was made anew nothing is known"
+    none = StubApi()
+    assert (blind(none, "no driver", "no GPU", "no driver"), none.asked) == ([], 1)
+
+
+def test_a_trouble_began_when_it_was_first_written() -> None:
+    api = StubApi(replace(one(HELD), at="2026-01-01T00:00:00Z", trouble="no driver"))
+    assert blind(api, "it hangs", pace=replace(SOON, usage_s=0.0)) == ["it hangs"]
+    assert api.written[0].at == "2026-01-01T00:00:00Z"
+
+
+def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(showings, "MIND_S", 0.01)
+    api, stuck = StubApi(), [0.0]
+
+    async def watch() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        node = Node(ObjectMeta(name="n1", uid="uid"))
+        tasks = [asyncio.create_task(each) for each in (showing.run(), showing.mind(lambda: stuck[0], lambda: node))]
+        showing.see(one(HELD), "uid")
+        await asyncio.sleep(0.1)
+        stuck[0] = showings.HANGS_S + 1
+        await asyncio.sleep(0.1)
+        stuck[0] = 0.0
+        showing.see(one(HELD), "uid")
+        await asyncio.sleep(0.1)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(watch())
+    assert [d.trouble for d in api.written] == ["", showings.HANGS, ""]
+
+
+@pytest.mark.parametrize("agent", [Agent, DevicesAgent])
+def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any) -> None:
+    corner = SimpleNamespace(away="", unread="", node=object())
+    loop = SimpleNamespace(trouble="", standing=None, actor=SimpleNamespace(publisher=SimpleNamespace(problem="")))
+    me = SimpleNamespace(
+        corner=corner,
+        loop=loop,
+        offering=None,
+        allocations=SimpleNamespace(trouble=""),
+        showing=SimpleNamespace(problem="exceeded quota"),
+    )
+    said = (200, "text/plain", b"ok, but the node's document was not written: exceeded quota\n")
+    assert agent._readyz(me) == said
+    me.showing.problem = ""
+    assert agent._readyz(me)[2] == b"ok\n"

@@ -1,0 +1,276 @@
+"""The loop between looks: what happens while it looks, waits, or trips over a defect of its own; the record on disk."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from aliquot.core.model.facts import Facts
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import StorageError
+from aliquot.kubernetes.client.client import Api
+from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.gpu import gpu_operands as operands
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.node_status import FAILED, Status
+from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.label_agent.agent import observer as observe
+from aliquot.kubernetes.label_agent.agent.executor import Actor
+from aliquot.kubernetes.label_agent.agent.loop import Loop
+from aliquot.kubernetes.label_agent.agent.metrics import Tally
+from aliquot.kubernetes.label_agent.agent.node_informer import Corner
+from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
+from aliquot.kubernetes.label_agent.agent.observer import Observer
+from aliquot.kubernetes.label_agent.agent.settings import Place
+from aliquot.kubernetes.label_agent.agent.state_file import FILE, Record
+from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from support.agent_looks import look, node
+
+WISH = "all-1g.5gb"
+
+
+class Eyes:
+    """Looks at the corner, and lets something happen before it is done."""
+
+    def __init__(self, corner: Corner, meanwhile: Callable[[], None]) -> None:
+        self.corner, self.meanwhile = corner, meanwhile
+
+    async def look(self, memory: Memory) -> Observation:
+        marks = self.corner.marks
+        o = look(marks.labels.get(names.CONFIG_LABEL), marks=marks)
+        await asyncio.sleep(0)
+        self.meanwhile()
+        return o
+
+    def digest_of(self, o: Observation) -> str:
+        return look(self.corner.marks.labels.get(names.CONFIG_LABEL), marks=self.corner.marks).digest
+
+
+class Hands:
+    """Notes whether a step began with its wait already over."""
+
+    def __init__(self, wrong: Exception | None = None) -> None:
+        self.superseded = asyncio.Event()
+        self.began: list[tuple[steps.Step, bool]] = []
+        self.wrong = wrong
+        self.failures: list[Trouble] = []
+
+    async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
+        self.began.append((step, self.superseded.is_set()))
+        if self.wrong is not None:
+            raise self.wrong
+        return m
+
+    def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
+        self.failures.append(trouble)
+        return m
+
+
+def object_of(**labels: str) -> Node:
+    return Node(metadata=ObjectMeta(name="gpu-1", uid="u", labels=labels))
+
+
+def paused() -> Node:
+    """A node whose operands are paused for the wish."""
+    o = look(WISH)
+    patch = operands.pause(o.marks, operands.OPERANDS, wish=o.digest)
+    labels = {**o.marks.labels, **patch.labels, names.CONFIG_LABEL: WISH, names.STATE_LABEL: "pending"}
+    annotations = {k: v for k, v in patch.annotations.items() if v is not None}
+    return Node(
+        metadata=ObjectMeta(
+            name="gpu-1", uid="u", labels=msgspec.convert(labels, dict[str, str]), annotations=annotations
+        )
+    )
+
+
+def loop_over(first: Node, meanwhile: Callable[[Corner], None], hands: Hands) -> Loop:
+    corner = Corner(cast(Api, None), "gpu-1", "ns", lambda: loop.wake())
+    corner.node = first
+    eyes = cast(Observer, Eyes(corner, lambda: meanwhile(corner)))
+    loop = Loop(corner, eyes, cast(Actor, hands), Tally("gpu-1"))
+    return loop
+
+
+def relabelled(first: Node, **labels: str) -> Node:
+    return msgspec.structs.replace(
+        first, metadata=msgspec.structs.replace(first.metadata, labels={**first.metadata.labels, **labels})
+    )
+
+
+def annotated(first: Node, changes: Mapping[str, str | None]) -> Node:
+    found = {k: v for k, v in {**first.metadata.annotations, **changes}.items() if v is not None}
+    return msgspec.structs.replace(first, metadata=msgspec.structs.replace(first.metadata, annotations=found))
+
+
+@pytest.mark.parametrize(
+    ("labels", "over"),
+    [
+        ({names.CONFIG_LABEL: "all-disabled"}, True),
+        ({f"{names.DEPLOY_PREFIX}device-plugin": "true"}, True),
+        ({"somebody": "else"}, False),
+    ],
+    ids=["another wish", "the pause is undone", "nothing of ours"],
+)
+def test_what_happens_during_a_look_ends_the_wait_that_follows(labels: dict[str, str], over: bool) -> None:
+    """The change comes after the labels were read, and before the loop knows what it is going to wait for: then it
+    looks again instead.
+    """
+    first, hands = paused(), Hands()
+
+    async def play() -> None:
+        await loop_over(first, lambda corner: corner._see(relabelled(first, **labels)), hands).cycle()
+
+    asyncio.run(play())
+    assert [type(step) for step, _ in hands.began] == ([] if over else [steps.AwaitOperands])
+
+
+@pytest.mark.parametrize(
+    ("asked", "late"),
+    [
+        ({names.STATUS_ANNOTATION: None}, True),
+        ({names.HOLDERS_ANNOTATION: "force"}, True),
+        ({"somebody": "else"}, False),
+    ],
+    ids=["the same again", "another policy", "nothing of ours"],
+)
+def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str | None], late: bool) -> None:
+    former = Status(FAILED, "ApplyFailed", "boom", WISH)
+    first = annotated(object_of(**{names.CONFIG_LABEL: WISH}), {names.STATUS_ANNOTATION: former.document()})
+    written: list[str] = []
+
+    class Server:
+        async def get(self, kind: object, name: str) -> Node:
+            return annotated(first, asked)
+
+        async def patch(self, kind: object, name: str, body: object) -> Node:
+            written.append(name)
+            return first
+
+        async def create(self, kind: object, body: object, namespace: str) -> None:
+            written.append("event")
+
+    async def play() -> None:
+        corner = Corner(cast(Api, Server()), "gpu-1", "ns", lambda: None)
+        corner.node = first
+        none: Any = None
+        actor = Actor(corner, none, none, none, none, Tally("gpu-1"))
+        o = look(WISH, marks=corner.marks)
+        await actor.act(steps.Tell(Status(FAILED, "Held", "held", WISH)), o, Memory())
+
+    asyncio.run(play())
+    assert written == ([] if late else ["gpu-1", "event"])
+
+
+def test_a_pause_that_is_undone_ends_the_wait_that_is_on() -> None:
+    first, hands = paused(), Hands()
+
+    async def play() -> None:
+        loop = loop_over(first, lambda corner: None, hands)
+        await loop.cycle()
+        assert not hands.superseded.is_set()
+        loop.corner._see(relabelled(first, somebody="else"))
+        assert not hands.superseded.is_set()
+        loop.corner._see(relabelled(first, **{f"{names.DEPLOY_PREFIX}device-plugin": "true"}))
+        assert hands.superseded.is_set()
+
+    asyncio.run(play())
+
+
+def test_a_key_error_of_our_own_is_a_defect_and_not_a_node_that_was_not_read() -> None:
+    first, hands = paused(), Hands(KeyError("oops"))
+
+    async def play() -> None:
+        loop = loop_over(first, lambda corner: None, hands)
+        running = asyncio.create_task(loop.run())
+        while not hands.failures:
+            await asyncio.sleep(0.01)
+        loop._stopping = True
+        running.cancel()
+        await asyncio.gather(running, return_exceptions=True)
+
+    asyncio.run(asyncio.wait_for(play(), 5))
+    assert hands.failures[0].reason == "InternalFault"
+
+
+class Still:
+    """GPUs that answer."""
+
+    def __init__(self, inventory: Inventory) -> None:
+        self.inventory = inventory
+        self.unhealthy: frozenset[str] = frozenset()
+
+    async def read(self) -> tuple[Inventory, Facts]:
+        return self.inventory, Facts("580.1", (13, 0), ())
+
+
+def observer(tmp_path: Path, first: Node) -> Observer:
+    corner = Corner(cast(Api, None), "gpu-1", "ns", lambda: None)
+    corner.node = first
+    place = Place("gpu-1")
+    corner.follow = lambda maps: None  # type: ignore[method-assign]
+    corner.maps = dict.fromkeys((names.SETTINGS_MAP, names.EFFECTIVE_MAP, names.DEFAULT_CONFIG_MAP))
+
+    async def boot() -> str:
+        return "boot-1"
+
+    return Observer(corner, cast(Hardware, Still(node())), Record(str(tmp_path)), place, None, boot)
+
+
+def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object) -> None:
+        raise RuntimeError("oops")
+
+    monkeypatch.setattr(observe, "predict", broken)
+    o = asyncio.run(observer(tmp_path, paused()).look(Memory()))
+    assert o.trouble is not None
+    assert o.trouble.reason == "InternalFault"
+    step = decide.decide(o, Memory(published=o.key))
+    assert isinstance(step, steps.Restore)
+    assert step.status is not None
+    assert step.status.state == "failed"
+
+
+class TestTheRecord:
+    mark = Durable(reboot=RebootMark("d", "b", 1.0))
+
+    def test_what_is_done_is_forgotten_even_where_the_disk_does_not_take_it(self, tmp_path: Path) -> None:
+        record = Record(str(tmp_path))
+        record.write(self.mark)
+        (tmp_path / f"{FILE}.tmp").mkdir()
+        with pytest.raises(StorageError, match=FILE):
+            record.write(Durable())
+        assert record.value == self.mark, "what must be on disk first is not taken for written"
+        record.forget(Durable())
+        assert record.value == Durable()
+        assert Record(str(tmp_path)).value == self.mark
+        (tmp_path / f"{FILE}.tmp").rmdir()
+        record.forget(Durable())
+        assert Record(str(tmp_path)).value == Durable()
+
+    def test_one_that_cannot_be_read_is_not_written_over(self, tmp_path: Path) -> None:
+        (tmp_path / FILE).write_text("{torn")
+        record = Record(str(tmp_path))
+        assert record.fault is not None
+        with pytest.raises(StorageError, match="cannot be read"):
+            record.write(self.mark)
+        assert (tmp_path / FILE).read_text() == "{torn"
+        (tmp_path / FILE).unlink()
+        record.refresh()
+        assert record.fault is None
+        record.write(self.mark)
+        assert Record(str(tmp_path)).value == self.mark
+
+
+def test_somebody_elses_node_still_gets_back_what_we_paused() -> None:
+    """The label is handed over to another manager while our pause is on; its own pauses are not ours to lift."""
+    ours = look(WISH, marks=operands.Marks(paused().metadata.labels, paused().metadata.annotations))
+    ours = msgspec.structs.replace(ours, settings=msgspec.structs.replace(ours.settings, manage=False))
+    assert decide.decide(ours, Memory()) == steps.Restore(None)
+    theirs = msgspec.structs.replace(ours, marks=operands.Marks(ours.marks.labels, {}))
+    assert isinstance(decide.decide(theirs, Memory()), steps.Publish)

@@ -1,0 +1,100 @@
+"""ClusterPolicy as settings."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.core.config import settings
+from aliquot.kubernetes.client.objects import ClusterPolicy
+from aliquot.kubernetes.label_agent.controller import cluster_policy_settings as settings_from
+
+
+def policy(spec: dict[str, Any], name: str = "cluster-policy", state: str = "", made: str = "") -> ClusterPolicy:
+    meta = {"name": name} | ({"creationTimestamp": made} if made else {})
+    return msgspec.convert({"metadata": meta, "spec": spec, "status": {"state": state}}, ClusterPolicy)
+
+
+CHART = {
+    "mig": {"strategy": "mixed"},
+    "migManager": {
+        "enabled": True,
+        "env": [{"name": "WITH_REBOOT", "value": "true"}, {"name": "OTHER", "value": "x"}],
+        "config": {"name": "custom-mig-config", "default": ""},
+        "gpuClientsConfig": {"name": "gpu-clients"},
+    },
+    "devicePlugin": {"enabled": True},
+    "gfd": {"enabled": True},
+    "driver": {"enabled": False},
+    "cdi": {"enabled": False},
+    "dcgm": {"enabled": True},
+}
+
+
+def test_what_the_operators_chart_writes() -> None:
+    told = settings_from.told(policy(CHART))
+    assert told.layer == settings.Layer(
+        "ClusterPolicy cluster-policy",
+        {
+            "strategy": "mixed",
+            "with_reboot": True,
+            "config_map": "custom-mig-config",
+            "default_config": "",
+            "clients_map": "gpu-clients",
+            "stop_host_clients": True,
+            "cdi": False,
+            "device_plugin": False,
+            "labels": False,
+        },
+    )
+    assert told.manager
+    assert [note.rpartition("the operator runs its ")[2] for note in told.notes] == [
+        "device plugin, so ours stays off",
+        "gpu-feature-discovery, so ours stays off",
+    ]
+    assert settings.merge((told.layer,)).config_map == "custom-mig-config"
+
+
+def test_what_is_not_said_is_not_said() -> None:
+    told = settings_from.told(policy({"mig": {"strategy": "single"}}))
+    assert told.layer.values == {"strategy": "single"}
+    assert not told.manager
+    assert settings_from.told(policy({})).layer.values == {}
+
+
+def test_an_operator_that_is_there_runs_what_is_not_switched_off() -> None:
+    there = settings_from.told(policy({"gfd": {"enabled": False}}, state="ready"))
+    assert there.manager
+    assert there.layer.values == {"device_plugin": False}
+    off = {"migManager": {"enabled": False}, "devicePlugin": {"enabled": False}, "gfd": {"enabled": False}}
+    assert settings_from.told(policy(off, state="ready")) == settings_from.Told(
+        settings.Layer("ClusterPolicy cluster-policy")
+    )
+
+
+@pytest.mark.parametrize(
+    ("spec", "note"),
+    [
+        ({"mig": {"strategy": "mixd"}}, "spec.mig.strategy is 'mixd', which is none of none, single, mixed (did you"),
+        ({"migManager": {"config": {"default": "all-enabled"}}}, "spec.migManager.config.default is 'all-enabled'"),
+        ({"migManager": {"env": [{"name": "WITH_REBOOT", "value": "on"}]}}, "WITH_REBOOT must be true or false"),
+    ],
+)
+def test_what_is_wrong_is_noted_and_the_rest_followed(spec: dict[str, Any], note: str) -> None:
+    whole = spec | {"driver": {"enabled": False}}
+    told = settings_from.told(policy(whole))
+    assert told.layer.values == {"stop_host_clients": True}
+    assert len(told.notes) == 1
+    assert note in told.notes[0]
+    assert told.notes[0].endswith(": not followed")
+
+
+def test_the_oldest_that_counts_is_the_one() -> None:
+    young = policy({}, "young", made="2026-02-01T00:00:00Z")
+    old = policy({}, "old", made="2025-02-01T00:00:00Z")
+    ignored = policy({}, "ignored", "ignored", "2024-02-01T00:00:00Z")
+    assert settings_from.choose([young, ignored, old]) == old
+    assert settings_from.choose([ignored]) is None
+    assert settings_from.choose([]) is None

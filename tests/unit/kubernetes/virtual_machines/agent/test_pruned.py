@@ -1,0 +1,100 @@
+"""Definitions that are not ours drop what we write: that is said, and not written for ever."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any, cast
+
+import msgspec
+
+from aliquot.kubernetes.client.informer import Shelf
+from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
+from aliquot.kubernetes.virtual_machines.agent.crd_pruning import RETRY_S, Pruned
+from aliquot.kubernetes.virtual_machines.agent.informers import Corner
+from aliquot.kubernetes.virtual_machines.agent.object_writer import Writer
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Change
+
+KIND, NAME = "SRIOVGPUDevice", "n-000008000"
+
+
+class Server:
+    """An API server with one object. ``drops`` are the fields of a status that its definition does not have."""
+
+    def __init__(self) -> None:
+        self.drops = {"conditions", "observedGeneration"}
+        self.asked: list[set[str]] = []
+        self.status: dict[str, Any] = {}
+
+    async def patch(self, kind: object, name: str, body: dict[str, Any], *, subresource: str | None) -> SRIOVGPUDevice:
+        assert subresource == "status"
+        self.asked.append(set(body["status"]))
+        status = self.status | {field: value for field, value in body["status"].items() if field not in self.drops}
+        self.status = {field: value for field, value in status.items() if value is not None}
+        return msgspec.convert({"metadata": {"name": name, "uid": "u"}, "status": self.status}, SRIOVGPUDevice)
+
+
+class Bed:
+    """Stands in for the corner, too."""
+
+    def __init__(self) -> None:
+        self.now = 0.0
+        self.api = Server()
+        self._shelf = Shelf(SRIOVGPUDevice, lambda: None)
+        self.writer = Writer(cast(Corner, self), self._told, lambda verb, kind: None, Pruned(lambda: self.now))
+
+    def shelf(self, kind: str) -> Shelf[SRIOVGPUDevice]:
+        return self._shelf
+
+    async def _told(self, former: object, now: object) -> None: ...
+
+    def look(self, **status: object) -> bool:
+        """One look at which this should be said beside a condition; whether anything was written."""
+        ready = {"type": "Ready", "status": "True", "lastTransitionTime": str(self.now)}
+        body = {"status": {"conditions": [ready], "observedGeneration": 1, **status}}
+        self.writer.begin()
+        return asyncio.run(self.writer.write([Change("status", KIND, NAME, body)]))
+
+
+def test_what_is_dropped_is_not_written_at_each_look() -> None:
+    bed = Bed()
+    for bed.now in range(10):
+        bed.look()
+    assert len(bed.api.asked) == 1
+
+
+def test_it_says_what_is_lost_and_what_to_type() -> None:
+    bed = Bed()
+    assert bed.writer.trouble == ""
+    bed.look()
+    assert "drop conditions, observedGeneration" in bed.writer.trouble
+    assert bed.writer.trouble.endswith("kubectl apply --server-side --force-conflicts -f deploy/crds")
+
+
+def test_what_the_definition_has_is_written_all_the_same() -> None:
+    bed = Bed()
+    bed.look()
+    assert bed.look(vfAddresses=["0000:08:00.4"])
+    assert bed.api.asked[-1] == {"vfAddresses"}
+    assert bed.look(vfAddresses=None), "and taken away"
+
+
+def test_it_is_whole_again_soon_after_the_definitions_are() -> None:
+    bed = Bed()
+    bed.look()
+    bed.now = RETRY_S
+    bed.look()
+    assert len(bed.api.asked) == 2
+    bed.api.drops = set()
+    bed.now += RETRY_S - 1
+    assert not bed.look()
+    bed.now += 1
+    assert bed.look()
+    assert "conditions" in bed.api.status
+    assert bed.writer.trouble == ""
+
+
+def test_a_value_that_is_left_out_when_empty_is_not_lost() -> None:
+    bed = Bed()
+    bed.api.drops = set()
+    bed.look(vfAddresses=[], vGPUDevices=[])
+    assert bed.writer.trouble == ""

@@ -1,0 +1,43 @@
+"""Harvester's own agent on this node is seen whatever its pod is called."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.kubernetes.client.objects import ObjectMeta, OwnerReference, Pod, PodStatus
+from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import incumbent
+
+OWNER = OwnerReference("DaemonSet", "harvester-pcidevices-controller")
+
+
+def pod(labels: dict[str, str] | None = None, owners: tuple[OwnerReference, ...] = (), phase: str = "Running") -> Pod:
+    meta = ObjectMeta(name="p", namespace="harvester-system", labels=labels or {}, owner_references=owners)
+    return Pod(metadata=meta, status=PodStatus(phase=phase))
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        pod(owners=(OWNER,)),
+        pod({"app.kubernetes.io/name": "harvester-pcidevices-controller"}),
+        pod({"app.kubernetes.io/name": "pcidevices"}),
+        pod(owners=(OWNER,), phase="Pending"),
+    ],
+    ids=["owned", "labelled", "labelled as before", "about to start"],
+)
+def test_theirs(theirs: Pod) -> None:
+    assert incumbent([pod({"app": "x"}), theirs]) == theirs
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        pod({"app.kubernetes.io/name": "aliquot"}),
+        pod(owners=(OwnerReference("DaemonSet", "nvidia-driver-daemonset"),)),
+        pod(owners=(OWNER,), phase="Failed"),
+        pod(owners=(OwnerReference("Job", "harvester-pcidevices-controller"),)),
+    ],
+    ids=["ours", "the driver", "ended", "a job of the name"],
+)
+def test_others(other: Pod) -> None:
+    assert incumbent([other]) is None

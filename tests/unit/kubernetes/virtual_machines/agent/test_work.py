@@ -1,0 +1,199 @@
+"""What is given away between a look and an act is not taken, and a silent kubelet ends nothing."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from aliquot.core.engine.context import Outcome
+from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.plan import Plan
+from aliquot.errors import AliquotError, MovedError
+from aliquot.kubernetes.client.objects import ObjectMeta, Pod, PodStatus
+from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
+from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.virtual_machines.agent import reconcile as module
+from aliquot.kubernetes.virtual_machines.agent.host_gpus import Found, Machine, Way
+from aliquot.kubernetes.virtual_machines.agent.informers import Corner
+from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
+from aliquot.kubernetes.virtual_machines.agent.object_writer import Writer
+from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
+from aliquot.kubernetes.virtual_machines.agent.retry_state import PATIENT
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Change, Intent, Objects, Result, View
+from support.simworld import Node
+
+PCI, ONE = "0000:01:00.0", "0000:01:00.4"
+LAUNCHER = Pod(metadata=ObjectMeta(name="virt-launcher-desk", namespace="vms"), status=PodStatus(phase="Running"))
+
+
+class Pods:
+    items = (LAUNCHER,)
+
+
+class Quiet:
+    """A corner in which nothing is written."""
+
+    name = "n"
+    pods = Pods()
+
+    def objects(self) -> Objects:
+        return Objects()
+
+
+class OnePlan:
+    """A machine with one vGPU; ``applied`` are the plans that reached it."""
+
+    def __init__(self, node: Node) -> None:
+        self.node = node
+        self.applied: list[Plan] = []
+        self.moved = self.undone = False
+
+    async def look(self, way: Way) -> Found:
+        return Found((), self.node.whole.read())
+
+    async def apply(self, plan: Plan, report: Callable[[str], None]) -> object:
+        self.applied.append(plan)
+        if self.undone:
+            return Outcome("done", self.node.whole.read())
+        raise MovedError("the machine changed") if self.moved else AliquotError("the test is over")
+
+
+class Hands:
+    """Device plugins. ``young`` is what they say to have given away just now; ``held`` what they were told."""
+
+    def __init__(self, young: frozenset[str] = frozenset()) -> None:
+        self.young = young
+        self.held: list[frozenset[str]] = []
+
+    def hold(self, ids: frozenset[str]) -> frozenset[str]:
+        self.held.append(ids)
+        return self.young & ids
+
+
+class Bed:
+    """``answers`` are kubelet's, one after the other; the last one again and again."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        node = Node("a2:vfio", directory=str(folder))
+        gpu = node.whole.read().gpus[0]
+        node.whole.set_functions(gpu.pci, 16)
+        node.whole.create_vgpu(gpu.pci, ONE, 746, "7f0a3c5e-0000-4000-8000-000000000001")
+        self.machine = OnePlan(node)
+        self.hands = Hands()
+        self.answers: list[Sequence[Use] | AliquotError] = [()]
+        self.results: list[dict[str, Result]] = []
+        wish = GpuWish(PCI, None, instances=(), vgpus=())
+        monkeypatch.setattr(module, "intents", lambda view, objects: (Intent(PCI, wish),))
+        monkeypatch.setattr(module, "changes", self._changes)
+        monkeypatch.setattr(module, "YOUNG_S", 0.0)
+
+    def _changes(self, view: View, objects: Objects, results: dict[str, Result]) -> tuple[Change, ...]:
+        self.results.append(dict(results))
+        return ()
+
+    async def uses(self) -> Sequence[Use]:
+        answer = self.answers.pop(0) if len(self.answers) > 1 else self.answers[0]
+        if isinstance(answer, AliquotError):
+            raise answer
+        return answer
+
+    def round(self) -> Round:
+        return asyncio.run(self.work().round())
+
+    def work(self) -> Work:
+        async def way() -> Way:
+            return Way("local")
+
+        async def boot() -> str:
+            return "boot"
+
+        async def told(former: Any, now: Any) -> None: ...
+
+        corner = cast(Corner, Quiet())
+        writer = Writer(corner, told, lambda verb, kind: None)
+        machine = cast(Machine, self.machine)
+        return Work(corner, machine, writer, Tally("n"), way=way, uses=self.uses, hands=self.hands, boot=boot)
+
+
+@pytest.fixture
+def bed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Bed:
+    return Bed(tmp_path, monkeypatch)
+
+
+GIVEN = (Use("vms", "virt-launcher-desk", "compute", (ONE,)),)
+
+
+def test_a_vgpu_that_nobody_has_goes_and_is_withheld_meanwhile(bed: Bed) -> None:
+    assert bed.round().again
+    assert len(bed.machine.applied) == 1
+    assert [ONE in ids for ids in bed.hands.held] == [True, False]
+
+
+def test_one_that_kubelet_gave_away_stays_and_its_pod_is_named(bed: Bed) -> None:
+    bed.answers = [GIVEN]
+    assert not bed.round().again
+    assert bed.machine.applied == []
+    assert bed.results[-1][PCI].reason == "Held"
+    assert "virt-launcher-desk" in bed.results[-1][PCI].message
+
+
+def test_one_that_is_given_away_between_look_and_act_stays(bed: Bed) -> None:
+    bed.answers = [(), GIVEN]
+    assert bed.round().again, "looked at again at once"
+    assert bed.machine.applied == []
+    assert bed.hands.held[-1] == frozenset(), "nothing is withheld any more"
+
+
+def test_a_silent_kubelet_ends_nothing(bed: Bed) -> None:
+    bed.answers = [KubeletAwayError("kubelet is away")]
+    done = bed.round()
+    assert bed.machine.applied == []
+    assert bed.results[-1][PCI].reason == "KubeletAway"
+    assert "kubelet is away" in done.trouble
+
+
+def test_a_pod_that_has_ended_holds_nothing(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    over = Pod(metadata=LAUNCHER.metadata, status=PodStatus(phase="Succeeded"))
+    monkeypatch.setattr(Pods, "items", (over,))
+    bed.answers = [GIVEN]
+    bed.round()
+    assert len(bed.machine.applied) == 1
+
+
+def test_a_failure_is_told_and_waits(bed: Bed) -> None:
+    work = bed.work()
+    asyncio.run(work.round())
+    later = asyncio.run(work.round())
+    assert len(bed.machine.applied) == 1
+    assert bed.results[-1][PCI].message.startswith("the test is over")
+    assert later.wait_s is not None
+    assert 0 < later.wait_s <= 1
+
+
+def test_a_machine_that_changed_meanwhile_is_no_failure(bed: Bed) -> None:
+    bed.machine.moved = True
+    work = bed.work()
+    asyncio.run(work.round())
+    asyncio.run(work.round())
+    assert bed.results[-1] == {}
+
+
+def test_what_somebody_undoes_at_once_is_not_done_for_ever(bed: Bed) -> None:
+    """Another hand that puts it back each time: without a pause, the GPU would be changed some times a second."""
+    bed.machine.undone = True
+    work = bed.work()
+
+    async def rounds() -> Round:
+        for _ in range(9):
+            await work.round()
+        return await work.round()
+
+    done = asyncio.run(rounds())
+    assert len(bed.machine.applied) == PATIENT + 1
+    assert bed.results[-1][PCI].reason == "Undone"
+    assert not done.again
+    assert done.wait_s is not None

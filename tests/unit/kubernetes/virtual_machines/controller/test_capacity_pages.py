@@ -1,0 +1,171 @@
+"""The pages that pollers read, without a server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+from prometheus_client import CollectorRegistry
+from prometheus_client.exposition import generate_latest
+
+from aliquot.kubernetes.client.kind_watch import Shelf
+from aliquot.kubernetes.client.objects import Node
+from aliquot.kubernetes.kinds.harvester import SRIOVGPUDevice
+from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import Figures
+from aliquot.kubernetes.virtual_machines.controller.capacity_pages import Pages
+from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import CLUSTER_LABEL, Demand
+from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4Q, instance, machine, node
+
+SENT = '{"vGPURequests":[{"name":"provisioned","deviceName":"nvidia.com/NVIDIA_A2-4Q"}]}'
+
+
+class Clock:
+    now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+def _ignore(_: set[str]) -> None:
+    return None
+
+
+def made(clock: Clock | None = None) -> World:
+    """One node with 4, one machine of cluster blue that has one of them."""
+    nodes: Shelf[Node] = Shelf(Node, _ignore)
+    gpus: Shelf[SRIOVGPUDevice] = Shelf(SRIOVGPUDevice, _ignore)
+    world = World(nodes, gpus, lambda: None, clock=clock or Clock())
+    labels = {CLUSTER_LABEL: "blue"}
+    nodes.items = {"n1": node("n1", {A2_4Q: 4})}
+    world.machines.items = {"default/a": machine("a", A2_4Q, labels=labels)}
+    world.instances.items = {"default/a": instance("a", "n1", A2_4Q, labels=labels)}
+    for shelf in world.shelves:
+        shelf.known = True
+    return world
+
+
+def ask(world: World, path: str, **query: str) -> tuple[int, Any]:
+    status, kind, body = Pages(world).by_path[path](query)
+    assert kind == "application/json"
+    return status, msgspec.json.decode(body)
+
+
+def test_what_is_left() -> None:
+    status, body = ask(made(), "/v1/capacity", resource=A2_4Q)
+    assert status == 200
+    assert [(each["resource"], each["allocatable"]) for each in body["resources"]] == [(A2_4Q, 3)]
+
+
+@pytest.mark.parametrize("word", ["cluster", "clusters"])
+def test_what_rancher_asks(word: str) -> None:
+    world = made()
+    assert ask(world, f"/v1/harvester/{word}")[1]["data"][0]["id"] == "local"
+    status, body = ask(world, f"/v1/harvester/{word}/local")
+    link = body["links"]["deviceCapacity"]
+    path, _, query = link.partition("?")
+    assert (status, query) == (200, "link=deviceCapacity")
+    assert ask(world, path, link="deviceCapacity") == (200, {A2_4Q: "3"})
+
+
+@pytest.mark.parametrize(
+    ("query", "fits"),
+    [
+        ({"resource": A2_4Q, "count": "3"}, True),
+        ({"resource": A2_4Q, "count": "4"}, False),
+        ({"resource": A2_4Q, "machines": "3"}, True),
+        ({"resource": A2_4Q, "machines": "4"}, False),
+        ({"vgpuInfo": SENT, "cluster": "blue", "machines": "4"}, True),
+        ({"vgpuInfo": SENT, "cluster": "blue", "machines": "5"}, False),
+        ({"vgpuInfo": SENT, "cluster": "green", "machines": "4"}, False),
+        ({"hostDeviceInfo": '{"hostDevices":[{"deviceName":"nvidia.com/NO"}]}'}, False),
+    ],
+)
+def test_whether_machines_fit(query: dict[str, str], fits: bool) -> None:
+    status, body = ask(made(), "/v1/capacity/fit", **query)
+    assert (status, body["kind"], body["fits"]) == (200, "Fit", fits)
+    assert bool(body["message"]) is not fits
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ({}, "nothing is asked for"),
+        ({"resource": A2_4Q, "count": "x"}, "count=x is no number"),
+        ({"resource": A2_4Q, "count": "-1"}, "no number"),
+        ({"resource": A2_4Q, "machines": "9999999"}, "no number"),
+        ({"resource": A2_4Q, "machines": "5000"}, "5000 machines: 0 to 1000"),
+        ({"vgpuInfo": "{"}, "vgpuInfo cannot be read"),
+        ({"vgpuinfo": SENT}, "vgpuinfo: not a parameter"),
+    ],
+)
+def test_a_question_that_is_none_is_told_so(query: dict[str, str], message: str) -> None:
+    status, body = ask(made(), "/v1/capacity/fit", **query)
+    assert (status, body["kind"]) == (400, "Error")
+    assert message in body["message"]
+
+
+@pytest.mark.parametrize(
+    "path", ["/v1/capacity", "/v1/capacity/fit", "/v1/harvester/cluster", "/v1/harvester/cluster/local"]
+)
+def test_before_everything_was_read_nobody_is_told_zero(path: str) -> None:
+    world = made()
+    world.instances.known = False
+    status, body = ask(world, path, resource=A2_4Q)
+    assert (status, body["kind"]) == (503, "Error")
+    world.instances.away = "user x lacks the right to list virtualmachineinstances.kubevirt.io"
+    assert ask(world, path, resource=A2_4Q)[1]["message"].startswith("user x lacks the right")
+
+
+def test_a_machine_that_was_let_in_counts_until_it_is_seen_or_given_up() -> None:
+    clock = Clock()
+    world = made(clock)
+    world.reserve(Demand("default", "b", {A2_4Q: 2}))
+    assert world.capacity().figures[A2_4Q].allocatable == 1
+    world.machines.items["default/b"] = machine("b", A2_4Q, A2_4Q)
+    assert world.capacity().figures[A2_4Q].allocatable == 1
+    del world.machines.items["default/b"]
+    clock.now += 60
+    assert world.capacity().figures[A2_4Q].allocatable == 3
+
+
+def test_a_machine_that_was_let_in_and_deleted_counts_no_more() -> None:
+    world = made()
+    world.reserve(Demand("default", "b", {A2_4Q: 2}))
+    world.machines._changed({"default/b"})
+    assert world.capacity().figures[A2_4Q].allocatable == 3
+
+
+def test_a_machine_that_was_seen_and_then_asks_for_less_is_not_held_to_its_admission() -> None:
+    world = made()
+    world.reserve(Demand("default", "b", {A2_4Q: 2}))
+
+    def told(*resources: str, **more: Any) -> int:
+        world.machines.items["default/b"] = machine("b", *resources, **more)
+        world.machines._changed({"default/b"})
+        return world.capacity().figures[A2_4Q].allocatable
+
+    assert told(A2_4Q) == 1, "an older sight of it: what it was admitted with is still to come"
+    assert told(A2_4Q, A2_4Q) == 1
+    assert told(A2_4Q) == 2
+    assert told(A2_4Q, strategy="Halted") == 3
+
+
+def test_a_stopped_machine_that_was_let_start_counts_before_it_shows() -> None:
+    world = made()
+    world.machines.items["default/b"] = machine("b", A2_4Q, strategy="Halted")
+    world.reserve(Demand("default", "b", {A2_4Q: 1}))
+    world.machines._changed({"default/b"})
+    assert world.capacity().figures[A2_4Q].allocatable == 2
+
+
+def test_figures_for_prometheus_are_those_of_the_moment() -> None:
+    world, registry = made(), CollectorRegistry()
+    registry.register(Figures(world))
+    name = "aliquot_controller_vm_devices"
+    assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 3
+    world.reserve(Demand("default", "b", {A2_4Q: 1}))
+    assert registry.get_sample_value(name, {"resource": A2_4Q, "what": "allocatable"}) == 2
+    world.nodes.known = False
+    assert generate_latest(registry) == b""

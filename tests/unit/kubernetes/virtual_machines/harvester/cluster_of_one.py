@@ -1,0 +1,307 @@
+"""A simulated node and its objects, side by side in this process: what the devices agent does, without API server.
+
+``Store`` keeps objects as JSON and takes changes as an API server does (merge patches, generations, finalizers);
+``One`` looks, writes what is not true, carries out one wish, and looks again.
+"""
+
+from __future__ import annotations
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import World
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.plan import plan
+from aliquot.errors import AliquotError
+from aliquot.hardware.kernel.bus_scan import scan
+from aliquot.hardware.kernel.pci_ids import pci_names
+from aliquot.kubernetes.client.object_base import KubeObject
+from aliquot.kubernetes.kinds.harvester import KINDS
+from aliquot.kubernetes.kinds.harvester_names import object_name
+from aliquot.kubernetes.virtual_machines.harvester.gpu_intents import digest, intents
+from aliquot.kubernetes.virtual_machines.harvester.node_view import Change, Intent, Objects, Result, View
+from aliquot.kubernetes.virtual_machines.harvester.object_changes import changes
+from aliquot.kubernetes.virtual_machines.harvester.reasons import verdict
+from support.simworld import Node
+from unit.core.engine.memory import CountingClock, MemoryJournal, NoLock, OneByOne, Recorder
+
+JSON = dict[str, Any]
+NOW = 1_700_000_000.0
+SHELVES = {
+    "SRIOVGPUDevice": "gpus",
+    "VGPUDevice": "vgpus",
+    "MigConfiguration": "migs",
+    "PCIDevice": "functions",
+    "PCIDeviceClaim": "claims",
+}
+NAMES = pci_names(())
+
+
+def merged(value: Any, patch: Any) -> Any:
+    """A merge patch (RFC 7386) applied."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    out = dict(value) if isinstance(value, dict) else {}
+    for name, each in patch.items():
+        if each is None:
+            out.pop(name, None)
+        else:
+            out[name] = merged(out.get(name), each)
+    return out
+
+
+class Store:
+    """The objects of one node. ``written`` are all changes ever taken."""
+
+    def __init__(self) -> None:
+        self.objects: dict[tuple[str, str], JSON] = {}
+        self.written: list[Change] = []
+        self._uid = 0
+        self._kinds: dict[str, type[KubeObject]] = {kind.TYPE.kind: kind for kind in KINDS}
+
+    def get(self, kind: str, name: str) -> JSON:
+        return self.objects[kind, name]
+
+    def of(self, kind: str) -> dict[str, JSON]:
+        return {name: body for (of, name), body in sorted(self.objects.items()) if of == kind}
+
+    def create(self, kind: str, body: JSON) -> None:
+        name = body["metadata"]["name"]
+        assert (kind, name) not in self.objects, f"{kind} {name} exists"
+        self._uid += 1
+        meta = {**body["metadata"], "uid": f"uid-{self._uid}", "generation": 1, "resourceVersion": f"{self._uid}"}
+        self.objects[kind, name] = {**body, "metadata": meta}
+        self.objects[kind, name].pop("status", None)  # a subresource: the server drops it
+
+    def patch(self, kind: str, name: str, patch: JSON) -> None:
+        """What a user does with ``kubectl patch --type merge``."""
+        before = self.objects[kind, name]
+        after = merged(before, {k: v for k, v in patch.items() if k != "status"})
+        if after["spec"] != before["spec"]:
+            after["metadata"]["generation"] += 1
+        self._keep(kind, name, after)
+
+    def delete(self, kind: str, name: str) -> None:
+        body = self.objects[kind, name]
+        if body["metadata"].get("finalizers"):
+            body["metadata"]["deletionTimestamp"] = "2024-01-01T00:00:00Z"
+        else:
+            del self.objects[kind, name]
+
+    def apply(self, change: Change) -> None:
+        self.written.append(change)
+        if change.verb == "create":
+            assert change.body["metadata"]["name"] == change.name
+            self.create(change.kind, change.body)
+        elif change.verb == "delete":
+            assert change.uid == self.get(change.kind, change.name)["metadata"]["uid"]
+            self.delete(change.kind, change.name)
+        elif change.verb == "status":
+            assert set(change.body) == {"status"}
+            self._keep(change.kind, change.name, merged(self.get(change.kind, change.name), change.body))
+        else:
+            assert set(change.body) <= {"metadata", "spec"}
+            self.patch(change.kind, change.name, change.body)
+
+    def _keep(self, kind: str, name: str, body: JSON) -> None:
+        if body["metadata"].get("deletionTimestamp") and not body["metadata"].get("finalizers"):
+            del self.objects[kind, name]
+        else:
+            self.objects[kind, name] = body
+
+    def typed(self) -> Objects:
+        shelves: dict[str, dict[str, Any]] = {shelf: {} for shelf in SHELVES.values()}
+        for (kind, name), body in self.objects.items():
+            shelves[SHELVES[kind]][name] = msgspec.convert(body, self._kinds[kind])
+        return Objects(**shelves)
+
+
+class Tweaked(Node):
+    """A simulated node whose first GPU lies at an address, with the UUID of a real one where that matters."""
+
+    def __init__(self, template: str, directory: str, address: str | None) -> None:
+        super().__init__(template, directory=directory)
+        if address is not None:
+            self.backend.memory.node.gpus[0].state.pci = address
+            self.backend.memory.node.changed()
+            self.backend.renumber()
+
+
+class One:
+    """A node with its objects. ``blind`` is why no driver answers, "" where one does."""
+
+    def __init__(self, template: str, directory: Path, name: str = "node", address: str | None = None) -> None:
+        self.name = name
+        self.node = Tweaked(template, str(directory), address)
+        self.store = Store()
+        self.results: dict[str, Result] = {}
+        self.blind = ""
+        self.now = NOW
+
+    # -- what the agent does
+
+    def view(self) -> View:
+        inventory: Inventory | None = None if self.blind else self.node.whole.read()
+        return View(
+            node=self.name,
+            boot=self.node.boot(),
+            now=self.now,
+            functions=scan(self.node.files, NAMES),
+            inventory=inventory,
+            reason="DriverNotReady" if self.blind else "",
+            trouble=self.blind,
+        )
+
+    def publish(self) -> int:
+        """Writes until all is true; how many changes that took."""
+        count = 0
+        for _ in range(6):
+            view, objects = self.view(), self.store.typed()
+            found = changes(view, objects, self.results)
+            if not found:
+                return count
+            count += len(found)
+            for change in found:
+                self.store.apply(change)
+        raise AssertionError(f"never true: {found}")
+
+    def intents(self) -> tuple[Intent, ...]:
+        return intents(self.view(), self.store.typed())
+
+    def act(self) -> bool:
+        """Carries out every wish that asks for something; whether anything was done."""
+        done = False
+        for intent in self.intents():
+            if intent.wish is not None:
+                done = self._carry_out(intent) or done
+        return done
+
+    def _carry_out(self, intent: Intent) -> bool:
+        assert intent.wish is not None
+        made = plan(self.node.whole.read(), Desired((intent.wish,)))
+        if made.blockers:
+            why = verdict(made.blockers[0])
+            self.results[intent.pci] = Result(digest(intent), False, why.reason, why.message)
+            return False
+        if not made.actions:
+            self.results[intent.pci] = Result(digest(intent), True, "Applied")
+            return False
+        ports = World(
+            self.node.whole, self.node.backend, MemoryJournal(), CountingClock(), NoLock(), OneByOne(), Recorder()
+        )
+        try:
+            outcome = apply(made, ports, lambda line: None)
+        except AliquotError as error:
+            self.results[intent.pci] = Result(digest(intent), False, "HardwareRefused", error.brief)
+            return False
+        if outcome.error is not None:
+            self.results[intent.pci] = Result(digest(intent), False, "HardwareRefused", outcome.error.brief)
+            return False
+        return True
+
+    def settle(self) -> One:
+        """Rounds until there is nothing to write and nothing to do."""
+        for _ in range(8):
+            wrote, did = self.publish(), self.act()
+            if not wrote and not did:
+                return self
+        raise AssertionError("it does not come to rest")
+
+    # -- what people and the machine do
+
+    def kubectl(self, kind: str, name: str, **spec: object) -> One:
+        """``kubectl patch KIND NAME --type merge`` with some fields of the spec, then the agent's rounds."""
+        self.store.patch(kind, name, {"spec": spec})
+        return self.settle()
+
+    def mark(self, kind: str, name: str, key: str, value: str | None) -> One:
+        """``kubectl annotate``."""
+        self.store.patch(kind, name, {"metadata": {"annotations": {key: value}}})
+        return self.settle()
+
+    def control(self, do: str, **facts: object) -> JSON:
+        code, text = self.node.backend.memory.control(do, **facts)
+        assert code == 0, text
+        if do == "reboot":
+            self.node.backend.memory.link = self.node.backend.memory.open(100)
+            self.node.backend.renumber()
+        return msgspec.json.decode(text) if text else {}
+
+    def reboot(self, number: int = 2) -> One:
+        self.control("reboot", boot_id=f"boot-{number}")
+        return self
+
+    def make_by_hand(self, address: str, type_id: int, uuid: str = "") -> None:
+        """A vGPU that somebody makes with echo: an mdev, or a type written to the function."""
+        folder = f"/sys/bus/pci/devices/{address}"
+        if uuid:
+            self.node.files.write(f"{folder}/mdev_supported_types/nvidia-{type_id}/create", f"{uuid}\n")
+        else:
+            self.node.files.write(f"{folder}/nvidia/current_vgpu_type", f"{type_id}\n")
+
+    def functions_by_hand(self, on: bool) -> None:
+        """``sriov-manage`` typed by somebody."""
+        memory = self.node.backend.memory
+        memory.link.close()  # the driver lets a GPU go only where nobody has NVML open
+        told = self.control("sriov-manage", action="-e" if on else "-d", address="ALL")
+        memory.link = memory.open(100)
+        assert told["rc"] == 0, told
+
+    def instance_by_hand(self, profile: int, start: int, size: int, gpu: int = 0) -> int:
+        """``nvidia-smi mig -cgi ID:START -C``, without the compute instance."""
+        made = self.node.backend.memory.create(profile, (start, size), gpu)
+        assert made > 0, f"refused with {-made}"
+        return made
+
+    def destroy_by_hand(self, address: str, instance: int) -> None:
+        self.control("destroy", gpu=address, instance=str(instance))
+
+    def start_vm(self, *devices: str) -> None:
+        self.control("vm-start", name="guest", devices=list(devices))
+
+    def stop_vm(self) -> None:
+        self.control("vm-stop", name="guest")
+
+    # -- what is seen
+
+    def name_of(self, address: str) -> str:
+        return object_name(self.name, address)
+
+    def device(self, address: str) -> JSON:
+        return self.store.get("SRIOVGPUDevice", self.name_of(address))
+
+    def vgpu(self, address: str) -> JSON:
+        return self.store.get("VGPUDevice", self.name_of(address))
+
+    def mig(self, address: str) -> JSON:
+        return self.store.get("MigConfiguration", self.name_of(address))
+
+    def live(self) -> dict[str, str]:
+        """The vGPUs that exist: type by virtual function."""
+        return {v.function: v.type for g in self.node.whole.read().gpus for v in g.vgpus}
+
+    def instances(self) -> list[str]:
+        return [f"{i.profile}@{i.place.start}" for g in self.node.whole.read().gpus for i in g.instances]
+
+
+def ready(body: JSON, kind: str = "Ready") -> tuple[str, str]:
+    """Status and reason of a condition."""
+    found = next(c for c in body["status"]["conditions"] if c["type"] == kind)
+    return found["status"], found["reason"]
+
+
+def message(body: JSON) -> str:
+    return str(next(c for c in body["status"]["conditions"] if c["type"] == "Ready")["message"])
+
+
+def shown(body: JSON) -> JSON:
+    """An object as the original shows it: without what is ours, and what no two servers agree on."""
+    ours = ("conditions", "observedGeneration", "appliedBoot", "differences")
+    meta = {k: v for k, v in body["metadata"].items() if k in ("name", "labels", "ownerReferences")}
+    status = {k: v for k, v in body.get("status", {}).items() if k not in ours}
+    return {**body, "metadata": meta, "status": status}

@@ -1,0 +1,181 @@
+"""Laws of the objects, under any sequence of what users, machines and strangers do.
+
+It comes to rest; at rest nothing is written or done; what a virtual machine has open lives on; what somebody made by
+hand lives on; and whatever is not as wished says why. Each seed is another life of a node.
+"""
+
+from __future__ import annotations
+
+import random
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aliquot.core.model.inventory import Vgpu
+from aliquot.kubernetes.virtual_machines.harvester.object_draft import difference
+from support.selection import parts
+from unit.kubernetes.virtual_machines.harvester.cluster_of_one import JSON, One, merged, ready
+
+PCI, NAME = "0000:08:00.0", "n-000008000"
+OPERATIONS = ("gpu", "gpu", "vgpu", "vgpu", "vgpu", "mig", "vm", "hand", "reboot", "forget", "claim", "skip")
+TYPES = {
+    "a2:mdev": ("NVIDIA A2-4Q", "NVIDIA A2-4A", "NVIDIA A2-8Q", "NVIDIA A2-16C", "bogus", ""),
+    "l40s:vfio": ("NVIDIA L40S-12A", "NVIDIA L40S-12Q", "NVIDIA L40S-24Q", "NVIDIA A2-4Q", ""),
+    "a100-sxm4-40gb:vfio": ("GRID A100X-1-5C", "GRID A100X-3-20C", "GRID A100X-20C", "GRID A100X-10C"),
+}
+HAND = {"a2:mdev": 746, "l40s:vfio": 1163, "a100-sxm4-40gb:vfio": 463}
+
+
+def alive(one: One) -> list[Vgpu]:
+    return [v for g in one.node.whole.read().gpus for v in g.vgpus]
+
+
+class Play:
+    """A node and what happens to it."""
+
+    def __init__(self, template: str, directory: Path, chance: random.Random) -> None:
+        self.template = template
+        self.one = One(template, directory, "n", PCI).settle()
+        self.machine = ""
+        self.made: set[str] = set()
+        self.boots = 1
+        self.chance = chance
+        self.story: list[str] = []
+
+    def do(self, what: str) -> None:
+        self.story.append(what)
+        getattr(self, f"_{what}")()
+
+    def _gpu(self) -> None:
+        if NAME in self.one.store.of("SRIOVGPUDevice"):
+            self.one.store.patch("SRIOVGPUDevice", NAME, {"spec": {"enabled": self.chance.random() < 0.6}})
+
+    def _vgpu(self) -> None:
+        names = list(self.one.store.of("VGPUDevice"))[:4]
+        if names:
+            name = self.chance.choice(names)
+            kind = self.chance.choice(TYPES[self.template])
+            spec = {"enabled": self.chance.random() < 0.6, "vGPUTypeName": kind}
+            if spec["enabled"]:
+                self.made.discard(self.one.store.get("VGPUDevice", name)["spec"]["address"])  # it may be adopted now
+            self.one.store.patch("VGPUDevice", name, {"spec": spec})
+
+    def _mig(self) -> None:
+        if NAME not in self.one.store.of("MigConfiguration"):
+            return
+        counts = {p: self.chance.randint(0, 3) for p in self.chance.sample([19, 14, 9, 5], 2)}
+        rows = self.one.mig(PCI)["spec"]["profileSpec"]
+        rows = [{**p, "requested": counts.get(p["id"], 0)} for p in rows]
+        self.one.store.patch(
+            "MigConfiguration", NAME, {"spec": {"enabled": self.chance.random() < 0.6, "profileSpec": rows}}
+        )
+
+    def _vm(self) -> None:
+        """A virtual machine starts on a vGPU, or stops."""
+        if self.machine:
+            self.one.stop_vm()
+            self.machine = ""
+        elif alive(self.one):
+            vgpu = self.chance.choice(alive(self.one))
+            self.one.start_vm(vgpu.uuid if self.template == "a2:mdev" else vgpu.function)
+            self.machine = vgpu.function
+
+    def _hand(self) -> None:
+        """Somebody makes a vGPU with echo, where the driver lets him."""
+        free = [a for a in self.one.view().functions[0].virtual[:4] if a not in {v.function for v in alive(self.one)}]
+        if not free:
+            return
+        address = self.chance.choice(free)
+        uuid = f"00000000-0000-4000-8000-{len(self.one.store.written):012d}" if self.template == "a2:mdev" else ""
+        try:
+            self.one.make_by_hand(address, HAND[self.template], uuid)
+        except OSError:
+            return
+        found = self.one.store.of("VGPUDevice").get(self.one.name_of(address))
+        if found is not None and not found["spec"]["enabled"] and not found["status"].get("uuid"):
+            self.made.add(address)
+
+    def _reboot(self) -> None:
+        if self.machine:
+            self.one.stop_vm()
+        self.machine = ""
+        self.made.clear()
+        self.boots += 1
+        self.one.reboot(self.boots)
+
+    def _forget(self) -> None:
+        """An object is deleted behind the webhook's back."""
+        kinds = ("VGPUDevice", "MigConfiguration", "SRIOVGPUDevice", "PCIDevice")
+        names = [(kind, name) for kind in kinds for name in list(self.one.store.of(kind))[:3]]
+        if names:
+            kind, name = self.chance.choice(names)
+            self.one.store.delete(kind, name)
+            if kind != "PCIDevice":
+                self.made.clear()  # what lives is adopted by the new object, and the user's from then on
+
+    def _claim(self) -> None:
+        if NAME in self.one.store.of("PCIDeviceClaim"):
+            self.one.store.delete("PCIDeviceClaim", NAME)
+        else:
+            spec = {"address": PCI, "nodeName": "n", "userName": "admin"}
+            self.one.store.create("PCIDeviceClaim", {"metadata": {"name": NAME}, "spec": spec})
+
+    def _skip(self) -> None:
+        if NAME in self.one.store.of("SRIOVGPUDevice"):
+            key = "harvesterhci.io/skip-mig-configuration"
+            value = self.chance.choice(["true", None])
+            self.one.store.patch("SRIOVGPUDevice", NAME, {"metadata": {"annotations": {key: value}}})
+
+    def check(self) -> None:
+        self.one.settle()
+        here = {v.function for v in alive(self.one)}
+        assert not self.machine or self.machine in here, "a virtual machine lost its vGPU"
+        assert self.made <= here, "what was made by hand is gone"
+        assert self.one.publish() == 0
+        assert not self.one.act()
+        for (kind, _), body in self.one.store.objects.items():
+            self._truth(kind, body)
+
+    def _truth(self, kind: str, body: JSON) -> None:
+        """Every object has a condition; one that is not as wished says why."""
+        status, reason = ready(body)
+        text = next(c["message"] for c in body["status"]["conditions"] if c["type"] == "Ready")
+        assert reason.isalnum()
+        assert reason[0].isupper()
+        assert text or status == "True"
+        assert reason != "Pending", (body, self.one.results, self.one.intents(), self.story)
+        if kind == "VGPUDevice" and status == "True":
+            carried = {v.function: v.type for v in alive(self.one)}.get(body["spec"]["address"], "")
+            assert carried == (body["spec"]["vGPUTypeName"] if body["spec"]["enabled"] else "")
+            assert (body["status"].get("vGPUStatus") == "vGPUConfigured") == bool(carried)
+
+
+@pytest.mark.parametrize("seed", parts(6))
+@pytest.mark.parametrize("template", list(TYPES))
+def test_it_comes_to_rest_and_loses_nothing_that_is_not_its_own(template: str, seed: int, tmp_path: Path) -> None:
+    play = Play(template, tmp_path, random.Random(seed))
+    play.do("gpu")
+    play.check()
+    for _ in range(12):
+        play.do(play.chance.choice(OPERATIONS))
+        if play.chance.random() < 0.7:
+            play.check()
+    play.check()
+
+
+words = st.text("ab", max_size=2)
+values = st.recursive(
+    st.integers() | words | st.lists(st.integers(), max_size=2),
+    lambda inner: st.dictionaries(words, inner, max_size=3),
+    max_leaves=6,
+)
+documents = st.dictionaries(words, values, max_size=4)
+
+
+@given(documents, documents)
+def test_a_difference_is_the_merge_patch_that_leads_there(former: JSON, wanted: JSON) -> None:
+    patch = difference(former, wanted)
+    assert merged(former, patch) == wanted
+    assert (patch == {}) == (former == wanted)

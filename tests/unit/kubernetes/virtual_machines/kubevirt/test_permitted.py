@@ -1,0 +1,188 @@
+"""KubeVirt's permitted devices: ours added once and taken away once, everybody else's never touched."""
+
+from __future__ import annotations
+
+import copy
+import json
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION
+from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import (
+    Entry,
+    Settings,
+    foreign,
+    patch,
+    wanted,
+)
+from unit.kubernetes.virtual_machines.kubevirt.machines import A2_4A, A2_4Q, L40S, claim, function, vgpu
+
+Q = {"mdevNameSelector": "NVIDIA A2-4Q", "resourceName": A2_4Q, "externalResourceProvider": True}
+A = {"mdevNameSelector": "NVIDIA A2-4A", "resourceName": A2_4A, "externalResourceProvider": True}
+CARD = {"pciVendorSelector": "10DE:1EB8", "resourceName": "nvidia.com/TU104GL_Tesla_T4"}
+NIC = {"pciVendorSelector": "8086:10ed", "resourceName": "intel.com/82599", "externalResourceProvider": True, "x": 1}
+TYPE_Q = "NVIDIA A2-4Q"
+
+
+class Server:
+    """KubeVirt's object, changed by merge patches as the API server does."""
+
+    def __init__(self, devices: dict[str, Any] | None = None, ours: list[str] | None = None) -> None:
+        annotations = {} if ours is None else {PERMITTED_ANNOTATION: json.dumps(ours)}
+        self.body: dict[str, Any] = {
+            "metadata": {"name": "kubevirt", "resourceVersion": "7", "annotations": annotations},
+            "spec": {"configuration": {"permittedHostDevices": devices, "emulatedMachines": ["q35"]}},
+        }
+
+    @property
+    def settings(self) -> Settings:
+        return msgspec.convert(self.body, Settings)
+
+    @property
+    def devices(self) -> Any:
+        return self.body["spec"]["configuration"]["permittedHostDevices"]
+
+    def make(self, *args: Any, **more: Any) -> dict[str, Any]:
+        """Reconcile with what the objects say; the patch that was needed. A second look needs none."""
+        found = patch(self.settings, wanted(*args, **more))
+        _merge(self.body, copy.deepcopy(found))
+        assert patch(self.settings, wanted(*args, **more)) == {}
+        return found
+
+
+def _merge(into: dict[str, Any], more: dict[str, Any]) -> None:
+    for key, value in more.items():
+        if isinstance(value, dict) and isinstance(into.get(key), dict):
+            _merge(into[key], value)
+        else:
+            into[key] = value
+
+
+def made(node: str, type_name: str, address: str = "0000:08:00.4", **more: Any) -> Any:
+    return vgpu(node, address, type_name, **more)
+
+
+def test_the_first_vgpu_of_a_type_permits_it() -> None:
+    server = Server()
+    found = server.make([made("n1", TYPE_Q)], [], [])
+    assert server.devices == {"mediatedDevices": [Q]}
+    assert found["metadata"]["resourceVersion"] == "7"
+    assert server.settings.metadata.annotations == {PERMITTED_ANNOTATION: f'["{A2_4Q}"]'}
+
+
+def test_a_type_of_two_nodes_is_one_entry_which_goes_with_the_last() -> None:
+    server = Server()
+    server.make([made("n1", TYPE_Q), made("n2", TYPE_Q)], [], [])
+    assert server.devices["mediatedDevices"] == [Q]
+    assert server.make([made("n2", TYPE_Q)], [], []) == {}
+    server.make([made("n2", TYPE_Q, configured=False, enabled=False)], [], [])
+    assert server.devices["mediatedDevices"] == []
+    assert server.settings.metadata.annotations == {PERMITTED_ANNOTATION: "[]"}
+
+
+def test_entries_of_others_stay_with_every_field_and_in_their_order() -> None:
+    server = Server({"pciHostDevices": [CARD, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]})
+    server.make([made("n1", TYPE_Q)], [function("n1", "0000:41:00.0", L40S)], [claim("n1", "0000:41:00.0")])
+    new = {"pciVendorSelector": "10de:26b9", "resourceName": L40S, "externalResourceProvider": True}
+    assert server.devices == {
+        "pciHostDevices": [CARD, NIC, new],
+        "mediatedDevices": [A, Q],
+        "usb": [{"resourceName": "u"}],
+    }
+    server.make([], [], [])
+    assert server.devices == {"pciHostDevices": [CARD, NIC], "mediatedDevices": [A], "usb": [{"resourceName": "u"}]}
+
+
+def test_entries_that_grew_without_end_are_one_again() -> None:
+    """harvester#10008: the same entry appended again and again."""
+    nic = copy.deepcopy(NIC)
+    server = Server({"mediatedDevices": [Q, Q, A, Q], "pciHostDevices": [nic, nic]})
+    server.make([made("n1", TYPE_Q)], [], [])
+    assert server.devices == {"mediatedDevices": [Q, A], "pciHostDevices": [nic, nic]}
+
+
+def test_what_pcidevices_wrote_is_taken_over_and_goes_with_its_vgpu() -> None:
+    server = Server({"mediatedDevices": [Q, A]})
+    server.make([made("n1", TYPE_Q)], [], [])
+    assert server.devices == {"mediatedDevices": [Q, A]}
+    server.make([], [], [])
+    assert server.devices == {"mediatedDevices": [A]}
+
+
+def test_a_reboot_takes_no_permission_away() -> None:
+    """The vGPU is gone until it is made again; its machine must not be refused meanwhile."""
+    server = Server()
+    server.make([made("n1", TYPE_Q)], [], [])
+    assert server.make([made("n1", TYPE_Q, configured=False)], [], []) == {}
+
+
+def test_a_card_that_is_being_bound_again_stays_permitted() -> None:
+    card = (function("n1", "0000:41:00.0", L40S),)
+    server = Server()
+    server.make([], card, [claim("n1", "0000:41:00.0")])
+    assert server.make([], card, [claim("n1", "0000:41:00.0", passed=False)]) == {}
+    server.make([], card, [])
+    assert server.devices["pciHostDevices"] == []
+
+
+def test_what_a_machine_has_stays_permitted() -> None:
+    server = Server()
+    server.make([made("n1", TYPE_Q)], [], [])
+    assert server.make([], [], [], used=[A2_4Q]) == {}
+
+
+def test_in_the_vendor_vfio_world_a_vgpu_is_a_pci_device() -> None:
+    vf = function("n1", "0000:08:00.4", A2_4Q, "10de:25b6")
+    server = Server({"mediatedDevices": [Q]})
+    server.make([made("n1", TYPE_Q, uuid="746")], [vf], [claim("n1", "0000:08:00.4", reserves=True)])
+    assert server.devices == {
+        "mediatedDevices": [],
+        "pciHostDevices": [{"pciVendorSelector": "10de:25b6", "resourceName": A2_4Q, "externalResourceProvider": True}],
+    }
+
+
+def test_two_nodes_of_different_worlds_need_both_entries() -> None:
+    vf = function("n2", "0000:08:00.4", A2_4Q, "10de:25b6")
+    want = wanted([made("n1", TYPE_Q), made("n2", TYPE_Q, uuid="746")], [vf], [])
+    assert want.entries == {
+        Entry("mediatedDevices", A2_4Q, TYPE_Q),
+        Entry("pciHostDevices", A2_4Q, "10de:25b6"),
+    }
+
+
+def test_a_function_whose_ids_are_not_known_yet_is_not_permitted_yet() -> None:
+    assert wanted([made("n1", TYPE_Q, uuid="746")], [], []).entries == frozenset()
+
+
+def test_kubevirts_own_entry_for_our_resource_is_left_alone_and_told() -> None:
+    own = {"mdevNameSelector": TYPE_Q, "resourceName": A2_4Q}
+    server = Server({"mediatedDevices": [own]})
+    want = wanted([made("n1", TYPE_Q)], [], [])
+    assert patch(server.settings, want) == {}
+    assert server.devices == {"mediatedDevices": [own]}
+    assert foreign(server.settings, want)[0].startswith(f"KubeVirt's permittedHostDevices has {A2_4Q} without external")
+
+
+def test_kubevirts_own_entry_stays_when_ours_of_the_same_resource_goes() -> None:
+    own = {"mdevNameSelector": "NVIDIA A2-4Q (old)", "resourceName": A2_4Q}
+    server = Server({"mediatedDevices": [own, own, Q]}, [A2_4Q])
+    server.make([], [], [])
+    assert server.devices == {"mediatedDevices": [own, own]}
+
+
+@pytest.mark.parametrize("spoilt", ["{", "7", '{"a": 1}', "[1]"])
+def test_a_spoilt_memory_costs_nobody_an_entry(spoilt: str) -> None:
+    server = Server({"mediatedDevices": [Q, A]})
+    server.body["metadata"]["annotations"][PERMITTED_ANNOTATION] = spoilt
+    server.make([made("n1", TYPE_Q)], [], [])
+    assert server.devices == {"mediatedDevices": [Q, A]}
+    assert server.settings.metadata.annotations == {PERMITTED_ANNOTATION: f'["{A2_4Q}"]'}
+
+
+def test_rows_that_are_no_rows_are_kept() -> None:
+    odd: dict[str, Any] = {"mediatedDevices": [None, "x", {}, Q]}
+    server = Server(copy.deepcopy(odd), [A2_4Q])
+    server.make([], [], [])
+    assert server.devices == {"mediatedDevices": [None, "x", {}]}

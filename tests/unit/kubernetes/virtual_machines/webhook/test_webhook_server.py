@@ -1,0 +1,199 @@
+"""The HTTPS server by itself: what it answers to what is no review, and certificates that change under way."""
+
+from __future__ import annotations
+
+import asyncio
+import datetime as dt
+import http.client
+import json
+import socket
+import ssl
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import support.admissions as made
+from aliquot.errors import UsageError
+from aliquot.kubernetes.client.admission_review import Request, Verdict
+from aliquot.kubernetes.virtual_machines.webhook import server as https
+from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate
+from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
+from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, application
+
+Story = Callable[["Client"], None]
+
+
+def bundle() -> Bundle:
+    found = renewed(None, ("localhost",), dt.datetime.now(dt.UTC))
+    assert found is not None
+    return found
+
+
+class Client:
+    """``trust`` is changed to meet another certificate. ``server`` is called from its own thread alone."""
+
+    def __init__(self, server: HttpsServer, loop: asyncio.AbstractEventLoop, trust: Bundle) -> None:
+        self.server, self.loop, self.trust = server, loop, trust
+
+    def certify(self, other: Bundle) -> None:
+        done = asyncio.run_coroutine_threadsafe(self._certify(other), self.loop)
+        done.result(5)
+
+    async def _certify(self, other: Bundle) -> None:
+        self.server.certify(other.server.certificate, other.server.key)
+
+    def ask(self, method: str, path: str, body: bytes = b"") -> tuple[int, str]:
+        context = ssl.create_default_context(cadata=self.trust.trusted.decode())
+        connection = http.client.HTTPSConnection("localhost", self.server.port, timeout=10, context=context)
+        try:
+            connection.request(method, path, body)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+
+def play(story: Story) -> None:
+    async def judge(request: Request) -> Verdict:
+        if request.name == "early":
+            raise NotReadyError("not ready: nothing was read yet")
+        return Verdict(reasons=("no",)) if request.name == "bad" else Verdict()
+
+    async def run() -> None:
+        first = bundle()
+        app = application({"/judge": judge}, {"/page": lambda query: (200, "text/plain", query.get("q", "").encode())})
+        server = HttpsServer(app, 0)
+        server.certify(first.server.certificate, first.server.key)
+        serving = asyncio.create_task(server.serve())
+        try:
+            await asyncio.to_thread(story, Client(server, asyncio.get_running_loop(), first))
+        finally:
+            server.stop()
+            await serving
+
+    asyncio.run(run())
+
+
+def review(name: str) -> bytes:
+    request = {"uid": "u", "operation": "CREATE", "name": name, "object": made.gpu(), "oldObject": None}
+    return json.dumps({"kind": "AdmissionReview", "apiVersion": "admission.k8s.io/v1", "request": request}).encode()
+
+
+def test_reviews_pages_and_what_is_neither() -> None:
+    def story(client: Client) -> None:
+        status, body = client.ask("POST", "/judge?timeout=10s", review("good"))
+        assert (status, json.loads(body)["response"]) == (200, {"uid": "u", "allowed": True})
+        assert json.loads(client.ask("POST", "/judge", review("bad"))[1])["response"]["allowed"] is False
+        assert client.ask("POST", "/judge", review("early")) == (503, "not ready: nothing was read yet\n")
+        for odd in (b"", b"{", b"{}", b'{"request": 7}', b"\xff"):
+            status, text = client.ask("POST", "/judge", odd)
+            assert (status, text.startswith("this is no AdmissionReview")) == (400, True)
+        assert client.ask("GET", "/page?q=7") == (200, "7")
+        assert client.ask("GET", "/judge")[0] == 405
+        assert client.ask("GET", "/other")[0] == 404
+
+    play(story)
+
+
+def test_answers_over_a_connection_that_is_kept_are_not_held_back() -> None:
+    """As the API server asks: 40 ms would be added to each, did the rest of an answer wait for an acknowledgement."""
+
+    def story(client: Client) -> None:
+        context = ssl.create_default_context(cadata=client.trust.trusted.decode())
+        connection = http.client.HTTPSConnection("localhost", client.server.port, timeout=10, context=context)
+        took = []
+        for _ in range(20):
+            began = time.perf_counter()
+            connection.request("POST", "/judge", review("good"))
+            connection.getresponse().read()
+            took.append(time.perf_counter() - began)
+        connection.close()
+        assert min(took[2:]) < 0.03
+
+    play(story)
+
+
+def test_what_is_too_large_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "MOST_BYTES", 1000)
+
+    def story(client: Client) -> None:
+        assert client.ask("POST", "/judge", b"x" * 2000) == (413, "more than 1000 bytes\n")
+        assert client.ask("POST", "/judge", review("good"))[0] == 200
+
+    play(story)
+
+
+def test_what_is_nested_too_deep_is_no_review() -> None:
+    """Anybody in the cluster can reach the port: what they send must end in an answer, not in a trace in the log."""
+    deep = b'{"request":{"uid":"u","object":' + b"[" * 50_000 + b"]" * 50_000 + b"}}"
+
+    def story(client: Client) -> None:
+        status, text = client.ask("POST", "/judge", deep)
+        assert (status, text.startswith("this is no AdmissionReview")) == (400, True)
+        assert client.ask("POST", "/judge", review("good"))[0] == 200
+
+    play(story)
+
+
+def test_half_a_review_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(https, "BODY_S", 0.2)
+
+    def story(client: Client) -> None:
+        context = ssl.create_default_context(cadata=client.trust.trusted.decode())
+        plain = socket.create_connection(("localhost", client.server.port), 5)
+        with context.wrap_socket(plain, server_hostname="localhost") as half:
+            half.sendall(b"POST /judge HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000\r\n\r\n{")
+            assert half.recv(1000).startswith(b"HTTP/1.1 408 ")
+        assert client.ask("POST", "/judge", review("good"))[0] == 200
+
+    play(story)
+
+
+def test_a_refusal_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """Whoever reaches the port must not write lines of his own."""
+    forged = json.loads(review("bad"))
+    forged["request"] |= {"operation": "CREATE\nrefused: nobody"}
+    with caplog.at_level("INFO"):
+        play(lambda client: client.ask("POST", "/judge", json.dumps(forged).encode()) and None)
+    lines = [each.getMessage() for each in caplog.records if "refused" in each.getMessage()]
+    assert len(lines) == 1
+    assert "\n" not in lines[0]
+
+
+def test_a_certificate_changes_without_a_pause() -> None:
+    def story(client: Client) -> None:
+        assert client.ask("GET", "/page")[0] == 200
+        other = bundle()
+        client.certify(other)
+        with pytest.raises(ssl.SSLCertVerificationError):
+            client.ask("GET", "/page")
+        client.trust = other
+        assert client.ask("GET", "/page")[0] == 200
+        with pytest.raises(UsageError, match="cannot be used"):
+            client.certify(Bundle(other.authority, Pair(bundle().server.certificate, other.server.key), b""))
+        assert client.ask("GET", "/page")[0] == 200
+
+    play(story)
+
+
+def test_a_port_that_is_taken_is_named() -> None:
+    with socket.create_server(("", 0)) as taken, pytest.raises(UsageError) as error:
+        HttpsServer(application({}, {}), int(taken.getsockname()[1]))
+    assert "cannot listen on port" in error.value.brief
+    assert "--webhook-port" in str(error.value.next_step)
+
+
+def test_a_mounted_certificate_is_read_where_it_lies(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"tls\.crt: No such file"):
+        MountedCertificate(str(tmp_path)).read()
+    found = bundle()
+    files: dict[str, Any] = {"tls.crt": found.server.certificate, "tls.key": found.server.key}
+    for name, data in files.items():
+        (tmp_path / name).write_bytes(data)
+    assert MountedCertificate(str(tmp_path)).read().trusted == b""
+    (tmp_path / "ca.crt").write_bytes(found.trusted)
+    served = MountedCertificate(str(tmp_path)).read()
+    assert (served.pair, served.trusted) == (found.server, found.trusted)

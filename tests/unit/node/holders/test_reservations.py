@@ -1,0 +1,96 @@
+"""The record of reservations on disk."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from aliquot.containers.runtime.models import Reservation
+from aliquot.errors import LockedError, PermissionDeniedError, StorageError
+from aliquot.node.holders.reservations import Reservations
+from unit.containers.runtime.nodes import reservation
+
+
+def test_what_is_saved_is_loaded(tmp_path: Path) -> None:
+    store = Reservations(str(tmp_path))
+    assert store.load() == ()
+    made = (reservation(where={"DOCKER_HOST": "unix:///x"}), reservation("r2", until=None, container="c" * 64))
+    with store.alone(1):
+        store.save(made)
+    assert store.load() == made
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["reservations.json", "reservations.lock"]
+    assert os.stat(store.path).st_mode & 0o777 == 0o644
+    assert os.stat(tmp_path / "reservations.lock").st_mode & 0o777 == 0o600  # who can open it can hold it
+
+
+@pytest.mark.parametrize(
+    "text", ["", "{", '{"version": 1}', "[]", '{"version": "aliquot/v1", "reservations": [{"id": 7}]}']
+)
+def test_a_record_that_is_none(tmp_path: Path, text: str) -> None:
+    store = Reservations(str(tmp_path))
+    Path(store.path).write_text(text)
+    with pytest.raises(StorageError) as caught:
+        store.load()
+    assert store.path in caught.value.brief
+    assert caught.value.next_step
+
+
+def test_a_disk_that_does_not_take_it_leaves_the_former_record(tmp_path: Path) -> None:
+    store = Reservations(str(tmp_path))
+    store.save([reservation()])
+    blocker = Path(f"{store.path}.{os.getpid()}.tmp")
+    blocker.mkdir()
+    with pytest.raises(StorageError), store.alone(1):
+        store.save([])
+    blocker.rmdir()
+    assert store.load() == (reservation(),)
+
+
+_ADD = """
+import sys
+from aliquot.node.holders.reservations import Reservations
+from aliquot.containers.runtime.models import Reservation
+store = Reservations(sys.argv[1])
+for n in range(5):
+    with store.alone(60):
+        held = store.load()
+        store.save((*held, Reservation(f"{sys.argv[2]}-{n}", "docker", (), (), 0.0, None)))
+"""
+
+
+def test_writers_wait_for_each_other(tmp_path: Path) -> None:
+    source = str(Path(__file__).resolve().parents[4] / "src")
+    env = {**os.environ, "PYTHONPATH": source}
+    every = [subprocess.Popen([sys.executable, "-c", _ADD, str(tmp_path), str(n)], env=env) for n in range(4)]
+    assert [p.wait(60) for p in every] == [0] * 4
+    ids = {r.id for r in Reservations(str(tmp_path)).load()}
+    assert ids == {f"{p}-{n}" for p in range(4) for n in range(5)}
+
+
+def test_waiting_has_an_end(tmp_path: Path) -> None:
+    store = Reservations(str(tmp_path))
+    with store.alone(1):
+        started = time.monotonic()
+        with pytest.raises(LockedError), Reservations(str(tmp_path)).alone(0.1):
+            pass
+        assert time.monotonic() - started < 5
+
+
+def test_who_may_not_write_is_told_what_else_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> int:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr(os, "open", refused)  # root may write everywhere
+    with pytest.raises(PermissionDeniedError) as caught, Reservations(str(tmp_path)).alone(1):
+        pass
+    assert "--no-reserve" in str(caught.value.next_step)
+
+
+def test_a_holder_is_named_after_its_container() -> None:
+    each = Reservation("r1", "docker", (), (), 0.0, None, name="web")
+    assert str(each.holder) == "reservation docker:r1 (web)"

@@ -1,0 +1,77 @@
+"""What others claim counts as held: in the inventory, and when the engine looks again."""
+
+from __future__ import annotations
+
+from aliquot.core.model.claims import Claim, held, hold
+from aliquot.core.model.inventory import Holder
+from aliquot.core.planner.plan import plan
+from aliquot.errors import InUseError
+from aliquot.node.claims_backend import HeldBackend
+from support.simworld import Node
+from unit.containers.runtime.nodes import all_devices, node, uuid
+
+WEB = Holder("container", "docker:abc", "web")
+
+
+def test_a_mig_device() -> None:
+    found = held(node(), [Claim(WEB, (uuid(0, 1), "MIG-gone"))])
+    first, second = found.gpus[0].instances
+    assert (first.held, first.holders, first.compute_instances[0].holders) == (True, (WEB,), (WEB,))
+    assert not second.held
+    assert found.fingerprint == node().fingerprint
+
+
+def test_a_whole_gpu_is_held_with_everything_on_it() -> None:
+    gpu = node().gpus[0]
+    found = hold(gpu, [Claim(WEB, (gpu.uuid,))])
+    assert found.holders == (WEB,)
+    assert all(i.held and i.holders == (WEB,) for i in found.instances)
+
+
+def test_nobody_claims_anything() -> None:
+    assert held(node(), []) == node()
+    assert hold(node().gpus[0], [Claim(WEB, ("MIG-gone",))]) == node().gpus[0]
+
+
+def test_a_holder_is_no_process_that_could_be_ended() -> None:
+    from aliquot.containers.runtime.models import Container
+
+    digits = Container("docker", "123456789012" + "3" * 52, "web", "running")
+    assert not digits.holder.id.isdigit()
+    assert not Container("", "0" * 64, "", "running").holder.id.isdigit()
+
+
+def test_the_engine_looks_again_before_it_destroys() -> None:
+    """A claim that comes between the plan and the destroy stops it, and no destroy reaches the driver."""
+    world = Node("a100-sxm4-40gb").cut("0", "3g.20gb*2")
+    claims: list[Claim] = []
+    world.whole = HeldBackend(world.whole, lambda gpus: tuple(claims))
+    wish = world.wish("0", "7g.40gb")
+    before = [i.id for i in world.backend.read().gpus[0].instances]
+    assert not plan(world.whole.read(), wish).blockers
+    target = world.backend.read().gpus[0].instances[1].compute_instances[0].uuid
+    first_look = world.whole.read()
+
+    class Late:
+        """Claims that appear after the first look."""
+
+        looks = 0
+
+        def __call__(self, gpus: object) -> tuple[Claim, ...]:
+            self.looks += 1
+            return (Claim(WEB, (target,)),) if self.looks > 2 else ()
+
+    world.whole = HeldBackend(world.whole, Late())
+    outcome = world.apply(wish)
+    assert isinstance(outcome.error, InUseError)
+    assert "web" in outcome.error.brief
+    assert [i.id for i in world.backend.read().gpus[0].instances] == before
+    assert first_look.fingerprint == world.whole.read().fingerprint
+
+
+def test_devices_know_who_is_on_them() -> None:
+    found = held(node(), [Claim(WEB, (uuid(0, 2),))])
+    from aliquot.containers.runtime.devices import devices
+
+    assert [d.holders for d in devices(found)] == [(), (WEB,), (), (), ()]
+    assert [d.uuid for d in all_devices()] == [d.uuid for d in devices(found)]

@@ -1,0 +1,52 @@
+"""Files of big clusters: what a check costs grows with them, and not with their square."""
+
+from __future__ import annotations
+
+import sys
+from types import FrameType
+from typing import Any
+
+import pytest
+
+from aliquot.slurm.check.api import check
+from aliquot.slurm.check.finding import Given
+from support.factory import inventory
+
+from .judging import cut, given
+
+SHARED = " NodeHostname=h{n}"
+
+
+def cluster(nodes: int, words: str) -> Given:
+    names = [f"n{n}" for n in range(nodes)]
+    lines = "".join(
+        f"NodeName={name} Gres=gpu:a100_3g.20gb:1{words.format(n=n // 2)}\n" for n, name in enumerate(names)
+    )
+    return given(
+        lines,
+        "".join(cut("a100_3g.20gb", 1, n % 2, name) for n, name in enumerate(names)),
+        machines=dict.fromkeys(names, inventory("a100-sxm4-40gb*2")),
+    )
+
+
+def calls(looked_at: Given) -> int:
+    """How many functions are called and left, C's with them, and each turn of a generator."""
+    count = 0
+
+    def counted(frame: FrameType, event: str, argument: Any) -> None:
+        nonlocal count
+        count += 1
+
+    sys.setprofile(counted)
+    try:
+        check(looked_at)
+    finally:
+        sys.setprofile(None)
+    return count
+
+
+@pytest.mark.parametrize("words", ["", SHARED], ids=["a host each", "two on a host"])
+def test_twice_the_nodes_cost_twice_as_much(words: str) -> None:
+    calls(cluster(5, words))  # what is made once
+    small, big = calls(cluster(60, words)), calls(cluster(120, words))
+    assert big < 2.2 * small

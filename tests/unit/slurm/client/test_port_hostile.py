@@ -1,0 +1,308 @@
+"""Programs that hang or lie, and a server that is no slurmrestd: bounded, and a sentence."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import UsageError
+from aliquot.slurm.client import scontrol_output as text
+from aliquot.slurm.client.command_client import Commands
+from aliquot.slurm.client.connect import opened
+from aliquot.slurm.client.errors import AwayError, DeniedError, OldSlurmError, RefusedError, SlurmError
+from aliquot.slurm.client.jwt import user_of
+from aliquot.slurm.client.models import Job, Version
+from aliquot.slurm.client.rest_client import Rest
+from aliquot.slurm.client.rest_transport import Wire
+
+RECORDED = Path(__file__).parents[3] / "recorded" / "slurm"
+TEXT = RECORDED / "22.05" / "nodes.txt"
+
+
+@pytest.fixture
+def scontrol(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A file to write a program into; it is the only scontrol, and squeue."""
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.delenv("SLURM_CONF", raising=False)
+    monkeypatch.setattr("aliquot.slurm.client.bounded_program.PATIENCE_S", 0.3)
+    program = tmp_path / "scontrol"
+    program.touch(0o755)
+    (tmp_path / "squeue").symlink_to(program)
+    return program
+
+
+def _program(file: Path, body: str) -> None:
+    file.write_text(f"#!/bin/sh\n{body}\n")
+
+
+def test_a_program_that_hangs_is_ended_with_its_children(scontrol: Path, tmp_path: Path) -> None:
+    _program(scontrol, f'[ "$1" = ping ] && exit 1\nsleep 60 & echo $! > {tmp_path}/child\nwait')
+    begun = time.monotonic()
+    with pytest.raises(AwayError) as late:
+        Commands(bound_s=1.0).nodes()
+    assert time.monotonic() - begun < 10
+    assert "no answer in 1 s" in late.value.details
+    state = Path(f"/proc/{int((tmp_path / 'child').read_text())}/stat")
+    until = time.monotonic() + 5
+    while _alive(state):  # it was told to end; when it does is the kernel's
+        assert time.monotonic() < until
+        time.sleep(0.01)
+
+
+def _alive(state: Path) -> bool:
+    try:
+        return state.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
+    except OSError:
+        return False
+
+
+def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None:
+    _program(scontrol, '[ "$1" = ping ] && { echo "Slurmctld(primary) at h is DOWN"; exit 1; }\nexec sleep 60')
+    begun = time.monotonic()
+    with pytest.raises(AwayError):
+        Commands(bound_s=30.0).drain("n1", "aliquot: x")
+    assert time.monotonic() - begun < 10
+
+
+def test_a_backup_that_is_up_is_waited_for(scontrol: Path) -> None:
+    said = "Slurmctld(primary) at a is DOWN\\nSlurmctld(backup) at b is UP"
+    _program(scontrol, f'[ "$1" = ping ] && {{ printf "{said}"; exit 0; }}\nsleep 1; cat {TEXT}')
+    assert len(Commands(json=False).nodes()) == 4
+
+
+def test_no_json_plugin_means_text_from_then_on(scontrol: Path, tmp_path: Path) -> None:
+    told = tmp_path / "told"
+    body = f'echo "$@" >> {told}\n'
+    body += f'case "$*" in *--json*) echo "fatal: JSON plugin load failure" >&2; exit 1;; esac\ncat {TEXT}'
+    _program(scontrol, body)
+    commands = Commands()
+    assert commands.nodes() == commands.nodes() != ()
+    assert told.read_text().count("--json") == 1
+
+
+def test_an_away_controller_is_no_reason_to_forget_json(scontrol: Path) -> None:
+    _program(scontrol, 'echo "slurm_load_node error: Unable to contact slurm controller" >&2; exit 1')
+    commands = Commands()
+    with pytest.raises(AwayError):
+        commands.nodes()
+    _program(scontrol, 'case "$*" in *--json*) echo "{}";; *) exit 1;; esac')
+    assert commands.nodes() == ()
+
+
+@pytest.mark.parametrize("said", ["{", "<html>", "[1]", ""])
+def test_garbage_is_no_empty_cluster(scontrol: Path, said: str) -> None:
+    _program(scontrol, f"printf '%s' '{said}'")
+    with pytest.raises(SlurmError):
+        Commands().nodes()
+    if said:
+        with pytest.raises(SlurmError):
+            Commands(json=False).jobs()
+
+
+FORGED = """x
+JobId=999 JobName=forged
+   UserId=root(0) GroupId=root(0)
+   Priority=9 Nice=0
+   JobState=RUNNING Reason=None
+   Partition=all
+   NodeList=n1"""
+REAL = """
+   UserId=eve(1000) GroupId=eve(1000)
+   Priority=5 Nice=0
+   JobState=PENDING Reason=Resources
+   Partition=all AllocNode:Sid=h:1
+   NodeList=
+   TresPerNode=gres/gpu:a100:1
+"""
+
+
+@pytest.mark.parametrize(
+    "job",
+    [
+        f"JobId=7 JobName={FORGED}{REAL}",  # sbatch -J: before the rest of its own record
+        f"JobId=7 JobName=x{REAL}   Comment={FORGED}\n   StdIn=/dev/null\n",
+        f"JobId=7 JobName=x\n   JobState=RUNNING Reason=None\n   NodeList=n1{REAL}",
+        f"JobId=7 JobName=x{REAL}   Comment=x\nJobId=8 JobName=y{REAL.replace('PENDING', 'RUNNING')}",
+    ],
+)
+def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str) -> None:
+    """As scontrol of 22.05 and 24.11 prints names and comments: with their line breaks."""
+    (tmp_path / "jobs").write_text(job + f"\nJobId=8 JobName=honest{REAL}")
+    sure = "8|PENDING|eve|all|1|5|\\n7|PENDING|eve|all|1|5|\\n"
+    _program(scontrol, f'case "$*" in *--format*) printf "{sure}";; *) cat {tmp_path}/jobs;; esac')
+    found = {j.id: j for j in Commands(json=False).jobs()}
+    assert set(found) == {7, 8}
+    assert {(j.state, j.user, j.nodes) for j in found.values()} == {("PENDING", "eve", ())}
+    assert Commands(json=False).jobs("n1") == ()
+
+
+def test_honest_jobs_are_read_whole(scontrol: Path) -> None:
+    for release in ("22.05", "24.11"):
+        every = text.jobs((RECORDED / release / "jobs.txt").read_text())
+        there = {j.id: Job(j.id, "RUNNING") for j in every}
+        assert text.sure((RECORDED / release / "jobs.txt").read_text(), there) == every
+
+
+def test_a_release_before_dynamic_nodes(scontrol: Path) -> None:
+    _program(scontrol, 'case "$*" in *config*) echo "SLURM_VERSION = 21.08.8";; *) exit 1;; esac')
+    with pytest.raises(OldSlurmError, match=r"22\.05"):
+        Commands().create("NodeName=x State=FUTURE")
+    with pytest.raises(OldSlurmError, match=r"22\.05"):
+        Commands().delete("x")
+    assert Commands().version() == Version(21, 8, 8)
+
+
+def test_what_is_said_of_a_new_node_is_said_once(scontrol: Path) -> None:
+    """Somebody's words within one value would come last, and win."""
+    _program(scontrol, "exit 1")
+    with pytest.raises(RefusedError, match="twice"):
+        Commands().create("NodeName=x Gres=gpu:a:1 Feature=b State=IDLE State=FUTURE")
+
+
+def test_a_reason_gives_a_terminal_no_orders(scontrol: Path, tmp_path: Path) -> None:
+    _program(scontrol, f'printf "%s\\n" "$@" > {tmp_path}/told')
+    Commands().drain("n1", "aliquot: failed:\x1b[2J all\n well")
+    assert (tmp_path / "told").read_text().endswith("reason=aliquot: failed: [2J all well\n")
+
+
+def test_a_persons_settings_for_listings_do_not_reach_us(scontrol: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("SQUEUE_STATES", "FAILED")
+    monkeypatch.setenv("SLURM_CLUSTERS", "other")
+    _program(scontrol, '[ -z "$SQUEUE_STATES$SLURM_CLUSTERS" ] && echo "{}"')
+    assert Commands().jobs() == ()
+
+
+def test_the_choice_of_a_way(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("ALIQUOT_SLURM", raising=False)
+    for choice, through in (
+        ("", "scontrol"),
+        ("commands", "scontrol"),
+        ("rest", "slurmrestd"),
+        ("unix:/x", "slurmrestd"),
+    ):
+        with opened(choice) as slurm:
+            assert slurm.through == through
+    monkeypatch.setenv("ALIQUOT_SLURM", "http://h:1")
+    with opened() as slurm:
+        assert slurm.through == "slurmrestd"
+    for wrong in ("yes", "http://", "unix:", "ftp://h"):
+        with pytest.raises(UsageError), opened(wrong):
+            pass
+
+
+@contextlib.contextmanager
+def _server(*answers: bytes, drip_s: float = 0.0) -> Iterator[str]:
+    """Answers one connection after the other, whatever is asked; the last one for ever."""
+    door = socket.create_server(("127.0.0.1", 0))
+    ended = threading.Event()
+
+    def serve() -> None:
+        left = list(answers)
+        while not ended.is_set():
+            try:
+                caller, _ = door.accept()
+            except OSError:
+                return
+            with caller, contextlib.suppress(OSError):
+                caller.recv(65536)
+                answer = left.pop(0) if len(left) > 1 else left[0]
+                for at in range(0, len(answer), 1 if drip_s else len(answer) or 1):
+                    caller.sendall(answer[at : at + 1] if drip_s else answer)
+                    if ended.wait(drip_s):
+                        return
+
+    thread = threading.Thread(target=serve)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{door.getsockname()[1]}"
+    finally:
+        ended.set()
+        door.shutdown(socket.SHUT_RDWR)
+        door.close()
+        thread.join()
+
+
+def _http(body: bytes, status: str = "200 OK", length: int | None = None) -> bytes:
+    size = len(body) if length is None else length
+    return f"HTTP/1.1 {status}\r\nContent-Length: {size}\r\n\r\n".encode() + body
+
+
+def _api(*shapes: int) -> bytes:
+    paths: dict[str, object] = {
+        f"/slurm/v0.0.{s}/{p}": {"get": 1} for s in shapes for p in ("nodes/", "jobs/", "ping/")
+    }
+    return _http(json.dumps({"paths": paths}).encode())
+
+
+def _rest(place: str, bound_s: float = 2.0) -> Rest:
+    return Rest(Wire(place, "", bound_s), Commands())
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [
+        ((_http(b"<html>"),), RefusedError),
+        ((_http(b"{}"),), RefusedError),
+        ((b"SSH-2.0-OpenSSH\r\n",), AwayError),
+        ((b"",), AwayError),
+        ((_http(b'{"paths": {}}', length=500),), AwayError),
+        ((_http(b'{"paths": {}}'),), OldSlurmError),
+        ((_api(35, 99),), OldSlurmError),
+        ((_http(b"no", "401 UNAUTHORIZED"),), DeniedError),
+        ((_api(42), _http(b"<html>")), RefusedError),
+        ((_api(42), _http(b"[]")), RefusedError),
+        ((_api(42), _http(b"{}", "500 INTERNAL ERROR")), RefusedError),
+        ((_api(42), _http(b"Unable find requested URL", "404 NOT FOUND")), OldSlurmError),
+        ((_api(38), _http(b'{"errors": [{"error": "Unspecified error", "errno": -1}]}', "500 ERROR")), DeniedError),
+        ((_api(42), _http(b'{"errors": [{"error": "Unable to contact slurm controller"}]}', "502 BAD")), AwayError),
+    ],
+)
+def test_a_server_that_is_not_what_it_should_be(answers: tuple[bytes, ...], error: type[SlurmError]) -> None:
+    with _server(*answers) as place, pytest.raises(error) as told:
+        _rest(place).jobs()
+    assert type(told.value) is error
+
+
+def test_an_answer_without_end_is_cut_off() -> None:
+    begun = time.monotonic()
+    with _server(_http(b" " * 1000), drip_s=0.2) as place, pytest.raises(AwayError):
+        _rest(place, bound_s=0.9).jobs()
+    assert time.monotonic() - begun < 3
+
+
+def test_the_newest_version_that_both_know_is_spoken() -> None:
+    recorded = (RECORDED / "24.11" / "v0.0.42-jobs.json").read_bytes()
+    with _server(_api(39, 46, 99), _http(recorded)) as place:
+        rest = _rest(place)
+        assert rest.jobs()
+        assert rest._known_shape() == 46
+
+
+def test_a_token_says_whose_it_is_and_when_it_is_over() -> None:
+    def token(**claims: object) -> str:
+        middle = base64.urlsafe_b64encode(json.dumps(claims).encode()).decode().rstrip("=")
+        return f"e30.{middle}.x"
+
+    assert user_of(token(sun="root")) == "root"
+    for other in (token(sun="a\r\nX-Other: b"), token(sun=7), token(), "a.b", "", "x.%%%.y", "a..b"):
+        assert user_of(other) == ""
+    with pytest.raises(DeniedError) as told:
+        Wire("unix:/nowhere", token(sun="root", exp=1)).ask("look", "GET", "/")
+    assert "root" in told.value.details[0]
+
+
+@pytest.mark.parametrize("token", ["secret.\nX-Other: 1", "secret\x7f", "secr\u00e9t", "secret\r"])
+def test_a_secret_is_in_no_complaint(token: str) -> None:
+    with pytest.raises(UsageError) as wrong:
+        Wire("http://h:1", f"{token}.end")
+    with pytest.raises(UsageError) as worse:
+        Wire("http://root:secret@h:1")
+    assert "secr" not in repr([(e.value.brief, e.value.details, e.value.next_step) for e in (wrong, worse)])

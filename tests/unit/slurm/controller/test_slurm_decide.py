@@ -1,0 +1,379 @@
+"""What the Slurm controller decides: for whom, where, and why not."""
+
+from __future__ import annotations
+
+import msgspec
+
+from aliquot.core.planner.placement_table import board
+from aliquot.slurm.controller.candidates import _tight
+from aliquot.slurm.controller.models import ALONE, COVERED, CUT, DRAINED, STUCK, WAITING, WAITS, Decision
+from aliquot.slurm.controller.settings import Limits, PartitionRules, Rules
+from support.slurmtoy import QUICK, Toy, ToyNode, toy
+
+
+def state(decision: Decision, job: int) -> str:
+    return next(v.state for v in decision.verdicts if v.job == job)
+
+
+def why(decision: Decision, job: int) -> str:
+    verdict = next(v for v in decision.verdicts if v.job == job)
+    return "\n".join([verdict.sentence, *verdict.why])
+
+
+def test_an_idle_record_is_cut_for_a_job_and_room_left_over_is_filled() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("1g.5gb")
+    decision = cluster.step()
+    (recut,) = decision.recuts
+    assert (recut.jobs, recut.offered, recut.destroyed) == ((1,), {"1g.5gb": 7}, 1)
+    assert cluster.jobs[1].running
+
+
+def test_nothing_is_cut_where_free_slices_suit() -> None:
+    cluster = toy("7g.40gb", "3g.20gb*2")
+    cluster.nodes["n1"].states.add("COMPLETING")  # Slurm starts nothing in this instant
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("3g.20gb", count=2)
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert not decision.recuts
+
+
+def test_of_several_the_record_is_cut_where_least_is_destroyed() -> None:
+    cluster = toy("1g.5gb*7", "3g.20gb*2", "7g.40gb")
+    cluster.submit("4g.20gb")
+    (recut,) = cluster.step().recuts
+    assert recut.record == "n1"
+    assert recut.destroyed == 1
+
+
+def test_a_record_with_a_job_is_left_alone() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("7g.40gb", seconds=1000)
+    cluster.step()
+    cluster.submit("1g.5gb")
+    decision = cluster.step()
+    assert not decision.recuts
+    assert state(decision, 2) == WAITS
+    assert "n0: 1 job has resources on it" in why(decision, 2)
+
+
+def test_two_jobs_that_want_different_layouts_are_served_by_priority_then_age() -> None:
+    cluster = toy("7g.40gb")
+    late = cluster.submit("1g.5gb", priority=10)
+    first = cluster.submit("3g.20gb", count=2, priority=20)
+    decision = cluster.step()
+    assert [r.jobs for r in decision.recuts] == [(first.id,)]
+    for _ in range(10):
+        cluster.step()
+    assert late.done or late.running
+    assert len(cluster.trace) == 2, "once for each: no flapping"
+
+
+def test_the_promise_to_one_job_is_not_broken_for_another() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("3g.20gb", priority=20)
+    cluster.step()
+    cluster.jobs[1].where = ()  # not started yet
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("7g.40gb", priority=10).reason = "Resources"
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert "promised to job 1" in why(decision, 2)
+
+
+def test_a_job_that_does_not_start_although_slices_suit_it_keeps_them_for_a_while_only() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("3g.20gb", priority=20)
+    cluster.step()
+    cluster.jobs[1].where = ()
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("7g.40gb", priority=10).reason = "Resources"
+    cluster.decide()
+    cluster.now += 61
+    decision = cluster.step()
+    assert state(decision, 1) == STUCK
+    assert [r.jobs for r in decision.recuts] == [(2,)]
+    decision = cluster.decide()
+    assert state(decision, 1) == STUCK, "what did not help is not done again at once"
+    assert not decision.recuts
+
+
+def test_limits_are_kept_and_told() -> None:
+    cluster = toy("7g.40gb", limits=Limits(idle_s=30, between_s=100, per_hour=2))
+    cluster.submit("1g.5gb")
+    assert "idle for 0 s only" in why(cluster.step(), 1)
+    cluster.now += 40
+    assert cluster.step().recuts
+    cluster.now += 40
+    cluster.submit("3g.20gb")
+    assert cluster.step(35).recuts == ()
+    decision = cluster.step(0)
+    assert "between" in why(decision, 2)
+    cluster.now += 100
+    assert cluster.step(120).recuts
+    cluster.submit("7g.40gb")
+    cluster.step(40)
+    cluster.step(100)
+    assert "cut 2 times in the last hour" in why(cluster.step(), 3)
+
+
+def test_no_more_records_at_once_than_allowed() -> None:
+    cluster = toy("7g.40gb", "7g.40gb", "7g.40gb", at_once=2)
+    for _ in range(3):
+        cluster.submit("1g.5gb", count=7, seconds=1000)
+    for job in cluster.jobs.values():
+        job.reason = "Resources"
+    decision = cluster.decide()
+    assert len(decision.recuts) <= 2
+    for _ in range(5):
+        cluster.step()
+    assert all(j.running for j in cluster.jobs.values())
+
+
+def test_a_record_that_somebody_else_drained_or_that_is_down_is_left() -> None:
+    cluster = toy("7g.40gb", "7g.40gb", "7g.40gb")
+    cluster.nodes["n0"].states |= {"DRAIN"}
+    cluster.nodes["n0"].reason = "disk"
+    cluster.nodes["n1"].states = {"DOWN"}
+    cluster.nodes["n2"].states = {"IDLE", "INVALID_REG"}
+    cluster.submit("1g.5gb")
+    decision = cluster.step()
+    assert not decision.recuts
+    text = why(decision, 1)
+    assert "n0: it was drained by somebody else (disk)" in text
+    assert "n1: it is DOWN in Slurm" in text
+    assert "n2: it is IDLE+INVALID_REG in Slurm" in text
+
+
+def test_rules_of_a_record() -> None:
+    rules = Rules(profiles=("1g.5gb", "3g.20gb"), keep={"1g.5gb": 3})
+    cluster = toy("1g.5gb*7", rules=rules)
+    cluster.submit("3g.20gb")
+    (recut,) = cluster.step().recuts
+    assert recut.offered == {"1g.5gb": 4, "3g.20gb": 1}
+    cluster.submit("3g.20gb", count=2)
+    cluster.submit("7g.40gb", priority=500)
+    cluster.now += 100
+    cluster.step()
+    decision = cluster.step()
+    assert "beside what is in use there, or to be kept" in why(decision, 2)
+    assert "beside what is in use there, or to be kept" in why(decision, 3)
+    untouched = toy("7g.40gb", rules=Rules(untouched=True))
+    untouched.submit("1g.5gb")
+    assert "untouched" in why(untouched.step(), 1)
+
+
+def test_rules_of_a_partition() -> None:
+    cluster = toy("7g.40gb", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})})
+    cluster.submit("3g.20gb", count=2)
+    (recut,) = cluster.step().recuts
+    assert recut.record == "n0", "of the other one all seven are to be kept"
+    cluster = toy("7g.40gb", partitions={"*": PartitionRules(demands=False)})
+    cluster.submit("1g.5gb")
+    assert state(cluster.step(), 1) == ALONE
+    cluster = toy("7g.40gb", partitions={"all": PartitionRules(profiles=("3g.20gb",))})
+    cluster.submit("1g.5gb")
+    cluster.submit("3g.20gb")
+    decision = cluster.step()
+    assert "not allowed 1g.5gb" in why(decision, 1)
+    assert state(decision, 2) == CUT
+
+
+def test_a_job_on_two_nodes_has_both_or_none() -> None:
+    cluster = toy("7g.40gb", "7g.40gb")
+    cluster.submit("7g.40gb", seconds=20)
+    cluster.step(1)
+    wide = cluster.submit("1g.5gb", nodes=2)
+    assert not cluster.step(1).recuts, "one of two helps nobody"
+    for _ in range(6):
+        cluster.step()
+    assert wide.running or wide.done
+
+
+def test_a_job_that_waits_long_has_a_busy_record_drained_and_then_cut() -> None:
+    cluster = toy("7g.40gb", limits=msgspec.structs.replace(QUICK, patience_s=30.0))
+    cluster.submit("7g.40gb", seconds=100)
+    cluster.step(1)
+    cluster.submit("1g.5gb", priority=50)
+    cluster.submit("7g.40gb", priority=10, seconds=100)
+    assert state(cluster.step(31), 2) == WAITS
+    decision = cluster.step()
+    assert state(decision, 2) == DRAINED
+    assert cluster.nodes["n0"].reason == f"{WAITING}2"
+    for _ in range(30):
+        cluster.step()
+    assert cluster.jobs[2].done
+    assert not cluster.jobs[3].where or cluster.jobs[3].ends > cluster.jobs[2].ends
+
+
+def test_a_record_that_was_drained_for_a_job_which_went_away_takes_jobs_again() -> None:
+    cluster = toy("7g.40gb", limits=msgspec.structs.replace(QUICK, patience_s=0.0))
+    cluster.submit("7g.40gb", seconds=1000)
+    cluster.step(1)
+    gone = cluster.submit("1g.5gb")
+    cluster.step()
+    assert "DRAIN" in cluster.nodes["n0"].states
+    gone.done = True
+    assert cluster.step().resume == ("n0",)
+
+
+def test_jobs_for_what_no_gpu_has_are_told_so() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("9g.90gb")
+    decision = cluster.step()
+    assert why(decision, 1).startswith("no GPU of the records can have 9g.90gb")
+
+
+def test_what_fails_is_tried_again_later_and_later() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("1g.5gb")
+    pauses = []
+    for _ in range(4):
+        cluster.history = cluster.history.failed(cluster.now, "n0", "slurmd did not start")
+        decision = cluster.decide()
+        assert "the last change failed (slurmd did not start)" in why(decision, 1)
+        pauses.append(cluster.history.failures["n0"].retry_at - cluster.now)
+        cluster.now += pauses[-1] + 1
+    assert pauses == [30, 60, 120, 240]
+    assert cluster.decide().recuts
+
+
+def test_a_job_behind_others_brings_nothing_about_where_they_can_be_served() -> None:
+    cluster = toy("7g.40gb", "7g.40gb")
+    cluster.submit("3g.20gb", count=2, priority=20, seconds=30)
+    behind = cluster.submit("1g.5gb", priority=10)
+    decision = cluster.step()
+    assert state(decision, behind.id) == WAITS
+    assert "other jobs are before it" in why(decision, behind.id)
+    for _ in range(4):
+        cluster.step()
+    assert behind.running or behind.done
+
+
+def test_a_feature_that_names_a_layout_is_asked_for_and_set() -> None:
+    cluster = Toy({"n0": ToyNode([(("7g.40gb", 0),), (("7g.40gb", 0),)])})
+    cluster.settings = msgspec.structs.replace(
+        cluster.settings, layouts={"mig_2x3g": {"3g.20gb": 2}, "mig_7g": {"7g.40gb": 1}}
+    )
+    from aliquot.slurm.client.models import Job, Partition
+    from aliquot.slurm.controller.decide import decide
+    from aliquot.slurm.controller.job_demand import demands
+
+    job = Job(7, "PENDING", reason="Resources", partitions=("all",), features="mig&mig_2x3g", priority=1)
+    queue = demands([job], [Partition("all")], cluster.settings.layouts, cluster.now)
+    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    assert recut.offered == {"3g.20gb": 4}
+    assert recut.features == ("mig", "mig_2x3g")
+
+
+def test_a_layout_by_name_is_exact_on_every_gpu_and_comes_to_rest() -> None:
+    """Room that is left is not filled and nothing else is kept: the node would lack the feature, and be cut again."""
+    from aliquot.slurm.client.models import Job, Partition
+    from aliquot.slurm.controller.decide import decide
+    from aliquot.slurm.controller.job_demand import demands
+
+    cluster = Toy({"n0": ToyNode([(("3g.20gb", 0), ("3g.20gb", 4)), (("7g.40gb", 0),)])})
+    cluster.settings = msgspec.structs.replace(cluster.settings, layouts={"small": {"2g.10gb": 2, "1g.5gb": 1}})
+    job = Job(7, "PENDING", reason="Resources", partitions=("all",), features="small", priority=1)
+    queue = demands([job], [Partition("all")], cluster.settings.layouts, cluster.now)
+    (recut,) = decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+    assert recut.offered == {"1g.5gb": 2, "2g.10gb": 4}
+    assert recut.features == ("mig", "small")
+    table = board(cluster.family)
+    for placement in recut.cards.values():
+        assert sorted(table.profiles[p].name for p, _ in placement or ()) == ["1g.5gb", "2g.10gb", "2g.10gb"]
+    cluster.nodes["n0"].placed = [
+        tuple((table.profiles[p].name, s) for p, s in recut.cards[pci] or ()) for pci in sorted(recut.cards)
+    ]
+    cluster.nodes["n0"].features = recut.features
+    assert not decide(cluster.world(), queue, cluster.settings, cluster.now).recuts
+
+
+def test_slices_are_promised_once() -> None:
+    cluster = toy("3g.20gb*2", "7g.40gb")
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("3g.20gb", count=2, priority=20)
+    cluster.submit("3g.20gb", priority=10)
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert [(r.record, r.jobs) for r in decision.recuts] == [("n1", (2,))]
+
+
+def test_a_cut_for_one_job_serves_those_behind_it_where_there_is_room() -> None:
+    cluster = toy("7g.40gb")
+    cluster.submit("3g.20gb", priority=20).reason = "Resources"
+    cluster.submit("1g.5gb", count=2, priority=10).reason = "Priority"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    (recut,) = cluster.decide().recuts
+    assert recut.jobs == (1,)
+    assert recut.offered == {"3g.20gb": 1, "1g.5gb": 4}
+
+
+def test_one_record_is_cut_for_two_jobs_and_not_two() -> None:
+    cluster = Toy({"n0": ToyNode([(), ()]), "n1": ToyNode([(), ()])})
+    for _ in range(2):
+        cluster.submit("7g.40gb").reason = "Resources"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    (recut,) = cluster.decide().recuts
+    assert recut.jobs == (1, 2)
+
+
+# What one user may do to others
+
+
+def test_a_job_that_never_starts_keeps_no_record_from_those_before_it() -> None:
+    """One could be submitted after the other, and each would be promised slices anew."""
+    cluster = toy("7g.40gb")
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.submit("7g.40gb", priority=10, user="eve").reason = "Resources"
+    cluster.submit("1g.5gb", priority=20, user="ada").reason = "Resources"
+    decision = cluster.decide()
+    assert state(decision, 1) == COVERED
+    assert [r.jobs for r in decision.recuts] == [(2,)]
+    cluster.jobs[2].reason = "Priority"
+    assert not cluster.decide().recuts, "Slurm says that it is not its turn"
+
+
+def test_one_users_queue_does_not_close_every_busy_record() -> None:
+    cluster = toy(*["7g.40gb"] * 6, limits=msgspec.structs.replace(QUICK, patience_s=10.0), at_once=2)
+    for _ in range(6):
+        cluster.submit("7g.40gb", seconds=1000, user="ada")
+    cluster.step()
+    for _ in range(6):
+        cluster.submit("1g.5gb", count=7, user="eve").reason = "Resources"
+    cluster.schedule = lambda: None  # type: ignore[method-assign]
+    cluster.now += 60
+    for _ in range(4):
+        assert len(cluster.step().drains) == 2
+    assert sum("DRAIN" in n.states for n in cluster.nodes.values()) == 2
+
+
+def _want_turn_by_turn(cluster: Toy, user: str, times: int) -> int:
+    """Somebody has records cut to and fro; how often that went well."""
+    before = len(cluster.trace)
+    for n in range(times):
+        job = cluster.submit(("1g.5gb", "7g.40gb")[n % 2], seconds=1, user=user)
+        for _ in range(2):
+            cluster.step(10)
+        cluster.jobs.pop(job.id) if job.pending else None
+        cluster.jobs.setdefault(job.id, job).done = True
+    return len(cluster.trace) - before
+
+
+def test_one_user_leaves_others_a_part_of_the_hours_changes() -> None:
+    cluster = toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=12))
+    assert _want_turn_by_turn(cluster, "eve", 40) == 9
+    job = cluster.submit("1g.5gb" if cluster.nodes["n0"].counts["7g.40gb"] else "7g.40gb", user="eve")
+    assert "eve had it cut 9 times in the last hour" in why(cluster.decide(), job.id)
+    job.done = True
+    assert _want_turn_by_turn(cluster, "ada", 4) >= 2
+    assert _want_turn_by_turn(toy("7g.40gb", limits=Limits(idle_s=0, between_s=0, per_hour=3)), "eve", 40) == 3
+    assert _want_turn_by_turn(toy("7g.40gb", per_hour=8), "eve", 40) == 6
+
+
+def test_a_gpu_whose_mig_is_off_is_named_with_what_would_turn_it_on() -> None:
+    record = toy("7g.40gb").world().records[0]
+    off = msgspec.structs.replace(record, cards=tuple(msgspec.structs.replace(c, placed=None) for c in record.cards))
+    assert "MIG is off on GPU 0000:00:00.0, and 'modes: true'" in _tight(off)
+    assert "MIG" not in _tight(record)

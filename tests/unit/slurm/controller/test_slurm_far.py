@@ -1,0 +1,145 @@
+"""What a node may say to the controller: nothing that stops it, fills it, or speaks to Slurm in its name."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.core.model import catalog
+from aliquot.foundation import bounded_process as far
+from aliquot.slurm.controller import untrusted_input as believing
+from aliquot.slurm.controller.remote_nodes import Programs, UnreachableError, command, facts_of, sentence
+from aliquot.slurm.controller.settings import Host
+from support.slurmworld import sliced
+
+
+def node(tmp_path: Path, body: str) -> Host:
+    """A node that answers with a program's words, whatever is asked."""
+    program = tmp_path / "answer"
+    program.write_text(f"#!{sys.executable}\nimport sys, time\n{body}\n")
+    program.chmod(0o755)
+    return Host("n1", reach=(str(program),))
+
+
+def answer(**changes: Any) -> dict[str, Any]:
+    """The answer of a node of two GPUs, one of them cut."""
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(sliced("3g.20gb@4")))
+    return {"inventory": plain | changes, "settings": {"gpus": []}, "open": False}
+
+
+def first(said: dict[str, Any], **changes: Any) -> dict[str, Any]:
+    said["inventory"]["gpus"][0] |= changes
+    return said
+
+
+def table(**changes: Any) -> dict[str, Any]:
+    plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(catalog.family("a100-40gb")))
+    return plain | changes
+
+
+def test_an_honest_answer_is_believed(tmp_path: Path) -> None:
+    said = msgspec.json.encode(answer(tables=[table()])).decode()
+    found = Programs().facts(node(tmp_path, f"print({said!r})"))
+    assert len(found.inventory.gpus) == 2
+    again = Programs().facts(node(tmp_path, f"print({said!r})"))
+    assert found.inventory.tables[0] is again.inventory.tables[0]  # what is compiled for it is compiled once
+
+
+@pytest.mark.parametrize("body", ["while 1: sys.stdout.write('x' * 65536)", "while 1: sys.stderr.write('x' * 65536)"])
+def test_words_without_end_are_cut_off(tmp_path: Path, body: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(far, "MOST", 1 << 20)
+    with pytest.raises(UnreachableError, match="says more than 1 MiB"):
+        Programs().facts(node(tmp_path, body))
+
+
+@pytest.mark.parametrize("text", ["[" * 200_000, '{"a":' * 200_000, "7" * 10_000, "{}", "[]", "null", "", "\\x00"])
+def test_an_answer_that_is_none_is_a_sentence(tmp_path: Path, text: str) -> None:
+    with pytest.raises(UnreachableError, match="makes no sense"):
+        Programs().facts(node(tmp_path, f"sys.stdout.write({text!r})"))
+    outcome = Programs().apply(node(tmp_path, f"sys.stdout.write({text!r}); sys.exit(7)"), {}, (), 20.0)
+    assert (outcome.code, outcome.sentence) == (7, "exit status 7")
+
+
+def test_a_node_that_is_silent_is_left(tmp_path: Path) -> None:
+    begun = time.monotonic()
+    outcome = Programs().apply(node(tmp_path, "time.sleep(60)"), {"a": "x" * 1_000_000}, (), 0.5)
+    assert (outcome.code, outcome.sentence) == (-1, "n1: no answer in 0 s")
+    assert time.monotonic() - begun < 5
+
+
+def test_what_is_left_behind_is_not_waited_for() -> None:
+    begun = time.monotonic()
+    assert far.run(["/bin/sh", "-c", "sleep 30 & echo up"], "", 20.0).out == "up\n"
+    assert time.monotonic() - begun < 5
+    assert far.run(["/bin/cat"], "x" * 300_000, 20.0).out == "x" * 300_000
+    assert far.run(["/bin/true"], "x" * 300_000, 20.0).code == 0
+
+
+AT_ONCE = """
+import sys, threading, msgspec
+from aliquot.slurm.controller.remote_nodes import facts_of
+said = msgspec.json.decode(sys.stdin.buffer.read())
+sys.setswitchinterval(1e-6)
+ready = threading.Barrier(8)
+threads = [threading.Thread(target=lambda: (ready.wait(), facts_of(said))) for _ in range(8)]
+for each in threads: each.start()
+for each in threads: each.join()
+"""
+
+
+def test_nodes_that_speak_at_once_crash_nothing() -> None:
+    """msgspec 0.22 prepares a type at its first use: half of these processes died of it."""
+    for _ in range(4):
+        done = subprocess.run([sys.executable, "-c", AT_ONCE], input=msgspec.json.encode(answer()), check=False)
+        assert done.returncode == 0
+
+
+DEEP = {"profiles": [table()["profiles"][0] | {"id": n, "name": f"{n}g.1gb", "starts": [0, 1, 2, 3]} for n in range(9)]}
+DEEP["profiles"] = [each | {"size": 1, "starts": list(range(8)), "max_instances": 8} for each in DEEP["profiles"]]
+
+
+@pytest.mark.parametrize(
+    ("said", "sentence"),
+    [
+        (answer(gpus=answer()["inventory"]["gpus"][:1] * 65), "65 GPUs"),
+        (answer(gpus=answer()["inventory"]["gpus"][:1] * 2), "one PCI address"),
+        (first(answer(), pci="0000:07:00.0\x1b[2J"), "no PCI address"),
+        (first(answer(), product="NVIDIA A100\tState=IDLE NodeAddr=10.6.6.6"), "no GRES type"),
+        (first(answer(), product="NVIDIA A100:7,gpu:b"), "no GRES type"),
+        (
+            first(answer(), instances=[answer()["inventory"]["gpus"][0]["instances"][0] | {"placement": "x"}]),
+            "no sense",
+        ),
+        (answer(tables=[table(memory_slices=1 << 40)]), "memory slices"),
+        (answer(tables=[table(profiles=[])]), "0 profiles"),
+        (answer(tables=[table(profiles=[table()["profiles"][0] | {"compute": []}])]), "no compute instance"),
+        (answer(tables=[table(profiles=[table()["profiles"][0] | {"starts": [1 << 60]}])]), "fits on no such GPU"),
+        (answer(tables=[table(profiles=[table()["profiles"][0] | {"name": "1g.5gb Gres=x"}])]), "no profile"),
+        (answer(tables=[table(**DEEP, rules=[])]), "more than 5000 layouts"),
+    ],
+)
+def test_what_no_machine_is(said: dict[str, Any], sentence: str) -> None:
+    begun = time.monotonic()
+    with pytest.raises(believing.DoubtError, match=sentence):
+        facts_of(said)
+    assert time.monotonic() - begun < 5
+
+
+def test_a_nodes_words_give_a_terminal_no_orders() -> None:
+    assert sentence(1, "", "bad\n\x1b[2Jworse\r") == "[2Jworse"
+    told = sentence(20, '{"why": "\\u001b[31mno\\nroot: all is well", "details": ["' + "x" * 10_000 + '"]}', "")
+    assert told.startswith("[31mno root: all is well; xxx")
+    assert len(told) == 400
+
+
+def test_words_behind_ssh_are_quoted_wherever_it_stands() -> None:
+    own = ["slurm", "apply", "--feature", "a;reboot"]
+    for reach in (("ssh", "n1"), ("sudo", "-u", "slurm", "/usr/bin/ssh", "n1"), ("timeout", "60", "ssh", "n1")):
+        assert command(reach, own) == [*reach, "aliquot slurm apply --feature 'a;reboot'"]
+    assert command(("docker", "exec", "ssh"), own) == ["docker", "exec", "ssh", "aliquot", *own]

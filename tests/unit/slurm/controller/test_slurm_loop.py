@@ -1,0 +1,375 @@
+"""The Slurm controller's rounds against a Slurm and nodes of this process: failures, kills, and what is kept."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Executor, Future
+from typing import Any, cast
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.core.model.inventory import Inventory
+from aliquot.slurm.client.errors import AwayError, RefusedError
+from aliquot.slurm.client.models import Job, Partition, SlurmNode
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.controller import history as histories
+from aliquot.slurm.controller import poll_hint as glances
+from aliquot.slurm.controller.history import History
+from aliquot.slurm.controller.loop import Controller, Ports, revision
+from aliquot.slurm.controller.remote_nodes import Facts, Outcome, UnreachableError, command, sentence
+from aliquot.slurm.controller.settings import Host, PartitionRules
+from support.slurmtoy import Toy, toy
+
+
+class AtOnce(Executor):
+    """Runs what it is given before it answers."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        done: Future[Any] = Future()
+        try:
+            done.set_result(fn(*args, **kwargs))
+        except UnreachableError as error:
+            done.set_exception(error)
+        return done
+
+
+class Never(AtOnce):
+    """Looks are answered at once, changes when ``waiting`` is."""
+
+    def __init__(self, waiting: Future[Outcome]) -> None:
+        self.waiting = waiting
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        return super().submit(fn, *args) if len(args) == 1 else self.waiting
+
+
+class ToySlurm:
+    """What the controller asks of Slurm, answered by the toy. ``away``: it does not answer; ``away_from``: the node
+    that it does not have now.
+    """
+
+    through = "toy"
+
+    def __init__(self, cluster: Toy) -> None:
+        self.cluster = cluster
+        self.away = False
+        self.away_from = ""
+        self.places: dict[str, str] = {}
+        self.acts: list[str] = []
+        self.refuses = ""
+
+    def nodes(self) -> tuple[SlurmNode, ...]:
+        if self.away:
+            raise AwayError("slurmctld does not answer")
+        self.cluster.schedule()
+        places = [SlurmNode(name=n, states=frozenset({"FUTURE", "DRAIN"})) for n in self.places]
+        return (*(self.cluster.node(n) for n in self.cluster.nodes if n != self.away_from), *places)
+
+    def node(self, name: str) -> SlurmNode:
+        return self.cluster.node(name)
+
+    def jobs(self, node: str = "") -> tuple[Job, ...]:
+        return self.cluster.slurm_jobs()
+
+    def partitions(self) -> tuple[Partition, ...]:
+        return (Partition("all"),)
+
+    def create(self, line: str) -> None:
+        self._act(f"create {line.split()[0]}")
+
+    def __getattr__(self, name: str) -> Callable[..., None]:
+        return lambda *words: self._act(" ".join([name, *map(str, words)]))
+
+    def _act(self, text: str) -> None:
+        if self.refuses and text.startswith(self.refuses):
+            raise RefusedError("MaxNodeCount is reached", next_step="raise MaxNodeCount")
+        self.acts.append(text)
+
+
+class ToyHosts:
+    """The nodes: ``outcomes`` are how the next changes end; then all go well."""
+
+    def __init__(self, cluster: Toy) -> None:
+        self.cluster = cluster
+        self.asked = 0
+        self.silent = False
+        self.unfinished = False
+        self.outcomes: list[Outcome] = []
+        self.applied: list[tuple[str, Mapping[str, object], tuple[str, ...]]] = []
+        self.before: list[History] = []
+        self.written: list[History] = []
+
+    def facts(self, host: Host) -> Facts:
+        self.asked += 1
+        if self.silent:
+            raise UnreachableError(f"{host.name}: no answer in 60 s")
+        return Facts(self.cluster.inventory(host.name), (), self.unfinished)
+
+    def apply(self, host: Host, wish: Mapping[str, object], words: Sequence[str], bound_s: float) -> Outcome:
+        self.before.append(self.written[-1])
+        self.applied.append((host.name, wish, tuple(words)))
+        return self.outcomes.pop(0) if self.outcomes else Outcome(0, "done")
+
+    def finish(self, host: Host, bound_s: float) -> Outcome:
+        self.unfinished = False
+        self.applied.append((host.name, {}, ("--continue",)))
+        return Outcome(0, "done")
+
+
+class Bench:
+    def __init__(self, cluster: Toy, *, places: bool = False) -> None:
+        self.cluster = cluster
+        self.slurm = ToySlurm(cluster)
+        self.hosts = ToyHosts(cluster)
+        self.said: list[str] = []
+        settings = replace(cluster.settings, placeholders=places, style="profile")
+        ports = Ports(cast(Slurm, self.slurm), self.hosts, self, AtOnce(), self.said.append)
+        self.controller = Controller(settings, ports, History(), self.hosts.written.append)
+
+    def now(self) -> float:
+        return self.cluster.now
+
+
+def test_a_change_is_on_disk_before_it_begins_and_says_every_place() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("3g.20gb", count=2)
+    bench.controller.round()
+    ((name, wish, words),) = bench.hosts.applied
+    assert name == "n0"
+    assert wish["configs"] == {"on-demand": [{"gpus": {"pci": ["0000:00:00.0"]}, "mig": ["3g.20gb@0", "3g.20gb@4"]}]}
+    assert words[:2] == ("--jobs", "refuse")
+    assert [c.record for c in bench.hosts.before[0].cuts] == ["n0"]
+
+
+def test_while_a_change_is_under_way_its_record_is_left() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    bench.hosts.apply = lambda *_: Outcome(0, "done")  # type: ignore[method-assign]
+    waiting: Future[Outcome] = Future()
+    bench.controller._ports = replace(bench.controller._ports, threads=Never(waiting))
+    bench.controller.round()
+    decision = bench.controller.round()
+    assert not decision.recuts
+    assert bench.controller.look().world.records[0].shut == "a change of it is under way"
+    waiting.set_result(Outcome(0, "done"))
+    bench.controller.collect()
+    assert not bench.controller.working
+
+
+def slow(bench: Bench) -> Future[Outcome]:
+    """Changes last until what is returned has a result."""
+    ends: Future[Outcome] = Future()
+    bench.controller._ports = replace(bench.controller._ports, threads=Never(ends))
+    return ends
+
+
+def test_while_a_record_is_cut_for_a_job_it_is_told_so_and_no_second_one_is_cut() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    ends = slow(bench)
+    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    for _ in range(3):
+        bench.cluster.now += 60
+        decision = bench.controller.round()
+        assert not decision.recuts
+        assert decision.verdicts[0].sentence == "n0 is being cut for it"
+    assert [line for line in bench.said if line.startswith("job 1: ")][1:] == ["job 1: cut: n0 is being cut for it"]
+    ends.set_result(Outcome(40, "the driver refused; undone"))
+    assert [r.record for r in bench.controller.round().recuts] == ["n1"]
+
+
+def test_what_a_partition_keeps_is_not_cut_while_another_of_its_records_is_about_to_have_others() -> None:
+    """Slurm goes on telling the counts of before a change until it is over: they are no reason to give up the rest."""
+    bench = Bench(toy("1g.5gb*7", "1g.5gb*7", partitions={"all": PartitionRules(keep={"1g.5gb": 7})}))
+    first = bench.cluster.submit("7g.40gb")
+    ends = slow(bench)
+    assert [r.record for r in bench.controller.round().recuts] == ["n0"]
+    first.done = True  # cancelled: no cut is on for anybody who waits
+    bench.cluster.submit("7g.40gb")
+    decision = bench.controller.round()
+    assert not decision.recuts
+    assert "n1: n0 of the same partition is being cut, and counts are kept there" in decision.verdicts[0].why
+    bench.slurm.away_from = "n0"  # a dynamic node is out of Slurm for a while
+    assert not bench.controller.round().recuts
+    bench.slurm.away_from = ""
+    ends.set_result(Outcome(40, "the driver refused; undone"))
+    assert [r.record for r in bench.controller.round().recuts] == ["n1"], "as one of the two has them still"
+
+
+def test_a_job_of_several_nodes_waits_for_as_many() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb", nodes=2)
+    slow(bench)
+    assert len(bench.controller.round().recuts) == 2
+    decision = bench.controller.round()
+    assert not decision.recuts
+    assert decision.verdicts[0].sentence == "n0, n1 are being cut for it"
+
+
+def test_a_controller_that_is_started_anew_knows_for_whom_a_record_is_cut() -> None:
+    bench = Bench(toy("7g.40gb", "7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    bench.controller.history = History().cut(bench.cluster.now - 60, "n0", (1,))
+    bench.hosts.unfinished = True
+    slow(bench)
+    assert bench.controller.decide(bench.controller.look()).verdicts[0].sentence == "n0 is being cut for it"
+    bench.controller.history = History().cut(bench.cluster.now - 6000, "n0", (1,))
+    assert bench.controller.decide(bench.controller.look()).verdicts[0].state == "waits", "not ours: far too long ago"
+
+
+def test_what_slurm_shows_of_a_change_reads_as_a_sentence() -> None:
+    bench = Bench(toy("1g.5gb*7"))
+    bench.cluster.submit("3g.20gb")
+    bench.controller.round()
+    ((_, _, words),) = bench.hosts.applied
+    assert f"aliquot: changing to {words[3]}" == "aliquot: changing to a layout for job 1"
+    assert revision((1, 2)) == "a layout for job 1, 2"
+    assert revision(range(1000, 1100)).endswith("1011 and more")
+
+
+def test_a_change_that_fails_is_told_and_tried_again_later() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("3g.20gb")
+    bench.hosts.outcomes = [Outcome(40, "the driver refused; undone")]
+    bench.controller.round()
+    bench.controller.round()
+    assert "n0 could not be changed: the driver refused; undone" in bench.said
+    assert len(bench.hosts.applied) == 1
+    bench.cluster.now += 31
+    bench.controller.round()
+    assert len(bench.hosts.applied) == 2
+    bench.controller.round()
+    assert bench.controller.history.failures == {}
+
+
+def test_a_node_that_says_nothing_is_left_and_asked_again_later() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.hosts.silent = True
+    bench.cluster.submit("3g.20gb")
+    bench.controller.round()
+    bench.controller.round()
+    assert bench.hosts.asked == 1
+    assert bench.said.count("node n0: no answer in 60 s") == 1
+    assert not bench.hosts.applied
+    bench.hosts.silent = False
+    bench.cluster.now += 31
+    bench.controller.round()
+    assert bench.hosts.applied
+
+
+def test_what_a_job_had_in_use_is_asked_for_again_when_it_has_ended() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.cluster.submit("7g.40gb", seconds=10)
+    free = bench.cluster.inventory
+    bench.cluster.inventory = lambda name: _held(free(name))  # type: ignore[method-assign]
+    bench.cluster.submit("3g.20gb", priority=1)
+    bench.controller.round()
+    assert not bench.hosts.applied
+    bench.cluster.inventory = free  # type: ignore[method-assign]
+    bench.cluster.now += 11
+    bench.controller.round()
+    assert bench.hosts.applied, "the job's holder went with the job"
+
+
+def _held(inventory: Inventory) -> Inventory:
+    gpus = [replace(g, instances=tuple(replace(i, held=True) for i in g.instances)) for g in inventory.gpus]
+    return replace(inventory, gpus=tuple(gpus))
+
+
+def test_what_was_cut_off_is_finished_first() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.hosts.unfinished = True
+    bench.cluster.submit("3g.20gb")
+    bench.controller.round()
+    assert [words for _, _, words in bench.hosts.applied] == [("--continue",)]
+    bench.controller.round()
+    assert bench.hosts.applied[-1][2][0] == "--jobs"
+
+
+def test_where_slurm_is_away_nothing_is_done() -> None:
+    bench = Bench(toy("7g.40gb"))
+    bench.slurm.away = True
+    with pytest.raises(AwayError):
+        bench.controller.round()
+    assert not bench.hosts.applied
+
+
+def test_a_placeholder_that_slurm_refuses_stops_nothing() -> None:
+    bench = Bench(toy("7g.40gb"), places=True)
+    bench.slurm.refuses = "create"
+    bench.cluster.submit("3g.20gb")
+    bench.controller.round()
+    assert any("MaxNodeCount is reached; next: raise MaxNodeCount" in line for line in bench.said)
+    assert bench.hosts.applied
+
+
+def test_no_placeholder_goes_while_a_node_says_nothing() -> None:
+    bench = Bench(toy("7g.40gb"), places=True)
+    bench.slurm.places = {"aliquot-layouts-old-0": ""}
+    bench.hosts.silent = True
+    bench.controller.round()
+    assert not [a for a in bench.slurm.acts if a.startswith("delete")]
+    bench.hosts.silent = False
+    bench.cluster.now += 31
+    bench.controller.round()
+    assert "delete aliquot-layouts-old-0" in bench.slurm.acts
+
+
+def test_a_history_is_kept_whole_or_begun_anew(tmp_path: Any) -> None:
+    path = str(tmp_path / "deep" / "history.json")
+    assert histories.read(path) == (History(), "")
+    kept = (
+        History().cut(5.0, "n0", (1,)).failed(6.0, "n1", "why").decided(7.0, [4], 60.0).swapped(8.0, "h", "h-1g", (2,))
+    )
+    histories.write(path, kept)
+    assert histories.read(path) == (kept, "")
+    (tmp_path / "deep" / "history.json").write_text("{")
+    found, trouble = histories.read(path)
+    assert found == History()
+    assert "limits are counted from now on" in trouble
+
+
+def test_words_for_a_shell_on_the_other_side_are_quoted() -> None:
+    own = ["slurm", "apply", "--node-conf", "CPUs=2 Feature=mig"]
+    assert command(("ssh", "h"), own) == ["ssh", "h", "aliquot slurm apply --node-conf 'CPUs=2 Feature=mig'"]
+    assert command(("kubectl", "exec", "p", "--"), own) == ["kubectl", "exec", "p", "--", "aliquot", *own]
+    assert command((), own)[1:3] == ["-m", "aliquot"]
+
+
+def test_how_a_change_ended_in_a_line() -> None:
+    error = 'draining n1\n{"code": "NODE_BUSY", "message": "jobs are on it", "details": ["job 7"]}\n'
+    assert sentence(20, "", error) == "jobs are on it; job 7"
+    assert sentence(40, '{"status": "undone", "why": "the driver refused"}', "note") == "the driver refused"
+    assert sentence(255, "", "ssh: connect to host h: No route to host\n") == "ssh: connect to host h: No route to host"
+    assert sentence(7, "", "") == "exit status 7"
+
+
+def test_between_two_looks_a_job_that_comes_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "SHARE", 0)
+    bench = Bench(toy("7g.40gb"))
+    bench.controller.round()
+    bench.cluster.submit("3g.20gb")
+    began = time.monotonic()
+    bench.controller.wait(threading.Event(), 10.0, glances=True)
+    assert time.monotonic() - began < 9
+    bench.controller.wait(threading.Event(), 0.2)  # without glances nobody is asked
+    (recut,) = bench.controller.round().recuts
+    assert recut.record == "n0"
+
+
+def test_a_glance_that_slurm_does_not_answer_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(glances, "GLANCE_S", 0.01)
+    monkeypatch.setattr(glances, "SHARE", 0)
+    bench = Bench(toy("7g.40gb"))
+    bench.controller.round()
+
+    def away(node: str = "") -> tuple[Job, ...]:
+        raise AwayError("slurmctld does not answer")
+
+    monkeypatch.setattr(bench.slurm, "jobs", away)
+    with pytest.raises(AwayError):
+        bench.controller.wait(threading.Event(), 10.0, glances=True)

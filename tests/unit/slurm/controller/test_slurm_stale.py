@@ -1,0 +1,81 @@
+"""What was decided from a look that is old by now: somebody's hand, or a clock, came in between."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from msgspec.structs import replace
+
+from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.client.port import Slurm
+from aliquot.slurm.controller import cloud_switch as swapping
+from aliquot.slurm.controller import drains
+from aliquot.slurm.controller.cloud_records import Group
+from aliquot.slurm.controller.history import HOUR_S, History
+from aliquot.slurm.controller.log_once import Telling
+from aliquot.slurm.controller.models import WAITING, Decision, Drain
+from aliquot.slurm.controller.settings import Limits
+from aliquot.slurm.layouts.cloud_siblings import Act
+
+NOW = 1_000_000.0
+
+
+class Told:
+    """Slurm as it is now, and what it is told."""
+
+    def __init__(self, *states: str, reason: str = "") -> None:
+        self.now = SlurmNode("n1", frozenset(states or ("IDLE",)), reason=reason)
+        self.acts: list[str] = []
+
+    def node(self, name: str) -> SlurmNode:
+        return replace(self.now, name=name)
+
+    def drain(self, name: str, reason: str) -> None:
+        self.acts.append(f"drain {name}")
+
+    def resume(self, name: str) -> None:
+        self.acts.append(f"resume {name}")
+
+
+def acted(told: Told, decision: Decision) -> list[str]:
+    drains.act(decision, cast(Slurm, told), Telling(lambda _: None), lambda _: None)
+    return told.acts
+
+
+def test_who_drained_a_record_since_the_look_keeps_it() -> None:
+    drain = Decision(drains=(Drain("n1", 7),))
+    assert acted(Told(), drain) == ["drain n1"]
+    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}6"), drain) == ["drain n1"]
+    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), drain) == []
+    assert acted(Told("IDLE", "DRAIN", reason="new fans"), drain) == []
+    resume = Decision(resume=("n1",))
+    assert acted(Told("IDLE", "DRAIN", reason=f"{WAITING}7"), resume) == ["resume n1"]
+    assert acted(Told("IDLE", "DRAIN", reason="new fans"), resume) == []
+
+
+def test_so_it_is_with_records_of_one_host() -> None:
+    for verb in ("open", "drain"):
+        for told, done in ((Told(), 1), (Told("IDLE", "DRAIN", reason="new fans"), 0)):
+            group = Group("h", (), Limits(), "n1", Act(verb, "n1", "aliquot: why"))
+            swapping.act([group], cast(Slurm, told), Telling(lambda _: None))
+            assert len(told.acts) == done, (verb, told.now)
+
+
+def test_a_clock_that_was_wrong_for_a_moment_stops_nothing_for_long() -> None:
+    ahead = NOW + 30 * 24 * HOUR_S
+    wrong = History().cut(ahead, "n1", (7,)).failed(ahead, "n1", "no")
+    wrong = replace(wrong, promised={7: ahead}, stuck={8: ahead}, idle={"n1": ahead})
+    right = wrong.looked(NOW, ["n1"], {7, 8})
+    assert right.last("n1") == NOW
+    assert right.failures["n1"].retry_at <= NOW + 30
+    assert (right.promised, right.stuck, right.idle) == ({7: NOW}, {8: NOW}, {"n1": NOW})
+    assert right.looked(NOW + 3 * HOUR_S, [], ()).recent(NOW + 3 * HOUR_S) == 0
+
+
+def test_a_job_that_does_not_start_again_and_again_is_stuck_anew_each_time() -> None:
+    history = History().decided(NOW, [7], 30)
+    history = history.decided(NOW + 31, [7], 30)
+    assert history.stuck == {7: NOW + 31}
+    assert history.decided(NOW + 40, [7], 30).stuck == {7: NOW + 31}
+    history = history.decided(NOW + 500, [], 30).decided(NOW + 600, [7], 30)
+    assert history.decided(NOW + 640, [7], 30).stuck == {7: NOW + 600}

@@ -1,0 +1,334 @@
+"""Hands of others in the middle of a change, disks that are full, and what a node has beside its GPUs."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from aliquot.core.model.inventory import Holder
+from aliquot.errors import AliquotError, BlockedError, StorageError
+from aliquot.slurm.client import gres_text as grestext
+from aliquot.slurm.client.errors import AwayError, BusyError, RefusedError
+from aliquot.slurm.client.models import Gres, Job, Reservation
+from aliquot.slurm.node import gpu_plan as planned
+from aliquot.slurm.node import transaction as apply
+from aliquot.slurm.node.change_record import RecordFile
+from aliquot.slurm.node.context import World
+from aliquot.slurm.node.desired_gres import agrees, meant
+from aliquot.slurm.node.request import Change
+from support.factory import inventory, with_instances
+from support.slurmfake import Host
+
+SEVEN, HALVES = "1g.5gb*7", "3g.20gb*2"
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A dynamic node of two GPUs in seven slices each, idle."""
+    made = Host(tmp_path, monkeypatch)
+    assert made.apply("0-1", SEVEN).status == "done"
+    made.cluster.change("n1", slurmd_start=1000)
+    return made
+
+
+def drained(host: Host, reason: str = "new fans") -> None:
+    host.cluster.drain("n1", reason)
+
+
+@pytest.mark.parametrize("step", ["wait", "stop", "gpus", "files", "forget"])
+def test_who_drains_the_node_while_it_changes_keeps_it_drained(host: Host, step: str) -> None:
+    host.at(step, lambda: drained(host))
+    assert host.apply("0", HALVES).status == "done"
+    assert host.now.draining
+    assert host.now.reason == "new fans"
+
+
+def test_the_whole_queue_is_read_only_where_jobs_would_be_lost(host: Host) -> None:
+    """At the beginning, while jobs are waited for, before each step that no job lives through, and for the summary.
+    When slurmd starts, Slurm has no record of the node.
+    """
+    host.cluster.calls.clear()
+    assert host.apply("0", HALVES).status == "done"
+    guarded = ("stop", "gpus", "files", "forget")
+    assert host.cluster.calls.count("queue") == 1 + 1 + len(guarded) + 1
+
+
+@pytest.mark.parametrize("step", ["start", "verify", "resume"])
+def test_who_drains_the_new_record_keeps_it_drained(host: Host, step: str) -> None:
+    host.at(step, lambda: drained(host) if step != "start" else None)
+    if step == "start":
+        host.at(step, lambda: drained(host), after=True)
+    assert host.apply("0", HALVES).drained
+    assert host.now.reason == "new fans"
+
+
+def test_the_way_back_keeps_the_words_of_who_drained_it_meanwhile(host: Host) -> None:
+    def fails() -> None:
+        drained(host)
+        raise BlockedError("no")
+
+    host.at("files", fails)
+    assert host.apply("0", HALVES).status == "undone"
+    assert host.now.reason == "new fans"
+
+
+def test_what_an_operator_gave_the_record_is_there_afterwards(host: Host) -> None:
+    host.cluster.change("n1", features=("mig", "rack7"), weight=7, comment="ours", extra="row 3")
+    host.cluster.members["extra"] = {"n1"}
+    host.apply("0", HALVES)
+    now = host.now
+    assert (now.features, now.weight, now.comment, now.extra) == (("mig", "rack7"), 7, "ours", "row 3")
+    assert now.partitions == ("all", "extra")
+
+
+def test_gres_that_are_no_gpus_stay(host: Host) -> None:
+    host.cluster.change("n1", gres=(*host.now.gres, *grestext.listed("nic:ib:2,shard:8")))
+    host.apply("0", HALVES)
+    text = ",".join(map(str, host.now.gres))
+    assert text.endswith("nic:ib:2,shard:8")
+    assert "gpu:a100_3g.20gb:2" in text
+
+
+def test_a_reservation_is_refused_before_anything_is_touched(host: Host) -> None:
+    host.cluster.reserved = [Reservation("friday", ("n0", "n1"))]
+    with pytest.raises(BusyError, match="friday"):
+        host.apply("0", HALVES)
+    assert not host.now.draining
+
+
+def test_a_reservation_that_is_made_meanwhile_is_not_lost(host: Host) -> None:
+    host.at("files", lambda: host.cluster.reserved.append(Reservation("friday", ("n1",))))
+    deletes = host.cluster.calls.count("delete n1")
+    assert host.apply("0", HALVES).status == "undone"
+    assert host.cluster.calls.count("delete n1") == deletes
+
+
+def test_a_reboot_that_somebody_asked_for_comes_first(host: Host) -> None:
+    host.cluster.change("n1", states=host.now.states | {"REBOOT_REQUESTED"})
+    with pytest.raises(BlockedError, match="reboot"):
+        host.apply("0", HALVES)
+
+
+def second(host: Host, *gpus: int, **more: object) -> None:
+    """Another node of the same host."""
+    found = host.node.backend.read().gpus
+    settings = replace(host.settings, name="n1-b", gpus=tuple(found[n].pci for n in gpus), **more)
+    host.slurmd.name = host.name = "n1-b"
+    host.apply(",".join(map(str, gpus)) or "0", SEVEN, settings)
+
+
+def test_a_gpu_that_another_node_of_the_host_offers_is_not_offered_twice(host: Host) -> None:
+    with pytest.raises(BlockedError, match="n1 offers") as told:
+        second(host, 1)
+    assert told.value.next_step == "scontrol delete nodename=n1"
+    assert "n1-b" not in host.cluster.records
+    del host.cluster.records["n1"]
+    second(host, 1)
+    assert "n1-b" in host.cluster.records
+
+
+def test_two_nodes_of_a_host_do_not_share_a_slurmd(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path, monkeypatch)
+    found = host.node.backend.read().gpus
+    unit = replace(host.settings, gpus=(found[0].pci,), start="", stop="", options_file=str(tmp_path / "a"))
+    host.apply("0", SEVEN, unit)
+    with pytest.raises(BlockedError, match="n1 offers") as told:
+        second(host, start="", stop="", unit="other")
+    assert told.value.next_step == f"aliquot slurm apply --node-name n1-b --offers {found[1].pci}"
+    with pytest.raises(BlockedError, match="slurmd of n1") as told:
+        second(host, 1, start="", stop="")
+    assert "--slurmd-unit" in (told.value.next_step or "")
+    with pytest.raises(BlockedError, match="a file of its own"):
+        second(host, 1, start="", stop="", unit="slurmd@b", options_file=str(tmp_path / "a"))
+
+
+def test_no_job_is_requeued_for_a_change_that_somebody_else_prevents() -> None:
+    job, stray = Holder("job", "slurm:7"), Holder("process", "1", "dcgm")
+    gpus = with_instances(inventory("a100-sxm4-40gb"), 0, "3g.20gb@0", "3g.20gb@4")
+
+    def holding(*holders: Holder) -> bool:
+        first, *rest = gpus.gpus[0].instances
+        held = replace(first, held=True, holders=holders)
+        found = replace(gpus, gpus=(replace(gpus.gpus[0], instances=(held, *rest)),))
+        return planned.freed(found, (7,)).gpus[0].instances[0].held
+
+    assert not holding(job)
+    assert holding(job, stray)
+    assert holding(Holder("job", "slurm:8"))
+
+
+def test_another_change_of_the_host_is_waited_for(host: Host) -> None:
+    host.turns.busy = 3
+    assert host.apply("0", HALVES).status == "done"
+    assert any("turn" in line for line in host.said)
+
+
+def test_gpus_that_somebody_changed_meanwhile_are_no_success(host: Host) -> None:
+    def other() -> None:
+        host.node.cut("1", HALVES)
+
+    host.at("start", other)
+    outcome = host.apply("0", HALVES)
+    assert outcome.drained
+    assert outcome.status == "undone"
+
+
+class FullDisk:
+    """A record file that takes nothing from the n-th write on."""
+
+    def __init__(self, world: World, writes: int) -> None:
+        self._file = RecordFile(world.places.lib, "n1")
+        self.left = writes
+        self.read = self._file.read
+
+    def write(self, record: object) -> None:
+        self.left -= 1
+        if self.left < 0:
+            raise StorageError("no space left on device")
+        self._file.write(record)  # type: ignore[arg-type]
+
+
+@pytest.mark.slow
+def test_a_disk_that_is_full_at_any_moment_leaves_no_lie(host: Host) -> None:
+    for writes in range(25):
+        world = host.world
+        world.file = FullDisk(world, writes)  # type: ignore[assignment]
+        wish = HALVES if writes % 2 == 0 else SEVEN
+        change = Change(host.settings, host.node.wish("0", wish))
+        try:
+            outcome = apply.apply(change, world)
+        except AliquotError:
+            pass
+        else:
+            assert outcome.status in ("done", "undone", "nothing")
+        if not host.now.draining:
+            made = meant(host.node.backend.read(), host.settings, "24.11.5")
+            assert agrees(host.now, made.gres), writes
+        Path(host.world.file.path).unlink(missing_ok=True)
+        if host.now.draining:
+            host.cluster.resume("n1")
+        host.apply("0-1", SEVEN)
+        host.cluster.change("n1", slurmd_start=1000)
+
+
+def test_slurmctld_that_is_restarted_while_jobs_are_waited_for(host: Host) -> None:
+    host.cluster.queue = [Job(7, "RUNNING", nodes=("n1",))]
+    looks: list[int] = []
+
+    def away(call: str) -> None:
+        looks.append(len(looks))
+        if 10 < len(looks) < 20:
+            raise AwayError("slurmctld does not answer")
+        if len(looks) > 25:
+            host.cluster.queue = []
+
+    host.cluster.before = away
+    assert host.apply("0", HALVES, jobs="wait", timeout_s=600.0).status == "done"
+
+
+def test_what_never_was_registered_need_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = Host(tmp_path, monkeypatch)
+    host.slurmd.works = False
+    begun = host.node.clock.now()
+    outcome = host.apply("0", SEVEN)
+    assert outcome.status == "undone"
+    assert host.slurmd.log.count("stop") == 3
+    assert host.node.clock.now() - begun < 100
+    assert not host.node.backend.read().gpus[0].instances
+
+
+def test_a_node_that_is_down_again_after_each_resume_is_given_up(host: Host) -> None:
+    resume = host.cluster.resume
+
+    def down(name: str) -> None:
+        resume(name)
+        host.cluster.change(name, states=host.now.states | {"DOWN"}, reason="Not responding")
+
+    host.cluster.resume = down  # type: ignore[method-assign]
+    outcome = host.apply("0", HALVES)
+    assert outcome.status == "undone"
+
+
+def test_a_node_that_takes_jobs_says_nothing_of_a_change_that_is_over(host: Host) -> None:
+    host.apply("0", HALVES, revision="halves")
+    assert not host.now.draining
+    assert host.now.reason == "aliquot: was changed to halves, takes jobs"
+
+
+def test_lines_name_the_device_nodes_that_were_made(host: Host) -> None:
+    elsewhere = replace(host.settings, dev_root=str(host.folder / "machine"))
+    host.apply("0", HALVES, elsewhere)
+    text = (host.folder / "etc" / "gres.conf").read_text()
+    assert f"={host.folder}/machine/dev/nvidia0," in text
+    assert "=/dev/" not in text
+
+
+def test_a_slurmd_that_nobody_here_can_start_is_known_before_the_node_is_drained(host: Host) -> None:
+    host.slurmd.absent = "this host runs no systemd that could restart slurmd"
+    before = list(host.cluster.calls)
+    with pytest.raises(BlockedError, match="no systemd"):
+        host.apply("0", HALVES)
+    assert "drain n1" not in host.cluster.calls[len(before) :]
+    assert host.apply("0-1", SEVEN).status == "nothing"
+
+
+def test_a_failure_is_told_with_its_last_words(host: Host) -> None:
+    def fails() -> None:
+        raise BlockedError("--slurmd-start ended with status 1", details=("slurmd: no such plugin",))
+
+    host.at("start", fails)
+    assert host.apply("0", HALVES).status == "undone"
+    assert "  slurmd: no such plugin" in host.said
+
+
+def test_a_change_that_stands_still_says_what_may_help_as_well(host: Host) -> None:
+    def fails() -> None:
+        raise AwayError("slurmctld does not answer", next_step="scontrol ping")
+
+    host.at("forget", fails)
+    with pytest.raises(AwayError) as caught:
+        host.apply("0", HALVES)
+    assert "what may help: scontrol ping" in caught.value.details
+    assert "--continue" in (caught.value.next_step or "")
+
+
+def test_a_node_that_somebody_drains_between_two_tries_is_not_resumed(host: Host) -> None:
+    resume, tries = host.cluster.resume, [0]
+
+    def not_yet(name: str) -> None:
+        tries[0] += 1
+        if tries[0] == 1:
+            drained(host)
+            raise RefusedError("not registered yet")
+        resume(name)
+
+    host.cluster.resume = not_yet  # type: ignore[method-assign]
+    outcome = host.apply("0", HALVES)
+    assert (tries[0], outcome.drained, host.now.reason) == (1, True, "new fans")
+
+
+def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
+    def fails() -> None:
+        raise AwayError("slurmctld does not answer")
+
+    host.at("forget", fails)
+    with pytest.raises(AwayError):
+        host.apply("0", HALVES)
+    record = RecordFile(host.world.places.lib, "n1").read()
+    assert record is not None
+    typed = replace(record.change.settings, push="another")
+    assert apply.go_on(host.world, typed).status == "done"
+    after = RecordFile(host.world.places.lib, "n1").read()
+    assert after is not None
+    assert after.change.settings.push == "another"
+
+
+def test_a_job_whose_type_is_gone_from_the_cluster_is_told(host: Host) -> None:
+    kinds = {7: "a100_7g.40gb", 8: "a100_3g.20gb", 9: ""}
+    host.cluster.queue = [Job(n, "PENDING", user="ann", wanted=(("node", Gres("gpu", t)),)) for n, t in kinds.items()]
+    notes = host.apply("0", HALVES).notes
+    assert [note for note in notes if note.startswith("job ")] == [
+        "job 7 of ann waits for a100_7g.40gb, which no node has now: Slurm may hold it; scontrol release 7 when one has"
+    ]

@@ -1,0 +1,59 @@
+"""``slurm apply --dry-run`` says what the change then does, and nothing is touched."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import BlockedError
+from aliquot.sim.driver.usage import hold
+from aliquot.sim.state import Process
+from aliquot.slurm.client.models import Job
+from aliquot.slurm.node.dry_run import Preview, preview
+from aliquot.slurm.node.request import Change
+from support.slurmfake import Host
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path, monkeypatch)
+    assert made.apply("0-1", "1g.5gb*7").status == "done"
+    made.cluster.change("n1", slurmd_start=1000)
+    return made
+
+
+def seen(host: Host, wish: str, gpus: str = "0") -> Preview:
+    return preview(Change(host.settings, host.node.wish(gpus, wish)), host.world)
+
+
+def state(host: Host) -> tuple[object, ...]:
+    files = {p: p.read_text() for p in sorted(host.folder.rglob("*")) if p.is_file()}
+    return host.cluster.records["n1"], host.node.backend.read(), files, host.slurmd.log
+
+
+@pytest.mark.parametrize("wish", ["3g.20gb*2", "2g.10gb*3,1g.5gb", "7g.40gb", "1g.5gb*7"])
+def test_it_is_what_the_change_then_does(host: Host, wish: str) -> None:
+    before = state(host)
+    said = seen(host, wish)
+    assert state(host) == before
+    gres = host.folder / "etc" / "gres.conf"
+    former = gres.read_text().splitlines()
+    outcome = host.apply("0", wish)
+    assert (said.status == "nothing") == (outcome.status == "nothing")
+    assert said.gres == outcome.gres
+    if said.status == "nothing":
+        return
+    assert list(said.steps) == [name for name, _ in outcome.steps]
+    added = {line[1:] for text in said.files for line in text.splitlines() if line.startswith("+") and line[1:2] != "+"}
+    assert added == set(gres.read_text().splitlines()) - set(former)
+
+
+def test_jobs_are_told_and_what_cannot_be_is_refused(host: Host) -> None:
+    host.cluster.queue = [Job(7, "RUNNING", user="ann", name="train", nodes=("n1",))]
+    hold(host.node.backend.memory.node.gpus[0], Process(4242, "python3", 7, 0))
+    said = seen(host, "3g.20gb*2")
+    assert said.jobs == ("job 7 (train of ann): running",)
+    assert said.gres.startswith("gpu:a100_3g.20gb:2,")
+    with pytest.raises(BlockedError):
+        seen(host, "4g.20gb*2")
