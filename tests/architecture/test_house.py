@@ -75,6 +75,31 @@ def test_folders_stay_readable() -> None:
     assert not {str(p.relative_to(ROOT)): n for p, n in counts.items() if n > 30}
 
 
+def test_what_a_docstring_sends_its_reader_to_is_there() -> None:
+    """A name of the same module, or the end of a path: ``module``, ``package.module``, ``module.Class``."""
+    sends = re.compile(r"\b(?:[Ss]ee|[Ii]mplements) ``([A-Za-z_][\w.]*)``")
+    modules = {tuple(p.relative_to(ROOT / "src").with_suffix("").parts): p for p in SOURCES if p.name != "__init__.py"}
+
+    def is_there(name: str, text: str) -> bool:
+        parts = tuple(name.split("."))
+        if len(parts) == 1 and re.search(rf"\b{name}\b(?!``)", text):
+            return True
+        return any(
+            path[-len(parts) :] == parts
+            or (
+                path[-len(parts) + 1 :] == parts[:-1]
+                and re.search(rf"^ *(?:class |def )?{parts[-1]}\b", p.read_text(), re.M)
+            )
+            for path, p in modules.items()
+        )
+
+    texts = {p: p.read_text() for p in SOURCES}
+    stale = [
+        f"{p.relative_to(ROOT)}: {n}" for p, text in texts.items() for n in sends.findall(text) if not is_there(n, text)
+    ]
+    assert not stale
+
+
 def test_units_stand_beside_the_packages_that_they_test() -> None:
     units = ROOT / "tests/unit"
     folders = {path.parent.relative_to(units) for path in units.rglob("*.py")}

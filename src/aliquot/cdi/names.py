@@ -29,7 +29,7 @@ def mig_devices(gpu: Gpu) -> Iterator[tuple[int, GpuInstance, ComputeInstance]]:
 
 
 def gpu_names(gpu: Gpu, strategies: tuple[str, ...]) -> tuple[str, ...]:
-    """The names of a whole GPU. ``strategies`` are of ``options.STRATEGIES``."""
+    """The names of a whole GPU. ``strategies``: of uuid, index, type-index and place."""
     words = {"uuid": gpu.uuid, "index": f"{gpu.index}", "type-index": f"gpu{gpu.index}", "place": gpu.pci}
     return tuple(dict.fromkeys(words[s] for s in strategies if words[s]))
 

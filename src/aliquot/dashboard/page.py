@@ -43,7 +43,7 @@ class Visit(msgspec.Struct, frozen=True):
     query: Mapping[str, tuple[str, ...]]
     csrf: str
     desk: Any
-    """The previews and changes that are under way (``desk.Desk``)."""
+    """The previews and changes that are under way (``pending_changes.Desk``)."""
 
 
 class Route(msgspec.Struct, frozen=True):

@@ -178,7 +178,7 @@ class Virtual(msgspec.Struct, frozen=True):
 class Picture(msgspec.Struct, frozen=True):
     """One GPU before and after. ``slices`` is the number of memory slices, 0 where the picture is not of MIG.
     ``region`` is the memory in GiB that ``shares`` lie in, 0 without. ``now`` and ``planned`` are the geometries in
-    words. ``divided``: profiles and places alone do not say what was there (``drawing.pieces.divided``).
+    words. ``divided``: profiles and places alone do not say what was there (``rendering.mig_picture.divided``).
     """
 
     node: str

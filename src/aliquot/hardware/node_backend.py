@@ -30,7 +30,7 @@ class Driver(Gpus, Protocol):
         ...
 
     def usage(self, over_s: float = 0.0) -> tuple[Usage, ...]:
-        """What each piece is used for now (see ``backends.usage``), read apart: no plan depends on it."""
+        """What each piece is used for now (see ``model.usage``), read apart: no plan depends on it."""
         ...
 
 

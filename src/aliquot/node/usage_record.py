@@ -37,7 +37,7 @@ Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
 
 class UsageWatch:
     """One node's, whose connection may be opened anew at every look. ``keep`` False leaves the record to others.
-    ``fill`` adds what others know of shares (see ``dcgm``).
+    ``fill`` adds what others know of shares (see ``dcgm_exporter``).
     """
 
     def __init__(

@@ -120,7 +120,7 @@ class Node:
         self._control("reboot", kernel=kernel)
 
     def files(self, op: str, path: str, data: str = "", hand: bool = False) -> tuple[Any, int]:
-        """One request for the kernel's files (see ``files``): the value, and the errno, 0 if there is none."""
+        """One request for the kernel's files (see ``sim.files``): the value, and the errno, 0 if there is none."""
         answer = self._control("fs", op=op, path=path, data=data, hand=hand)
         return answer.get("value"), int(answer.get("errno") or 0)
 

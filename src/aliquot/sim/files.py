@@ -1,4 +1,4 @@
-"""The kernel's files of a simulated node, over its socket: what ``backends.files`` is for a machine."""
+"""The kernel's files of a simulated node, over its socket: what ``hardware.kernel_files`` is for a machine."""
 
 from __future__ import annotations
 

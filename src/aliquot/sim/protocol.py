@@ -3,7 +3,7 @@
 ``hello TOKEN [restricted]`` joins (or opens) an NVML session, without the right to change or list instances if so said;
 without a session every driver call is answered UNINITIALIZED. ``bye`` leaves it, ``Shutdown`` ends it for all its
 connections. ``control`` takes a JSON object and is what no driver offers: holding instances, acting by hand, faults,
-reboot (see ``hand``).
+reboot (see ``control_api``).
 """
 
 from __future__ import annotations

@@ -20,7 +20,7 @@ MACHINE = Machine(majors=Majors(gpu=195, uvm=511, caps=238))
 
 
 def caps(gpu: Gpu) -> Gpu:
-    """The GPU with the capability minors that the kernel would give (see ``backends.capabilities``)."""
+    """The GPU with the capability minors that the kernel would give (see ``nvml.capability_minors``)."""
 
     def filled(i: GpuInstance) -> GpuInstance:
         base = 3 + 135 * gpu.minor + 9 * i.id

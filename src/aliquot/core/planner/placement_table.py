@@ -32,7 +32,7 @@ class Board:
         self._plain_masks = [self.masks[p.id, start] for p in family.plain for start in p.starts]
         self._room: dict[int, int] = {}
         self.multisets: dict[tuple[Placed, ...], list[Counter[int]]] = {}
-        """Legal multisets by what is pinned, filled by ``pack.nearest``."""
+        """Legal multisets by what is pinned, filled by ``placement_search.nearest``."""
 
     def _ids(self, names: Iterable[str]) -> frozenset[int]:
         return frozenset(self.family.by_name[name].id for name in names if name in self.family.by_name)

@@ -62,7 +62,7 @@ RIGHTS: Mapping[str, tuple[Right, ...]] = {
 
 
 class Cluster:
-    """See ``dashboard.port.Source``. ``clock`` is wall time in seconds."""
+    """See ``dashboard.ports.Source``. ``clock`` is wall time in seconds."""
 
     kind = CLUSTER
 

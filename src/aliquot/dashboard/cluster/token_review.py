@@ -10,7 +10,7 @@ READ = (Right("list", "", "nodes"), Right("get", "", "nodes"))
 
 
 class ClusterDoor:
-    """See ``dashboard.port.Door``. Whoever a token stands for comes in if they may read nodes."""
+    """See ``dashboard.ports.Door``. Whoever a token stands for comes in if they may read nodes."""
 
     hint = "a token of the cluster, for example what this prints: kubectl create token NAME -n NAMESPACE"
 

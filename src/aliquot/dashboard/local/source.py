@@ -49,7 +49,7 @@ class Feed(Protocol):
 
 
 class Here:
-    """See ``dashboard.port.Source``. ``kind``: node or simulator."""
+    """See ``dashboard.ports.Source``. ``kind``: node or simulator."""
 
     def __init__(
         self, kind: str, title: str, board: Board, feed: Feed, *, file: ConfigFile | None, address: Address

@@ -1,6 +1,6 @@
 """The backend over nvidia-smi: what ``NvmlBackend`` does through the library, by commands.
 
-Implements ``backends.node.Driver``. No session is open between commands, so that there is nothing to suspend. Instances
+Implements ``node_backend.Driver``. No session is open between commands, so that there is nothing to suspend. Instances
 are made at exactly the place that was asked (``-cgi ID:START``); what a command says is believed after a fresh look.
 """
 

@@ -8,7 +8,7 @@ from aliquot.core.model.xids import Xid
 
 
 class Unwatched:
-    """Implements ``health.Events`` for GPUs whose XIDs cannot be heard."""
+    """Implements ``nvml.health.Events`` for GPUs whose XIDs cannot be heard."""
 
     def __init__(self, gpus: Callable[[], tuple[str, ...]]) -> None:
         self._gpus = gpus

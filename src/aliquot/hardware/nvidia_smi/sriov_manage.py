@@ -12,7 +12,7 @@ _CANNOT_RUN = (126, 127)
 
 
 class ProgramTools:
-    """Implements ``kernel.tools.Tools``. Whether the program is there is asked once: it is looked for again only while
+    """Implements ``kernel.sriov_manage.Tools``. Whether the program is there is asked once: it is looked for again only while
     it was not found.
     """
 

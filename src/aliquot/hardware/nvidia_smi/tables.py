@@ -12,7 +12,7 @@ from aliquot.hardware.nvml.tables import Product
 
 
 class SmiSource:
-    """Implements ``nvml_tables.Source``. A product's ``handle`` is its GPU's report."""
+    """Implements ``nvml.tables.Source``. A product's ``handle`` is its GPU's report."""
 
     def __init__(self, smi: Smi) -> None:
         self._smi = smi

@@ -1,7 +1,7 @@
 """Hosts with one CLOUD record per layout: which of them should be open, for which jobs. Pure.
 
 A host's open record is left for another where no job is on it, none is about to be, and the limits allow it. How the
-swap goes, act by act, is ``integrations.slurm.siblings``' to say; power saving does the rest.
+swap goes, act by act, is ``layouts.cloud_siblings``' to say; power saving does the rest.
 """
 
 from __future__ import annotations

@@ -29,12 +29,12 @@ class Record(msgspec.Struct, frozen=True):
         return self.line.name
 
     def gres_lines(self) -> tuple[str, ...]:
-        """Raises as ``gres.lines``."""
+        """Raises as ``gres_conf.lines``."""
         return gres.lines(self.name, self.offered, self.form)
 
 
 def gres_conf(records: Iterable[Record]) -> tuple[str, ...]:
-    """gres.conf's lines. Nodes with the same devices share lines: ``NodeName=n[1-4]``. Raises as ``gres.lines``."""
+    """gres.conf's lines. Nodes with the same devices share lines: ``NodeName=n[1-4]``. Raises as ``gres_conf.lines``."""
     return tuple(
         line.replace(_ANY, names)
         for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in records)

@@ -80,7 +80,7 @@ def foretold(inventory: Inventory, made: Plan) -> Inventory:
 
 
 def _numbered(gpu: Gpu) -> Gpu:
-    """By the kernel's own counting; see ``integrations.slurm.devices``."""
+    """By the kernel's own counting; see ``files.job_devices``."""
     found = []
     for instance in gpu.instances:
         first = 3 + 135 * gpu.minor + 9 * instance.id

@@ -28,11 +28,11 @@ class Settings(msgspec.Struct, frozen=True):
 
     ``kind``: ``dynamic`` (``slurmd -Z``), ``static`` (a line in slurm.conf), "" to find out. ``gpus`` are the PCI
     addresses that it offers, none for all of the host. ``style`` is that of type names. ``form`` is how gres.conf says
-    it: ``none`` for explicit lines, or a way of AutoDetect (see ``integrations.slurm.gres``). slurmd is the systemd
+    it: ``none`` for explicit lines, or a way of AutoDetect (see ``files.gres_conf``). slurmd is the systemd
     unit ``unit``, or run by the shell commands ``start`` and ``stop``. ``node_conf`` are the words of a dynamic node
     beside Gres (``CPUs=2 Feature=mig``). ``controller_restart`` restarts slurmctld where its release needs that,
     ``push`` takes files to the other nodes. ``fence`` is found out anew for each change: whether slurm.conf lets jobs
-    be kept from the host's other GPUs (see ``integrations.slurm.fence``).
+    be kept from the host's other GPUs (see ``files.fence``).
     """
 
     name: str

@@ -1,4 +1,4 @@
-"""A whole world in memory: a backend over ``planner.step``, a journal in a list, a clock that only counts."""
+"""A whole world in memory: a backend over ``semantics.step``, a journal in a list, a clock that only counts."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ JSON = dict[str, Any]
 
 
 def definitions() -> list[JSON]:
-    """One CustomResourceDefinition per kind, as plain objects, in the order of ``kinds.KINDS``."""
+    """One CustomResourceDefinition per kind, as plain objects, in the order of ``kinds.harvester.KINDS``."""
     return [_definition(kind) for kind in KINDS]
 
 

@@ -96,7 +96,7 @@ FIXED: dict[type[KubeObject], tuple[str, ...]] = {
     kinds.MigConfiguration: ("gpuAddress", "nodeName"),
 }
 """Fields of the spec that say which function the object is about: they never change. The first gives the object its
-name, as ``names.object_name`` does.
+name, as ``harvester_names.object_name`` does.
 """
 
 MEANINGS: dict[type[KubeObject], str] = {
