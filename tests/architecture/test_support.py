@@ -61,7 +61,7 @@ import os, subprocess, sys, time
 from pathlib import Path
 from aliquot.sim import lifecycle as control
 from support import forkserver
-from standin import Standin
+from support.standin import Standin
 folder = sys.argv[1]
 if sys.argv[2] == "forked":
     control.launch = forkserver.launch
@@ -209,8 +209,8 @@ class TestTheDraw:
 
 PROJECT = """
 from pathlib import Path
-from support import distribution
-distribution.TESTS = Path(__file__).parent
+from support import layers
+layers.TESTS = Path(__file__).parent
 pytest_plugins = ["support.distribution"]
 """
 TRACE = """
@@ -359,7 +359,7 @@ class TestTheLauncher:
 @pytest.mark.slow
 def test_a_run_in_the_background_can_be_interrupted() -> None:
     """A script ignores Ctrl-C for what it starts in the background: 34 tests that interrupt something failed."""
-    one = "unit/backends/kernel/test_kernel_tools.py::test_an_interrupt_from_the_keyboard_waits_for_its_end"
+    one = "unit/hardware/kernel/test_kernel_tools.py::test_an_interrupt_from_the_keyboard_waits_for_its_end"
     words = shlex.join([sys.executable, "-m", "pytest", "-n", "0", f"tests/{one}"])
     done = subprocess.run(["sh", "-c", f"trap '' INT; exec {words}"], cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout

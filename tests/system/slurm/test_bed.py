@@ -122,8 +122,8 @@ def test_a_killed_test_run_leaves_nothing_either(release: Release, sign: signal.
     script = """
 import sys, time
 from pathlib import Path
-from slurm.bed import Bed
-from slurm.release import Release
+from system.slurm.bed import Bed
+from system.slurm.release import Release
 bed = Bed(Release(sys.argv[1], sys.argv[2]), Path(sys.argv[3]))
 bed.conf(f"{bed.node('n1')}\\nPartitionName=all Nodes=ALL Default=YES", constrain=True)
 bed.controller()

@@ -1,6 +1,6 @@
 """Generated files: entries, names, filters and the balanced formula; whole files are golden.
 
-To rewrite the golden files after a change that is meant: ``ALIQUOT_GOLDEN=write pytest tests/unit/config``.
+To rewrite the golden files after a change that is meant: ``ALIQUOT_GOLDEN=write pytest tests/unit/core/config``.
 """
 
 from __future__ import annotations
