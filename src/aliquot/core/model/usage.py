@@ -20,10 +20,10 @@ class Usage(msgspec.Struct, frozen=True):
     computing time or multiprocessors, 0 to 1, None where nobody can tell: it is never made up. ``source`` is where that
     comes from: ``gpm``, ``nvml``, ``dcgm`` or "".
 
-    What was seen over time, by whoever watches (``planner.usage_tracking``): ``idle_since`` is the first look since which
-    every one found it idle (seconds of wall time), None while it is held or where nobody watches: it is never older
-    than the truth. ``peak_mib`` and ``peak_compute`` are the most that a look has seen since ``watched_since``, the
-    first look at it, which is 0 where nobody watches.
+    What was seen over time, by whoever watches (``planner.usage_tracking``): ``idle_since`` is the first look since
+    which every one found it idle (seconds of wall time), None while it is held or where nobody watches: it is never
+    older than the truth. ``peak_mib`` and ``peak_compute`` are the most that a look has seen since ``watched_since``,
+    the first look at it, which is 0 where nobody watches.
     """
 
     gpu: str

@@ -12,8 +12,8 @@ _CANNOT_RUN = (126, 127)
 
 
 class ProgramTools:
-    """Implements ``kernel.sriov_manage.Tools``. Whether the program is there is asked once: it is looked for again only while
-    it was not found.
+    """Implements ``kernel.sriov_manage.Tools``. Whether the program is there is asked once: it is looked for again
+    only while it was not found.
     """
 
     def __init__(self, programs: Programs) -> None:

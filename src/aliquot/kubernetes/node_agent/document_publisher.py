@@ -46,9 +46,9 @@ class Pace(msgspec.Struct, frozen=True):
 
 
 class Showing:
-    """``which`` is the document's kind (``node_document.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have what,
-    None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the GPUs
-    with the pods that are on them.
+    """``which`` is the document's kind (``node_document.GPUS`` or ``VGPUS``), ``uses`` asks kubelet which pods have
+    what, None where there is none. ``problem`` is why it could not be written, "" if it could. ``on_held`` is told the
+    GPUs with the pods that are on them.
     """
 
     def __init__(

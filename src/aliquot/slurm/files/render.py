@@ -34,7 +34,7 @@ class Record(msgspec.Struct, frozen=True):
 
 
 def gres_conf(records: Iterable[Record]) -> tuple[str, ...]:
-    """gres.conf's lines. Nodes with the same devices share lines: ``NodeName=n[1-4]``. Raises as ``gres_conf.lines``."""
+    """gres.conf's lines. Nodes with the same devices share lines: ``n[1-4]``. Raises as ``gres_conf.lines``."""
     return tuple(
         line.replace(_ANY, names)
         for names, lines in _shared((r.name, gres.lines(_ANY, r.offered, r.form)) for r in records)
