@@ -170,13 +170,14 @@ MASKS = (
     (r"(?m)\b1\.\d+e\+09$", "TIME"),
     (r'("(?:boot|boot_id)":\s*)"[0-9a-f-]{36}"', r'\1"BOOT"'),
     (r'("(?:run|fingerprint|claim)":\s*)"[0-9a-f]{12,16}"', r'\1"HASH"'),
+    (r'("(?:checksum|writer)":\s*)"[^"]+"', r'\1"X"'),
     (r'("(?:by|user|who)":\s*)"\w+"', r'\1"USER"'),
     (r"(?m)  by \S+  (.*) in [\d.]+ s$", r"  by USER  \1 in N s"),
     (r"(?m)^[0-9a-f]{8} (?={)", ""),  # the checksums of a journal's lines
     (r"(?m)^(process_\w+|python_\w+)(.*) [\d.e+]+$", r"\1\2 N"),
 )
 # What a later release must be able to read, and the calls that reached the driver.
-STATE = ("journal.jsonl", "wishes.json", "owners.json", "usage.json")
+STATE = ("journal.jsonl", "boot-record.json", "owners.json", "usage-record.json")
 
 Run = Callable[[list[str], dict[str, str]], tuple[int, str, str]]
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import Any
@@ -15,6 +14,7 @@ from aliquot.cdi.options import MARK
 from aliquot.cdi.rules import faults
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.errors import AliquotError, BlockedError, StorageError
+from aliquot.foundation import atomic_file
 
 DIRECTORY = "/var/run/cdi"
 """For what goes with a reboot, as MIG instances do. Runtimes prefer it to /etc/cdi where both name a device."""
@@ -171,31 +171,11 @@ def _mentions(text: str, kind: str) -> bool:
 
 
 def _replace(path: str, text: str) -> None:
-    directory = os.path.dirname(path) or "."
-    temporary = ""
     try:
-        os.makedirs(directory, mode=0o755, exist_ok=True)
-        # Runtimes read only names with the right ending: none of them ever loads this one.
-        handle, temporary = tempfile.mkstemp(prefix=f".{os.path.basename(path)}.", suffix=".tmp", dir=directory)
-        with os.fdopen(handle, "w", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fchmod(handle, 0o644)
-            os.fsync(handle)
-        os.rename(temporary, path)
-        _sync(directory)
+        # Runtimes read only names with the right ending: none of them ever loads the temporary file.
+        atomic_file.replace(path, text.encode())
     except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
         raise _unwritable(path, error) from error
-
-
-def _sync(directory: str) -> None:
-    handle = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
 
 
 def _unwritable(path: str, error: OSError) -> StorageError:

@@ -1,36 +1,96 @@
-"""Small files in the state directory, replaced whole: after a kill or a power loss it is the old one or the new one."""
+"""Files replaced whole: after a kill or a power loss there is the old content or the new one. The one way to do it."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from aliquot.errors import AliquotError, PermissionDeniedError, StorageError
 
 
-def replace(path: str, body: bytes) -> None:
-    """Make this the file's content; it is on disk when this returns. Raises StorageError, PermissionDeniedError."""
-    folder, fresh = os.path.dirname(path), f"{path}.new"
-    try:
+def replace(
+    path: str,
+    body: bytes,
+    *,
+    mode: int = 0o644,
+    owner: tuple[int, int] | None = None,
+    durable: bool = True,
+    old: str = "",
+) -> None:
+    """Make this the file's content. ``durable``: it is on disk when this returns. ``owner`` is a user and a group id.
+    What was there stays as ``old``, if that is given and links are possible. Missing folders are made. Raises OSError;
+    then nothing changed.
+    """
+    folder, name = os.path.split(path)
+    fresh = os.path.join(folder, f".{name}.{_thread()}.tmp")
+    if folder:
         os.makedirs(folder, mode=0o755, exist_ok=True)
-        with open(fresh, "wb") as file:
+    try:
+        _unlink(fresh)  # left over, or a link that somebody who may write in this folder has laid for us
+        handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+        with os.fdopen(handle, "wb") as file:
             file.write(body)
             file.flush()
-            os.fsync(file.fileno())
-        os.replace(fresh, path)
-        handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(handle)
-        finally:
-            os.close(handle)
-    except OSError as failure:
-        raise denied(f"{path} cannot be written", failure) from failure
+            os.fchmod(handle, mode)
+            if owner is not None and owner != (os.geteuid(), os.getegid()):
+                os.fchown(handle, *owner)
+            if durable:
+                os.fsync(handle)
+        if old:
+            with suppress(OSError):  # a file system without links keeps the new content alone
+                _keep(path, old)
+        put(fresh, path)
+    except BaseException:
+        with suppress(OSError):
+            _unlink(fresh)
+        raise
+    if durable:
+        sync(folder or ".")
+
+
+def put(made: str, path: str) -> None:
+    """Give what was made whole its name: a file on the same file system, or a device node. Raises OSError."""
+    os.replace(made, path)
+
+
+def sync(folder: str) -> None:
+    """Return when what was renamed in a folder outlives a power loss. Raises OSError."""
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def _keep(path: str, old: str) -> None:
+    """A second name for the content of a file; at no moment is it without its own."""
+    second = os.path.join(os.path.dirname(path), f".{os.path.basename(old)}.{_thread()}.tmp")
+    _unlink(second)
+    try:
+        os.link(path, second)
+    except FileNotFoundError:
+        return
+    put(second, old)
+    _unlink(second)  # a link over a link to the same file does nothing and leaves both
+
+
+def _thread() -> int:
+    from threading import get_native_id
+
+    return get_native_id()
+
+
+def _unlink(path: str) -> None:
+    with suppress(FileNotFoundError):
+        os.unlink(path)
 
 
 @contextmanager
 def alone(path: str) -> Iterator[None]:
-    """Nobody else, of no other process either, changes the file meanwhile. Raises as ``replace`` does."""
+    """Nobody else, of no other process either, changes the file meanwhile. Raises StorageError,
+    PermissionDeniedError.
+    """
     import fcntl
 
     from aliquot.foundation.lock import private

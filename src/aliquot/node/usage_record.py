@@ -1,9 +1,9 @@
 """Watching what a node's pieces are used for: look after look, over restarts of whoever watches.
 
-The record is ``usage.json`` beside the journal, replaced whole, a few hundred bytes for each piece. It is written when
-something became otherwise that is worth it, and never because time passed. That the watcher lives is told by the time
-of an empty file, ``usage.alive``, where the lock is: that goes with a reboot, and is no write to a disk. Both may be
-lost at any time: what is told then is younger.
+The record is ``usage-record.json`` beside the journal, replaced whole, a few hundred bytes for each piece. It is
+written when something became otherwise that is worth it, and never because time passed. That the watcher lives is told
+by the time of an empty file, ``usage.alive``, where the lock is: that goes with a reboot, and is no write to a disk.
+Both may be lost at any time: what is told then is younger.
 """
 
 from __future__ import annotations
@@ -20,18 +20,19 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import Made, Watch, follow, rounded, told, worth_keeping
 from aliquot.errors import AliquotError
+from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.state.journal_follower import Followed
 from aliquot.node.usage import read_usage
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
 
-FILE = "usage.json"
+FILE = "usage-record.json"
+FORMER = "usage.json"
 ALIVE = "usage.alive"
 LOOK_S = 45.0
 """How often agents look."""
 WRITE_S = 60.0
-_MOST_BYTES = 1 << 20
 Fill = Callable[[Inventory, tuple[Usage, ...]], tuple[Usage, ...]]
 
 
@@ -91,14 +92,14 @@ class Record:
 
     def __init__(self, directory: str, run_directory: str) -> None:
         self.path = os.path.join(directory, FILE)
+        self._file = StateFile(self.path, "usage-record", Watch, Watch(), former=FORMER, durable=False)
         self.sign = os.path.join(run_directory, ALIVE)
 
     def load(self) -> Watch:
         """What is written, as of the last sign of life; an empty one where there is none, or none that can be read."""
         try:
-            with open(self.path, "rb") as file:
-                found = msgspec.json.decode(file.read(_MOST_BYTES), type=Watch)
-        except (OSError, msgspec.MsgspecError):
+            found = self._file.load()
+        except AliquotError:
             return Watch()
         try:
             return msgspec.structs.replace(found, at=max(found.at, os.stat(self.sign).st_mtime))
@@ -107,17 +108,11 @@ class Record:
 
     def write(self, watch: Watch) -> bool:
         """Whether it could be written. The sign of life of the former one goes first: it does not speak for this."""
-        temporary = f"{self.path}.{os.getpid()}.tmp"
         try:
-            os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(msgspec.json.encode(watch))
             with suppress(FileNotFoundError):
                 os.unlink(self.sign)
-            os.replace(temporary, self.path)
-        except OSError:
-            with suppress(OSError):
-                os.unlink(temporary)  # else each watcher leaves one on a disk that is full
+            self._file.save(watch)
+        except (OSError, AliquotError):
             return False
         return True
 

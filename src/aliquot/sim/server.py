@@ -23,6 +23,7 @@ from io import FileIO
 import msgspec
 
 from aliquot.errors import AliquotError, UsageError
+from aliquot.foundation import atomic_file
 from aliquot.sim import template
 from aliquot.sim.change_feed import Changes
 from aliquot.sim.listener import Doorman, bind, log_end
@@ -286,9 +287,7 @@ def _leave_command(root: str) -> None:
     """Write down how to start this server, for a client of the library that finds it killed."""
     path = os.environ.get("PYTHONPATH", "")
     words = (f"PYTHONPATH={path}", sys.executable, "-m", "aliquot.sim.server", root, "-1")
-    with open(os.path.join(root, "server.argv.new"), "w", encoding="utf-8") as file:
-        file.write("\n".join(words) + "\n")
-    os.rename(os.path.join(root, "server.argv.new"), os.path.join(root, "server.argv"))
+    atomic_file.replace(os.path.join(root, "server.argv"), ("\n".join(words) + "\n").encode(), durable=False)
 
 
 if __name__ == "__main__":

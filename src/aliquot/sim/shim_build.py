@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 
 from aliquot.errors import AliquotError
+from aliquot.foundation import atomic_file
 
 NAME = "libnvidia-ml.so.1"
 SOURCES = (
@@ -44,15 +45,9 @@ def provide(root: str, name: str) -> str:
                 return path
     except FileNotFoundError:
         pass  # not made yet
-    import shutil
-
-    built = _build(os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib"))
-    shutil.copyfile(built, f"{path}.{os.getpid()}")
-    os.chmod(f"{path}.{os.getpid()}", 0o755)
-    os.rename(f"{path}.{os.getpid()}", path)
-    with open(f"{key_path}.{os.getpid()}", "w", encoding="utf-8") as file:
-        file.write(key)
-    os.rename(f"{key_path}.{os.getpid()}", key_path)
+    with open(_build(os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib")), "rb") as built:
+        atomic_file.replace(path, built.read(), mode=0o755, durable=False)
+    atomic_file.replace(key_path, key.encode(), durable=False)
     return path
 
 
@@ -133,5 +128,5 @@ def _build(cache: str) -> str:
         if done.returncode:
             lines = tuple(done.stderr.strip().splitlines()[-6:])
             raise AliquotError(f"{program} cannot build the NVML library of a simulated node", details=lines)
-        os.rename(output, target)
+        atomic_file.put(output, target)
     return target

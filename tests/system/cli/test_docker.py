@@ -155,13 +155,16 @@ def test_check_without_a_driver_still_says_what_else_is_missing(run: Run, monkey
     assert "error[NO_RUNTIME]" in result.out
 
 
-def test_a_record_of_reservations_that_is_broken_stops_no_plan(run: Run, a100: Sim, halves: list[str]) -> None:
+def test_a_record_of_reservations_that_is_broken_stops_no_plan(
+    run: Run, a100: Sim, halves: list[str], caplog: pytest.LogCaptureFixture
+) -> None:
+    from aliquot.foundation import state_store
     from aliquot.sim import lifecycle as control
 
-    path = Path(control.folder(a100.node.state_dir, a100.name)) / "reservations.json"
+    state_store.unreadable.clear()  # another test of this process may have had the same path
+    path = Path(control.folder(a100.node.state_dir, a100.name)) / "container-reservations.json"
     path.write_text("{")
     result = run("plan", "--gpu", "0", "--mig", "7g.40gb")
     assert result.code == 10
-    assert "reservations for containers do not count" in result.err
-    assert run("docker", "list").code == 20
-    path.unlink()
+    assert f"{path} cannot be understood" in caplog.text
+    assert run("docker", "list").code == 0

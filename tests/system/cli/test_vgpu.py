@@ -11,6 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.foundation import state_store
 from aliquot.sim import lifecycle as control
 
 from .conftest import Run, Sim
@@ -297,9 +298,11 @@ def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Hos
     """One GPU is gone (another has its place), the other gets what was asked."""
     sim = host("a2:mdev*2")
     assert run("apply", "--gpu", "0-1", "--vgpu", "A2-4Q*2").code == 0
-    path = os.path.join(control.folder(state, sim.name), "wishes.json")
+    path = os.path.join(control.folder(state, sim.name), "boot-record.json")
     with open(path, "rb") as file:
-        record = msgspec.json.decode(file.read())
+        record = msgspec.json.decode(file.read())["content"]
+    os.unlink(path)
+    path = os.path.join(control.folder(state, sim.name), "wishes.json")  # as an older release left it
     record["gpus"][0]["uuid"] = "GPU-00000000-0000-4000-8000-000000000000"
     record["gpus"][0]["wish"]["pci"] = "0000:55:00.0"
     with open(path, "wb") as file:
@@ -313,15 +316,39 @@ def test_a_gpu_that_cannot_be_restored_does_not_keep_the_other_from_it(host: Hos
     assert [len(g["vgpus"]) for g in gpus] == [0, 2]
 
 
-def test_a_damaged_record_is_no_reason_to_guess(host: Host, run: Run, state: str) -> None:
+def test_a_damaged_record_is_no_reason_to_guess(
+    host: Host, run: Run, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state_store.unreadable.clear()  # another test of this process has the same path
     sim = host("a2:mdev")
-    with open(os.path.join(control.folder(state, sim.name), "wishes.json"), "w") as file:
-        file.write('{"apiVersion": "aliq')
+    path = os.path.join(control.folder(state, sim.name), "boot-record.json")
+    with open(path, "w") as file:
+        file.write('{"kind": "boot-')
     found = run("restore", "--boot")
     assert (found.code, "STORAGE" in found.err) == (20, True), found
     done = run("apply", "--gpu", "0", "--vgpu", "A2-4Q")
     assert done.code == 0
-    assert "not recorded for the next boot" in done.err
+    assert "cannot be understood" in caplog.text
+    assert run("restore", "--boot").code == 0
+    with open(f"{path}.unreadable") as file:
+        assert file.read() == '{"kind": "boot-'
+
+
+def test_a_boot_after_a_torn_record_restores_the_one_before(
+    host: Host, run: Run, state: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    state_store.unreadable.clear()  # another test of this process has the same path
+    sim = host("a2:mdev")
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*2").code == 0
+    assert run("apply", "--gpu", "0", "--vgpu", "A2-4Q*3").code == 0
+    path = os.path.join(control.folder(state, sim.name), "boot-record.json")
+    with open(path, "r+b") as file:
+        file.seek(-9, os.SEEK_END)
+        file.write(b"\xff")
+    assert run("sim", "reboot").code == 0
+    found = run("restore", "--boot")
+    assert (found.code, "cannot be understood" in caplog.text) == (0, True), found
+    assert len(sim.node.show()["gpus"][0]["vgpus"]) == 2
 
 
 def test_another_kernel_world_meets_the_same_wish(host: Host, run: Run) -> None:

@@ -16,7 +16,15 @@ from aliquot.cli.framework.apply_plan import Job, carry_out
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Blocker, Plan, Policy
-from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, NoDriverError, UsageError
+from aliquot.errors import (
+    AliquotError,
+    BlockedError,
+    CutOffError,
+    HardwareError,
+    NoDriverError,
+    StorageError,
+    UsageError,
+)
 
 if TYPE_CHECKING:
     from aliquot.core.config.boot_record import Kept
@@ -48,12 +56,19 @@ class _Found(msgspec.Struct, frozen=True):
 
 def run(args: Args) -> int:
     """Exit codes as apply; 20 also where some GPU's wish could not be asked: the others have theirs."""
+    from aliquot.foundation.state_store import unreadable
     from aliquot.hardware.state.boot_record_file import recorded
 
     policy = wish.policy(args)
     if not 0 <= float(args.wait) < float("inf"):
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
-    kept = recorded(args.node).load()
+    record = recorded(args.node)
+    kept = record.load()
+    if not kept and record.path in unreadable:
+        raise StorageError(
+            f"the boot record {record.path} cannot be understood: {unreadable[record.path]}",
+            next_step="apply the configuration again, which writes a new record",
+        )
     if not kept:
         output.emit(output.made("Outcome", status="nothing", notes=()), args.output, "nothing is recorded to restore")
         return 0

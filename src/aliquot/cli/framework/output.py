@@ -46,18 +46,16 @@ def emit(plain: Any, form: str, text: str) -> None:
 
 def save(path: str, text: str) -> None:
     """Writes a whole file or none: a reader never sees half of it. Raises StorageError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
+    from aliquot.foundation import atomic_file
+
     try:
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "w") as stream:
                 stream.write(text)
             return
-        with open(temporary, "w") as stream:
-            stream.write(text)
-        os.replace(temporary, path)
+        os.stat(os.path.dirname(path) or ".")  # a misspelt folder is not made
+        atomic_file.replace(os.path.realpath(path), text.encode(), durable=False)
     except OSError as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
 
 

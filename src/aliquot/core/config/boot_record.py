@@ -12,10 +12,8 @@ from collections.abc import Iterable
 import msgspec
 
 from aliquot.core.model.desired import Desired, Fault, GpuWish
-from aliquot.core.model.inventory import API_VERSION, Gpu, Inventory, Virtual
-from aliquot.errors import ConfigError
+from aliquot.core.model.inventory import Gpu, Inventory, Virtual
 
-KIND = "Wishes"
 NAME = "the record"
 VFIO = "vfio-pci"
 
@@ -28,26 +26,10 @@ class Kept(msgspec.Struct, frozen=True):
     name: str = ""
 
 
-class _Document(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    api_version: str = msgspec.field(name="apiVersion")
-    kind: str
+class Record(msgspec.Struct, frozen=True):
+    """What is kept of a node: its GPUs' wishes."""
+
     gpus: tuple[Kept, ...] = ()
-
-
-def encode(kept: Iterable[Kept]) -> bytes:
-    """The document, one object of JSON."""
-    return msgspec.json.encode(_Document(API_VERSION, KIND, tuple(kept)))
-
-
-def decode(text: bytes, source: str) -> tuple[Kept, ...]:
-    """Raises ConfigError for what is no such document: half of one is not taken for the whole."""
-    try:
-        found = msgspec.json.decode(text, type=_Document)
-    except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError(f"{source} is no record of wishes: {error}") from error
-    if (found.api_version, found.kind) != (API_VERSION, KIND):
-        raise ConfigError(f"{source} is a {found.kind} of {found.api_version}, not {KIND} of {API_VERSION}")
-    return found.gpus
 
 
 def kept(former: Iterable[Kept], desired: Desired, after: Inventory) -> tuple[Kept, ...]:

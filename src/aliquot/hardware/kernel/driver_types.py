@@ -13,7 +13,6 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import MIG_BACKED, TIME_SLICED, VgpuTable, VgpuType
-from aliquot.errors import AliquotError
 from aliquot.foundation import atomic_file as store
 from aliquot.hardware.kernel.framework import Offer
 
@@ -59,7 +58,7 @@ class Memory:
             self._value = {**book, key(gpu): {**known, **told}}
             try:
                 store.replace(self._path, msgspec.json.encode(self._value) + b"\n")
-            except AliquotError:
+            except OSError:
                 return  # a reader without the right to write here learns it again next time
 
     def _load(self) -> Learnt:
@@ -67,7 +66,7 @@ class Memory:
             try:
                 with open(self._path, "rb") as file:
                     self._value = msgspec.json.decode(file.read(), type=Learnt)
-            except (OSError, msgspec.MsgspecError):
+            except (OSError, ValueError, RecursionError):
                 self._value = {}
         return self._value
 

@@ -117,7 +117,7 @@ class Owners:
             return Book(), f"the owner map {self.path} cannot be read ({failure.strerror}): no vGPU counts as ours"
         try:
             return msgspec.json.decode(body, type=Book), ""
-        except (msgspec.MsgspecError, RecursionError):
+        except (ValueError, RecursionError):
             return Book(), (
                 f"the owner map {self.path} is damaged: vGPUs that exist are kept, and which ones were made here is "
                 "not known any more"
@@ -133,12 +133,18 @@ class Owners:
                 self._set_aside()
             changed = edit(book)
             if changed != book or fault:
-                store.replace(self.path, msgspec.json.encode(changed) + b"\n")
+                self._write(changed)
             return changed
+
+    def _write(self, book: Book) -> None:
+        try:
+            store.replace(self.path, msgspec.json.encode(book) + b"\n")
+        except OSError as failure:
+            raise store.denied(f"{self.path} cannot be written", failure) from failure
 
     def _set_aside(self) -> None:
         try:
-            os.replace(self.path, f"{self.path}.damaged")
+            store.put(self.path, f"{self.path}.damaged")
         except OSError as failure:
             raise store.denied(f"the damaged {self.path} cannot be set aside", failure) from failure
 

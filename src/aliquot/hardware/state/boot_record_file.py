@@ -1,15 +1,16 @@
-"""The record of the last wishes on disk: ``wishes.json`` beside the journal, replaced whole."""
+"""The record of the last wishes on disk: ``boot-record.json`` beside the journal."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterable
 
-from aliquot.core.config.boot_record import Kept, decode, encode
-from aliquot.errors import ConfigError, StorageError
+from aliquot.core.config.boot_record import Kept, Record
 from aliquot.foundation import paths
+from aliquot.foundation.state_store import StateFile
 
-FILE = "wishes.json"
+FILE = "boot-record.json"
+FORMER = "wishes.json"
 
 
 class FileWishes:
@@ -17,46 +18,15 @@ class FileWishes:
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
+        self._file = StateFile(self.path, "boot-record", Record, Record(), former=FORMER)
 
     def load(self) -> tuple[Kept, ...]:
-        """What is recorded; nothing where there is no file. Raises StorageError for one that cannot be read."""
-        try:
-            with open(self.path, "rb") as file:
-                return decode(file.read(), self.path)
-        except FileNotFoundError:
-            return ()
-        except (OSError, ConfigError) as error:
-            why = error.brief if isinstance(error, ConfigError) else f"{self.path}: {error.strerror}"
-            raise StorageError(
-                f"the record of wishes cannot be read: {why}",
-                next_step=f"remove it (rm {self.path}), then apply the wishes again",
-            ) from error
+        """What is recorded; nothing where there is no file. Raises StorageError, PermissionDeniedError."""
+        return self._file.load().gpus
 
     def save(self, kept: Iterable[Kept]) -> None:
         """Replaces the record; it is on disk when this returns. Raises StorageError, and then the old one holds."""
-        temporary = f"{self.path}.{os.getpid()}.tmp"
-        try:
-            os.makedirs(os.path.dirname(self.path), mode=0o755, exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(encode(kept) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            _remove(temporary)
-            raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
-
-
-def _remove(path: str) -> None:
-    try:
-        os.unlink(path)
-    except OSError:
-        return
+        self._file.save(Record(tuple(kept)))
 
 
 def recorded(node: str | None) -> FileWishes:

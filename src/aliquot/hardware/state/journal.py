@@ -15,6 +15,7 @@ from zlib import crc32
 import msgspec
 
 from aliquot.core.engine.ports import Record
+from aliquot.foundation import atomic_file
 from aliquot.hardware.state.journal_reader import last_run, read, storage_error
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -146,7 +147,7 @@ class FileJournal:
                 self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 _end_torn_line(self._file)
                 if new:
-                    _sync_folder(folder)
+                    atomic_file.sync(folder)
             except OSError as failure:
                 raise storage_error(f"the journal {self.path} cannot be opened", failure) from failure
         return self._file
@@ -158,15 +159,9 @@ class FileJournal:
         except OSError:
             return  # none yet; if it cannot be read, the first append says why
         body = b"".join(shortened(read(self.path), self._rotate_at // 4))
-        fresh = f"{self.path}.new"
         try:
-            with open(fresh, "wb") as file:
-                file.write(body)
-                file.flush()
-                os.fsync(file.fileno())
             self.close()
-            os.replace(fresh, self.path)
-            _sync_folder(os.path.dirname(self.path) or ".")
+            atomic_file.replace(self.path, body)
         except OSError as failure:
             raise storage_error(f"the journal {self.path} cannot be shortened", failure) from failure
 
@@ -204,11 +199,3 @@ def _end_torn_line(file: int) -> None:
     size = os.fstat(file).st_size
     if size and os.pread(file, 1, size - 1) != b"\n":
         os.write(file, b"\n")
-
-
-def _sync_folder(folder: str) -> None:
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -1,4 +1,4 @@
-"""Reservations on disk: ``reservations.json`` beside the journal, replaced whole, with one writer at a time."""
+"""Reservations on disk: ``container-reservations.json`` beside the journal, with one writer at a time."""
 
 from __future__ import annotations
 
@@ -6,21 +6,21 @@ import fcntl
 import os
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 
 import msgspec
 
 from aliquot.containers.runtime.models import Reservation
 from aliquot.errors import LockedError, PermissionDeniedError, StorageError
+from aliquot.foundation.state_store import StateFile
 
-FILE = "reservations.json"
-_VERSION = "aliquot/v1"
+FILE = "container-reservations.json"
+FORMER = "reservations.json"
 _POLL_S = 0.02
 
 
-class _File(msgspec.Struct, frozen=True):
-    version: str
-    reservations: tuple[Reservation, ...]
+class _Reserved(msgspec.Struct, frozen=True):
+    reservations: tuple[Reservation, ...] = ()
 
 
 class Reservations:
@@ -29,41 +29,15 @@ class Reservations:
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
         self._lock = os.path.join(directory, "reservations.lock")
+        self._file = StateFile(self.path, "container-reservations", _Reserved, _Reserved(), former=FORMER)
 
     def load(self) -> tuple[Reservation, ...]:
-        """What is reserved; nothing where there is no file. Raises StorageError for one that cannot be read."""
-        try:
-            with open(self.path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=_File).reservations
-        except FileNotFoundError:
-            return ()
-        except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            raise StorageError(
-                f"{self.path} cannot be read: {why}",
-                next_step=f"remove it (rm {self.path}): containers that run keep what they have",
-            ) from error
+        """What is reserved; nothing where there is no file. Raises StorageError, PermissionDeniedError."""
+        return self._file.load().reservations
 
     def save(self, reservations: Iterable[Reservation]) -> None:
         """Replaces the record; it is on disk when this returns. Call it inside ``alone``. Raises StorageError."""
-        temporary = f"{self.path}.{os.getpid()}.tmp"
-        document = _File(_VERSION, tuple(reservations))
-        try:
-            with open(temporary, "wb") as file:
-                os.fchmod(file.fileno(), 0o644)
-                file.write(msgspec.json.format(msgspec.json.encode(document), indent=1) + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self.path)
-            folder = os.open(os.path.dirname(self.path), os.O_RDONLY | os.O_DIRECTORY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            with suppress(OSError):
-                os.unlink(temporary)
-            raise StorageError(f"cannot write {self.path}: {error.strerror or error}") from error
+        self._file.save(_Reserved(tuple(reservations)))
 
     @contextmanager
     def alone(self, patience_s: float) -> Iterator[None]:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import sys
 
+from aliquot.foundation import atomic_file
+
 PROGRAMS = {"nvidia_smi": "usr/bin/nvidia-smi", "sriov_manage": "usr/lib/nvidia/sriov-manage"}
 """Module of this package to the program's path below the driver's root."""
 interpreter = sys.executable
@@ -22,14 +24,10 @@ def provide(directory: str, *, sriov: bool) -> None:
             if os.path.exists(program):
                 os.unlink(program)
             continue
-        os.makedirs(os.path.dirname(program), exist_ok=True)
         words = (interpreter, "-m", f"aliquot.sim.tools.{module}", directory)
         exported = f"PYTHONPATH={quoted(package)}${{PYTHONPATH:+:$PYTHONPATH}}; export PYTHONPATH\n"
         text = f'#!/bin/sh\n{exported}exec {" ".join(map(quoted, words))} "$@"\n'
-        with open(f"{program}.new", "w", encoding="utf-8") as file:
-            file.write(text)
-        os.chmod(f"{program}.new", 0o755)
-        os.rename(f"{program}.new", program)
+        atomic_file.replace(program, text.encode(), mode=0o755, durable=False)
 
 
 def quoted(word: str) -> str:

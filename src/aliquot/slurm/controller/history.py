@@ -5,13 +5,12 @@ Everything else is read from Slurm and from the nodes. A file that is lost costs
 
 from __future__ import annotations
 
-import contextlib
-import os
 from collections.abc import Collection, Iterable
 
 import msgspec
 
 from aliquot.errors import StorageError
+from aliquot.foundation import atomic_file
 
 HOUR_S = 3600.0
 RETRY_S = (30.0, 1800.0)
@@ -120,21 +119,13 @@ def read(path: str) -> tuple[History, str]:
             return msgspec.json.decode(stream.read(), type=History), ""
     except FileNotFoundError:
         return History(), ""
-    except (OSError, msgspec.DecodeError, RecursionError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         return History(), f"{path} cannot be read ({error}): limits are counted from now on"
 
 
 def write(path: str, history: History) -> None:
     """Whole and on disk when this returns. Raises StorageError."""
-    temporary = f"{path}.{os.getpid()}.tmp"
     try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        with open(temporary, "wb") as stream:
-            stream.write(msgspec.json.encode(history))
-            stream.flush()
-            os.fsync(stream.fileno())
-        os.replace(temporary, path)
+        atomic_file.replace(path, msgspec.json.encode(history))
     except OSError as error:
-        with contextlib.suppress(OSError):
-            os.unlink(temporary)
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error

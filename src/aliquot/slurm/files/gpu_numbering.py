@@ -14,6 +14,7 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.errors import StorageError
+from aliquot.foundation import atomic_file
 from aliquot.slurm.files.job_devices import Device, Offering
 
 PLACE = "/run/aliquot/slurm"
@@ -59,7 +60,7 @@ def read(node: str, folder: str = PLACE) -> Numbering | None:
     try:
         with open(path(node, folder), "rb") as file:
             return msgspec.json.decode(file.read(), type=Numbering)
-    except (OSError, msgspec.MsgspecError):
+    except (OSError, ValueError):
         return None
 
 
@@ -75,22 +76,10 @@ def every(folder: str = PLACE) -> tuple[Numbering, ...]:
 
 def write(numbering: Numbering, folder: str = PLACE) -> str:
     """Put it where every job's tasks can read it, whole or not at all; its path. Raises StorageError."""
-    import tempfile  # a task's start has no use for it, and it costs as much as all the rest
-
     target = path(numbering.node, folder)
-    temporary = ""
     try:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=f".{numbering.node}.", dir=folder)
-        with os.fdopen(handle, "wb") as file:
-            file.write(msgspec.json.encode(numbering) + b"\n")
-            file.flush()
-            os.fchmod(handle, 0o644)
-            os.fsync(handle)
-        os.rename(temporary, target)
+        atomic_file.replace(target, msgspec.json.encode(numbering) + b"\n")
     except OSError as error:
-        if temporary and os.path.exists(temporary):
-            os.unlink(temporary)
         step = "run it as root" if isinstance(error, PermissionError) else f"ls -ld {folder}"
         raise StorageError(f"cannot write {target}: {error.strerror or error}", next_step=step) from error
     return target

@@ -16,6 +16,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 
 from aliquot.errors import StorageError
+from aliquot.foundation import atomic_file
 from aliquot.slurm.files.job_devices import Device
 
 PLACE = "/run/aliquot/dcgm-jobs"
@@ -105,11 +106,8 @@ def _jobs(folder: str, each: str) -> tuple[str, ...]:
 
 
 def _write(folder: str, each: str, jobs: tuple[str, ...]) -> None:
-    temporary = os.path.join(folder, f".{each}.new")
-    with open(temporary, "w") as file:
-        file.write("".join(f"{job}\n" for job in jobs))
-    os.chmod(temporary, 0o644)
-    os.rename(temporary, os.path.join(folder, each))
+    body = "".join(f"{job}\n" for job in jobs).encode()
+    atomic_file.replace(os.path.join(folder, each), body, durable=False)
 
 
 @contextlib.contextmanager

@@ -7,12 +7,12 @@ that is under way; a step that was under way is done again, and every step may b
 from __future__ import annotations
 
 import os
-from contextlib import suppress
 
 import msgspec
 
 from aliquot.core.model.desired import Desired
 from aliquot.errors import StorageError
+from aliquot.foundation import atomic_file
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import Device
@@ -100,7 +100,7 @@ class RecordFile:
                 return msgspec.json.decode(file.read(), type=Record)
         except FileNotFoundError:
             return None
-        except (OSError, msgspec.DecodeError) as error:
+        except (OSError, ValueError, RecursionError) as error:
             raise StorageError(
                 f"the record {self.path} cannot be read: {error}",
                 details=("it says which change of this Slurm node was under way",),
@@ -114,33 +114,8 @@ class RecordFile:
 
 def put(path: str, data: bytes, mode: int, *, owner: tuple[int, int] | None = None) -> None:
     """A whole file or the former one, and on disk when this returns. Raises StorageError."""
-    temporary = f"{path}.aliquot.{os.getpid()}"
-    folder = os.path.dirname(path)
     try:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
-        with suppress(FileNotFoundError):
-            os.unlink(temporary)  # left over, or a link that somebody who may write in this folder has laid for us
-        handle = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            os.fchmod(handle, mode)
-            if owner is not None and owner != (os.geteuid(), os.getegid()):
-                os.fchown(handle, *owner)
-            file.flush()
-            os.fsync(handle)
-        os.replace(temporary, path)
-        sync(folder)
+        atomic_file.replace(path, data, mode=mode, owner=owner)
     except OSError as error:
-        if os.path.exists(temporary):
-            os.unlink(temporary)
-        step = "run it as root" if isinstance(error, PermissionError) else f"df {folder}"
+        step = "run it as root" if isinstance(error, PermissionError) else f"df {os.path.dirname(path)}"
         raise StorageError(f"cannot write {path}: {error.strerror or error}", next_step=step) from error
-
-
-def sync(folder: str) -> None:
-    """What was renamed in a folder outlives a power loss."""
-    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

@@ -50,7 +50,7 @@ def read(world: World) -> Claim | None:
             return msgspec.json.decode(file.read(), type=Claim)
     except FileNotFoundError:
         return None
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise StorageError(f"the claim {path(world)} cannot be read: {error}", next_step=f"rm {path(world)}") from error
 
 

@@ -14,6 +14,7 @@ from aliquot.cdi.devices import majors as machine_majors
 from aliquot.cdi.options import SIMULATED_MAJORS, Majors, Node
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import BlockedError, StorageError
+from aliquot.foundation import atomic_file
 from aliquot.slurm.files.fence import ADMIN
 
 
@@ -76,7 +77,7 @@ def _made(path: str, mode: int, device: int) -> bool:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         os.mknod(temporary, stat.S_IFCHR | mode, device)
         os.chmod(temporary, mode)  # mknod minds the umask
-        os.rename(temporary, path)
+        atomic_file.put(temporary, path)
     except OSError as error:
         step = "run it as root" if isinstance(error, PermissionError) else f"ls -l {os.path.dirname(path)}"
         raise StorageError(f"cannot make {path}: {error.strerror or error}", next_step=step) from error

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from aliquot.core.config.boot_record import Kept
 from aliquot.core.model.desired import GpuWish
 from aliquot.errors import StorageError
-from aliquot.hardware.state.boot_record_file import FILE, FileWishes
+from aliquot.hardware.state.boot_record_file import FILE, FORMER, FileWishes
 
 KEPT = (Kept(GpuWish("0000:07:00.0", True, ()), "GPU-1", "train"),)
 
@@ -25,12 +26,14 @@ def test_what_was_saved_is_loaded_by_another(tmp_path: Path) -> None:
     assert os.listdir(tmp_path / "new" / "folder") == [FILE]
 
 
-@pytest.mark.parametrize("text", ["", "no json", '{"kind": "Plan"}'])
-def test_a_damaged_record_is_said_and_not_taken_for_an_empty_one(tmp_path: Path, text: str) -> None:
-    (tmp_path / FILE).write_text(text)
-    with pytest.raises(StorageError, match="cannot be read") as caught:
-        FileWishes(str(tmp_path)).load()
-    assert str(tmp_path / FILE) in (caught.value.next_step or "")
+def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
+    former = {"apiVersion": "aliquot/v1", "kind": "Wishes", "gpus": KEPT}
+    (tmp_path / FORMER).write_bytes(msgspec.json.encode(former))
+    wishes = FileWishes(str(tmp_path))
+    assert wishes.load() == KEPT
+    wishes.save(KEPT)
+    assert wishes.load() == KEPT
+    assert sorted(os.listdir(tmp_path)) == [FILE, f"{FILE}.previous", f"{FORMER}.imported"]
 
 
 def test_where_it_cannot_be_written_the_old_one_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import os
 
-import msgspec
-
-from aliquot.errors import StorageError
+from aliquot.errors import AliquotError
 from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.label_agent.agent.observation import Durable
 
-FILE = "agent.json"
+FILE = "agent-state.json"
+FORMER = "agent.json"
 
 
 class Record:
@@ -19,52 +19,26 @@ class Record:
     """
 
     def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, FILE)
+        self._file = StateFile(os.path.join(directory, FILE), "agent-state", Durable, Durable(), former=FORMER)
         self._behind = False
         self.value = Durable()
-        self.fault: StorageError | None = None
+        self.fault: AliquotError | None = None
         self.refresh()
 
     def refresh(self) -> None:
         """Reads what could not be read before."""
         try:
-            self.value, self.fault = self._read(), None
-        except StorageError as error:
+            self.value, self.fault = self._file.load(), None
+        except AliquotError as error:
             self.fault = error
 
-    def _read(self) -> Durable:
-        try:
-            with open(self._path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=Durable)
-        except FileNotFoundError:
-            return Durable()
-        except (OSError, msgspec.DecodeError) as error:
-            raise StorageError(
-                f"the agent's record {self._path} cannot be read: {error}",
-                next_step=f"look at it, start stopped GPU services by hand, then remove it: rm {self._path}",
-            ) from error
-
     def write(self, value: Durable) -> None:
-        """Raises StorageError; then nothing that depends on the record may be done."""
+        """Raises StorageError, PermissionDeniedError; then nothing that depends on the record may be done."""
         if self.fault is not None:
             raise self.fault
         if value == self.value and not self._behind:
             return
-        temporary = f"{self._path}.tmp"
-        try:
-            os.makedirs(os.path.dirname(self._path), exist_ok=True)
-            with open(temporary, "wb") as file:
-                file.write(msgspec.json.encode(value))
-                file.flush()
-                os.fsync(file.fileno())
-            os.replace(temporary, self._path)
-            folder = os.open(os.path.dirname(self._path), os.O_RDONLY)
-            try:
-                os.fsync(folder)
-            finally:
-                os.close(folder)
-        except OSError as error:
-            raise StorageError(f"cannot write {self._path}: {error.strerror or error}") from error
+        self._file.save(value)
         self.value, self._behind = value, False
 
     def forget(self, value: Durable) -> None:
@@ -73,6 +47,6 @@ class Record:
         """
         try:
             self.write(value)
-        except StorageError as error:
+        except AliquotError as error:
             log.warning("%s: what is done stays on record", error.brief)
             self.value, self._behind = value, True

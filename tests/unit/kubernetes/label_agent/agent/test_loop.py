@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, cast
@@ -239,28 +240,42 @@ def test_a_defect_in_reading_a_wish_gives_back_what_is_paused(tmp_path: Path, mo
 class TestTheRecord:
     mark = Durable(reboot=RebootMark("d", "b", 1.0))
 
-    def test_what_is_done_is_forgotten_even_where_the_disk_does_not_take_it(self, tmp_path: Path) -> None:
+    def test_what_is_done_is_forgotten_even_where_the_disk_does_not_take_it(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        def full(file: int) -> None:
+            raise OSError(28, "No space left on device")
+
         record = Record(str(tmp_path))
         record.write(self.mark)
-        (tmp_path / f"{FILE}.tmp").mkdir()
-        with pytest.raises(StorageError, match=FILE):
-            record.write(Durable())
-        assert record.value == self.mark, "what must be on disk first is not taken for written"
-        record.forget(Durable())
-        assert record.value == Durable()
-        assert Record(str(tmp_path)).value == self.mark
-        (tmp_path / f"{FILE}.tmp").rmdir()
+        with monkeypatch.context() as disk:
+            disk.setattr(os, "fsync", full)
+            with pytest.raises(StorageError, match=FILE):
+                record.write(Durable())
+            assert record.value == self.mark, "what must be on disk first is not taken for written"
+            record.forget(Durable())
+            assert record.value == Durable()
+            assert Record(str(tmp_path)).value == self.mark
         record.forget(Durable())
         assert Record(str(tmp_path)).value == Durable()
 
-    def test_one_that_cannot_be_read_is_not_written_over(self, tmp_path: Path) -> None:
-        (tmp_path / FILE).write_text("{torn")
+    @pytest.mark.parametrize("body", [b"{torn", b"\xff", b'{"reboot": 7}'])
+    def test_one_that_cannot_be_understood_is_set_aside(self, tmp_path: Path, body: bytes) -> None:
+        (tmp_path / FILE).write_bytes(body)
+        record = Record(str(tmp_path))
+        assert record.fault is None
+        assert record.value == Durable()
+        record.write(self.mark)
+        assert Record(str(tmp_path)).value == self.mark
+        assert (tmp_path / f"{FILE}.unreadable").read_bytes() == body
+
+    def test_one_that_the_disk_does_not_give_is_not_written_over(self, tmp_path: Path) -> None:
+        (tmp_path / FILE).mkdir()
         record = Record(str(tmp_path))
         assert record.fault is not None
         with pytest.raises(StorageError, match="cannot be read"):
             record.write(self.mark)
-        assert (tmp_path / FILE).read_text() == "{torn"
-        (tmp_path / FILE).unlink()
+        (tmp_path / FILE).rmdir()
         record.refresh()
         assert record.fault is None
         record.write(self.mark)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 import time
 from pathlib import Path
@@ -19,7 +20,7 @@ def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     real_sync, real_replace = os.fsync, os.replace
 
     def sync(handle: int) -> None:
-        steps.append("sync " + os.path.basename(os.readlink(f"/proc/self/fd/{handle}")))
+        steps.append("sync " + re.sub(r"\d+", "N", os.path.basename(os.readlink(f"/proc/self/fd/{handle}"))))
         real_sync(handle)
 
     def replace(old: str, new: str) -> None:
@@ -29,7 +30,7 @@ def test_on_disk_before_it_is_the_file(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setattr(os, "fsync", sync)
     monkeypatch.setattr(os, "replace", replace)
     store.replace(str(tmp_path / "lib" / "map"), b"one")
-    assert steps == ["sync map.new", "rename", "sync lib"]
+    assert steps == ["sync .map.N.tmp", "rename", "sync lib"]
     assert (tmp_path / "lib" / "map").read_bytes() == b"one"
 
 
@@ -41,15 +42,15 @@ def test_what_cannot_be_written_leaves_what_was(tmp_path: Path, monkeypatch: pyt
         raise OSError(28, "no space left on device")
 
     monkeypatch.setattr(os, "fsync", full)
-    with pytest.raises(StorageError) as caught:
+    with pytest.raises(OSError, match="no space"):
         store.replace(str(path), b"two")
-    assert caught.value.next_step
     assert path.read_bytes() == b"one"
+    assert os.listdir(tmp_path) == ["map"]
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(StorageError):
+    with pytest.raises((NotADirectoryError, FileExistsError)):
         store.replace(str(tmp_path / "file" / "map"), b"")
     with pytest.raises(StorageError), store.alone(str(tmp_path / "file" / "map")):
         pass

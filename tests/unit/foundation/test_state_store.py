@@ -1,0 +1,216 @@
+"""State files: another version, bad bytes and older releases cost at most the last write, and never stop anything."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.errors import PermissionDeniedError, StorageError
+from aliquot.foundation import state_store
+from aliquot.foundation.state_store import StateFile
+
+
+class Part(msgspec.Struct, frozen=True):
+    name: str
+    count: int = 0
+
+
+class Value(msgspec.Struct, frozen=True):
+    parts: tuple[Part, ...] = ()
+    note: str = ""
+
+
+class NewerPart(Part, frozen=True):
+    colour: str = ""
+
+
+class Newer(msgspec.Struct, frozen=True):
+    parts: tuple[NewerPart, ...] = ()
+    note: str = ""
+    size: int = 0
+
+
+ONE, TWO = Value((Part("a", 1),), "one"), Value((Part("a", 1), Part("b", 2)), "two")
+BAD = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b"[" * 5000,
+    b"7",
+    b'{"kind":"other","format":1,"writer":"x","checksum":"","content":{}}',
+    b'{"kind":"test","format":2,"writer":"9.9","checksum":"","content":{}}',
+    b'{"kind":"test","format":1,"writer":"x","checksum":"00000000","content":{}}',
+    b'{"kind":"test","format":1,"writer":"x","checksum":"' + b"9" * 5000 + b'","content":' + b"9" * 5000 + b"}",
+]
+
+
+def stored(folder: Path, shape: Any = Value, **more: Any) -> StateFile[Any]:
+    return StateFile(str(folder / "value.json"), "test", shape, shape(), **more)
+
+
+@pytest.fixture(autouse=True)
+def _nothing_said_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "unreadable", {})
+
+
+def test_nothing_is_stored_at_first(tmp_path: Path) -> None:
+    assert stored(tmp_path / "absent").load() == Value()
+    assert state_store.unreadable == {}
+
+
+def test_what_was_saved_is_loaded(tmp_path: Path) -> None:
+    stored(tmp_path / "new" / "folder").save(ONE)
+    assert stored(tmp_path / "new" / "folder").load() == ONE
+    assert os.listdir(tmp_path / "new" / "folder") == ["value.json"]
+    found = msgspec.json.decode((tmp_path / "new" / "folder" / "value.json").read_bytes())
+    assert {"kind", "format", "writer", "checksum", "content"} == set(found)
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_bad_bytes_cost_the_last_write_only(tmp_path: Path, body: bytes) -> None:
+    store = stored(tmp_path)
+    store.save(ONE)
+    store.save(TWO)
+    (tmp_path / "value.json").write_bytes(body)
+    assert store.load() == ONE
+    assert list(state_store.unreadable) == [store.path]
+    store.save(TWO)
+    assert store.load() == TWO
+    assert (tmp_path / "value.json.unreadable").read_bytes() == body
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_bad_bytes_everywhere_are_an_empty_state(tmp_path: Path, body: bytes) -> None:
+    store = stored(tmp_path, former="older.json")
+    for name in ("value.json", "value.json.previous"):
+        (tmp_path / name).write_bytes(body)
+    assert store.load() == Value()
+
+
+def test_each_byte_that_may_flip(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    store.save(ONE)
+    store.save(TWO)
+    whole = (tmp_path / "value.json").read_bytes()
+    for place in range(len(whole) - 1):
+        for value in (0xFF, whole[place] ^ 1):
+            (tmp_path / "value.json").write_bytes(whole[:place] + bytes([value]) + whole[place + 1 :])
+            assert store.load() in (ONE, TWO)
+
+
+def test_each_place_where_it_may_be_cut(tmp_path: Path) -> None:
+    store = stored(tmp_path)
+    store.save(ONE)
+    store.save(TWO)
+    whole = (tmp_path / "value.json").read_bytes()
+    for end in range(len(whole) - 1):
+        (tmp_path / "value.json").write_bytes(whole[:end])
+        assert store.load() == ONE
+
+
+def test_it_is_said_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    (tmp_path / "value.json").write_bytes(b"{")
+    for _ in range(3):
+        stored(tmp_path).load()
+    assert [r.levelname for r in caplog.records] == ["WARNING"]
+    assert str(tmp_path / "value.json") in caplog.text
+
+
+def test_a_reader_changes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "value.json").write_bytes(b"{")
+    (tmp_path / "older.json").write_bytes(b'{"note":"x"}')
+    assert stored(tmp_path, former="older.json").load() == Value((), "x")
+    assert sorted(os.listdir(tmp_path)) == ["older.json", "value.json"]
+
+
+def test_fields_of_a_newer_version_outlive_an_older_one(tmp_path: Path) -> None:
+    newer = Newer((NewerPart("a", 1, "red"), NewerPart("b", 2, "blue")), "new", 7)
+    stored(tmp_path, Newer).save(newer)
+    old = stored(tmp_path)
+    value = old.load()
+    assert value == Value((Part("a", 1), Part("b", 2)), "new")
+    old.save(Value((*value.parts, Part("c", 3)), "old"))
+    assert stored(tmp_path, Newer).load() == Newer(
+        (NewerPart("a", 1, "red"), NewerPart("b", 2, "blue"), NewerPart("c", 3)), "old", 7
+    )
+    old.save(Value((Part("b", 2),), "old"))
+    assert stored(tmp_path, Newer).load() == Newer((NewerPart("b", 2, "blue"),), "old", 7)
+
+
+def test_the_file_of_an_older_release_is_imported_once(tmp_path: Path) -> None:
+    (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
+    store = stored(tmp_path, former="older.json")
+    assert store.load() == ONE
+    store.save(TWO)
+    assert sorted(os.listdir(tmp_path)) == ["older.json.imported", "value.json", "value.json.previous"]
+    assert store.load() == TWO
+
+
+def test_the_file_of_an_older_release_that_ran_since_counts(tmp_path: Path) -> None:
+    store = stored(tmp_path, former="older.json")
+    store.save(ONE)
+    (tmp_path / "older.json").write_bytes(msgspec.json.encode(TWO))
+    assert store.load() == TWO
+    store.save(Value((), "after"))
+    assert store.load() == Value((), "after")
+
+
+def test_a_kill_while_it_is_imported_loses_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """At each write and rename; what follows then is the next run."""
+    for stop in range(20):
+        folder = tmp_path / str(stop)
+        folder.mkdir()
+        (folder / "older.json").write_bytes(msgspec.json.encode(ONE))
+        left = [stop]
+
+        def killed(old: str, new: str, left: list[int] = left, real: Any = os.replace) -> None:
+            if not left[0]:
+                raise KeyboardInterrupt
+            left[0] -= 1
+            real(old, new)
+
+        store = stored(folder, former="older.json")
+        with monkeypatch.context() as patch:
+            patch.setattr(os, "replace", killed)
+            try:
+                store.save(TWO)
+            except KeyboardInterrupt:
+                assert store.load() == ONE
+                continue
+        assert store.load() == TWO
+        return
+    pytest.fail("it never came to its end")
+
+
+def test_what_cannot_be_written_leaves_what_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = stored(tmp_path)
+    store.save(ONE)
+
+    def full(file: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(StorageError, match="No space left"):
+        store.save(TWO)
+    monkeypatch.undo()
+    assert store.load() == ONE
+
+
+def test_a_path_that_is_no_file_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "value.json").mkdir()
+    with pytest.raises((StorageError, PermissionDeniedError), match=r"value\.json"):
+        stored(tmp_path).load()
+
+
+def test_what_is_removed_is_gone(tmp_path: Path) -> None:
+    store = stored(tmp_path, former="older.json")
+    (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
+    store.save(ONE)
+    store.save(TWO)
+    store.remove()
+    assert store.load() == Value()
+    store.remove()
