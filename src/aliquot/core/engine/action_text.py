@@ -60,6 +60,12 @@ def undone(action: Action) -> str:
             what = f"{action.profile} at {action.placement} is back"
         case Destroy():
             what = f"the new {action.profile} at {action.placement} is gone again"
+        case CreateCompute():
+            what = f"compute instance {action.profile} in instance {action.instance} is back"
+        case DestroyCompute():
+            what = f"the new compute instance {action.profile} in instance {action.instance} is gone again"
+        case Reset():
+            what = "reset"
         case SetMode():
             what = f"MIG mode is {action.mode} again"
         case SetFunctions():
@@ -73,7 +79,7 @@ def undone(action: Action) -> str:
         case SetPassthrough():
             what = f"{_passthrough(action, 'with its driver')} again"
         case _:
-            what = action.reason
+            assert_never(action)
     return f"GPU {action.gpu}: {what}"
 
 

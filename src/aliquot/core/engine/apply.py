@@ -14,7 +14,7 @@ import msgspec
 from aliquot.core.config.boot_record import kept
 from aliquot.core.engine.context import Outcome, Report, World
 from aliquot.core.engine.executor import carry_out
-from aliquot.core.engine.gpu_executor import Run
+from aliquot.core.engine.gpu_executor import Run, as_fault
 from aliquot.core.engine.ports import Record
 from aliquot.core.engine.resume import resume, tell_of_a_cut_off_run
 from aliquot.core.engine.rollback import undo
@@ -77,6 +77,8 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         error = _hooks(work, world) or carry_out(run, work)
     except KeyboardInterrupt:
         error = CutOffError("interrupted from the keyboard", next_step="ask for the same wish again")
+    except Exception as cause:  # noqa: BLE001 - whatever it is, what was begun goes back
+        error = as_fault(cause)
     with world.timed(VERIFY):
         after = world.backend.read()
         error = error or _disagreement(work, after)

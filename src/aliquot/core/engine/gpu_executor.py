@@ -52,10 +52,11 @@ class Run:
             try:
                 with self.world.timed(name_of(action), action):
                     self._act(action, alone)
-            except AliquotError as error:
+            except Exception as error:  # noqa: BLE001 - whatever it is, what was begun goes back
+                cause = as_fault(error)
                 self.stopping = not self.undoing
-                self.note(Record("failed", self.run, gpu=action.gpu, text=error.brief), durable=False)
-                return error
+                self.note(Record("failed", self.run, gpu=action.gpu, text=cause.brief), durable=False)
+                return cause
         return None
 
     def _act(self, action: Action, alone: bool) -> None:
@@ -174,6 +175,21 @@ class Run:
         return holding.clear(self, pci, holders)
 
 
+def as_fault(error: Exception) -> AliquotError:
+    """Return an error of ours as it is, and any other as an internal fault: what was begun goes back all the same."""
+    if isinstance(error, AliquotError):
+        return error
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    where = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}" if trace is not None else ""
+    return AliquotError(
+        f"internal fault: {type(error).__name__}: {error}",
+        details=(where,) if where else (),
+        next_step="report it with this message; the same wish can be asked again",
+    )
+
+
 def _instance_holders(gpu: Gpu, instance_id: int) -> Sequence[Holder]:
     instance = gpu.instance(instance_id)
     return instance.holders if instance else ()
@@ -193,8 +209,8 @@ def reset(world: World, run: Run, pcis: Sequence[str]) -> list[AliquotError]:
             try:
                 with world.timed("reset", Reset(gpu=pci, reason="")):
                     run.call(pci, "reset", lambda: world.host.reset(pci))
-            except AliquotError as error:
-                return error
+            except Exception as error:  # noqa: BLE001 - whatever it is, what was begun goes back
+                return as_fault(error)
             run.report(f"GPU {pci}: reset")
             return None
 

@@ -125,7 +125,7 @@ def _name(begin: Record) -> str:
         return ""
     try:
         return str(msgspec.json.decode(begin.plan)["desired"].get("name") or "")
-    except (msgspec.DecodeError, KeyError, TypeError, AttributeError):
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         return ""
 
 

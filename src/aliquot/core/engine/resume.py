@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeVar
 
 import msgspec
 
@@ -14,6 +15,8 @@ from aliquot.core.planner.plan import plan as make
 from aliquot.core.planner.verify import verify
 from aliquot.errors import BlockedError, MovedError
 
+T = TypeVar("T")
+
 
 def resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Plan, Inventory]:
     """The machine is not where the plan was made. If that is because this very plan was carried out, or cut off
@@ -23,11 +26,10 @@ def resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Pl
     records = world.journal.records()
     begin = next((r for r in records if r.kind == "begin" and r.boot == world.journal.boot), None)
     ends = [r.text for r in records if r.kind == "end"]
-    if begin is not None and ends in ([], ["done"]) and begin.plan and begin.before:
-        was = msgspec.json.decode(begin.plan, type=Plan)
-        former_state = msgspec.json.decode(begin.before, type=Inventory)
-        same = (was.fingerprint, was.desired) == (plan.fingerprint, plan.desired)
-        if same and _on_the_way(plan, former_state, now):
+    if begin is not None and ends in ([], ["done"]):
+        was, former_state = _decoded(begin.plan, Plan), _decoded(begin.before, Inventory)
+        same = was is not None and (was.fingerprint, was.desired) == (plan.fingerprint, plan.desired)
+        if same and former_state is not None and _on_the_way(plan, former_state, now):
             rest = make(now, plan.desired, plan.policy)
             if not ends and rest.blockers:
                 raise BlockedError(rest.blockers[0].message, next_step=rest.blockers[0].next_step)
@@ -40,6 +42,14 @@ def resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Pl
         details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),
         next_step="ask for the same wish again: it is planned afresh",
     )
+
+
+def _decoded(raw: msgspec.Raw | None, shape: type[T]) -> T | None:
+    """What the journal holds; None where it is nothing, or where another version of Aliquot wrote it otherwise."""
+    try:
+        return None if raw is None else msgspec.json.decode(raw, type=shape)
+    except (ValueError, RecursionError):
+        return None
 
 
 def _on_the_way(plan: Plan, before: Inventory, now: Inventory) -> bool:
@@ -93,7 +103,11 @@ def tell_of_a_cut_off_run(plan: Plan, now: Inventory, world: World, report: Repo
         return
     if begin.boot != world.journal.boot:
         return
-    left = {d.gpu for d in verify(now, msgspec.json.decode(begin.plan, type=Plan).desired)}
+    was = _decoded(begin.plan, Plan)
+    if was is None:
+        report("note: another version of Aliquot was cut off; this apply starts from where it left the machine")
+        return
+    left = {d.gpu for d in verify(now, was.desired)}
     elsewhere = sorted(left - {w.pci for w in plan.desired.gpus})
     if left:
         more = f"; GPU {', '.join(elsewhere)} still waits for its wish to be asked again" if elsewhere else ""

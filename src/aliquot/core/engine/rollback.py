@@ -9,12 +9,12 @@ from aliquot.core.engine.context import Outcome
 from aliquot.core.engine.executor import carry_out
 from aliquot.core.engine.gpu_executor import Run
 from aliquot.core.engine.ports import Record
-from aliquot.core.model.actions import Action, CreateVgpu
+from aliquot.core.model.actions import Action
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan as make
-from aliquot.core.planner.restore_point import former, sparing
+from aliquot.core.planner.restore_point import foreign_instances, former, sparing
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError
 
@@ -26,7 +26,7 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
     world = run.world
     back = Run(world, Policy(), run.run, run.report, undoing=True)
     back.note(Record("undo", run.run, text=error.brief), durable=True)
-    sentences: list[str] = []
+    sentences = _spared(before, after, plan)
     actions: list[Action] = []
     for pci in plan.lanes:
         way = make(after, _goal(before, after, plan, (pci,)), Policy())
@@ -48,5 +48,15 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
 
 def _goal(before: Inventory, after: Inventory, plan: Plan, pcis: tuple[str, ...]) -> Desired:
     """What was, and beside it what somebody else made meanwhile."""
-    made = [a for pci in pcis for a in plan.lanes[pci] if isinstance(a, CreateVgpu)]
+    made = [a for pci in pcis for a in plan.lanes[pci]]
     return sparing(former(before, pcis), before, after, made)
+
+
+def _spared(before: Inventory, after: Inventory, plan: Plan) -> list[str]:
+    """What somebody else created on the GPUs of the plan, in sentences."""
+    touched = [g for g in after.gpus if g.pci in plan.lanes]
+    return [
+        f"GPU {gpu.pci}: {i.profile} at {i.placement} stays: another process created it meanwhile"
+        for gpu in touched
+        for i in foreign_instances(before.gpu(gpu.pci), gpu, plan.actions)
+    ]

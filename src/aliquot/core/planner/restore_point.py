@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 
 import msgspec
 
-from aliquot.core.model.actions import CreateVgpu
+from aliquot.core.model.actions import Action, Create, CreateVgpu
 from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
-from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
+from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
 
 VFIO = "vfio-pci"
 """The kernel driver through which a whole function is handed to a virtual machine."""
@@ -22,11 +22,19 @@ def former(inventory: Inventory, pcis: Collection[str], name: str = "the former 
     return Desired(gpus=gpus, name=name)
 
 
-def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[CreateVgpu]) -> Desired:
-    """The former state, beside vGPUs that others have made since: they are not ours to destroy. ``made`` are the
-    creations of the change that is undone; what it made has a claim, and what came in its way has none.
+def foreign_instances(before: Gpu, now: Gpu, made: Collection[Action]) -> tuple[GpuInstance, ...]:
+    """Return the GPU instances that were not there before and that none of the actions ``made`` created."""
+    known = {(i.profile_id, i.placement) for i in before.instances}
+    known |= {(a.profile_id, a.placement) for a in made if isinstance(a, Create) and a.gpu == now.pci}
+    return tuple(i for i in now.instances if (i.profile_id, i.placement) not in known)
+
+
+def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[Action]) -> Desired:
+    """The former state, beside GPU instances and vGPUs that others have made since: they are not ours to destroy.
+    ``made`` are the actions of the change that is undone; a vGPU that it made has a claim, and what came in its way
+    has none.
     """
-    new = [(a.function, a.type_id, a.uuid) for a in made]
+    new = [(a.function, a.type_id, a.uuid) for a in made if isinstance(a, CreateVgpu)]
     old = [(v.function, v.type_id, v.uuid) for g in before.gpus for v in g.vgpus]
 
     def foreign(vgpu: Vgpu) -> bool:
@@ -36,8 +44,14 @@ def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[C
 
     wishes = []
     for wish in goal.gpus:
-        there = next((g.vgpus for g in now.gpus if g.pci == wish.pci), ())
-        others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in there if foreign(v))
+        gpu = next((g for g in now.gpus if g.pci == wish.pci), None)
+        if gpu is None:
+            wishes.append(wish)
+            continue
+        kept = foreign_instances(before.gpu(wish.pci), gpu, made)
+        if kept and wish.instances is not None:
+            wish = msgspec.structs.replace(wish, mig=True, instances=(*wish.instances, *_as_wishes(kept)))
+        others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
         if others and wish.vgpus is not None:
             beside = (*wish.vgpus, *others)
             wish = msgspec.structs.replace(wish, vgpus=beside, functions=wish.functions or None)
@@ -47,6 +61,10 @@ def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[C
 
 def instance_wishes(gpu: Gpu) -> tuple[InstanceWish, ...]:
     """The GPU instances that exist, as wishes."""
+    return _as_wishes(gpu.instances)
+
+
+def _as_wishes(instances: Iterable[GpuInstance]) -> tuple[InstanceWish, ...]:
     return tuple(
         InstanceWish(
             profile_id=i.profile_id,
@@ -55,7 +73,7 @@ def instance_wishes(gpu: Gpu) -> tuple[InstanceWish, ...]:
             compute=tuple(c.profile_id for c in i.compute_instances),
             compute_starts=tuple(c.place.start for c in i.compute_instances),
         )
-        for i in gpu.instances
+        for i in instances
     )
 
 

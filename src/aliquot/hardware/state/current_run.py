@@ -59,7 +59,7 @@ def told(who: str, records: Sequence[Record], since: float) -> Changing:
         return Changing(who)
     try:
         actions = msgspec.json.decode(begin.plan, type=Plan).actions
-    except msgspec.MsgspecError:
+    except (ValueError, RecursionError):
         return Changing(who, alone=True)
     intents = [r for r in records if r.kind == "intent"]
     done = {(r.gpu, r.step) for r in records if r.kind == "done"}

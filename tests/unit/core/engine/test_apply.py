@@ -361,3 +361,60 @@ def test_what_was_cut_off_is_told_until_it_is_done() -> None:
     bench.said.clear()
     assert run(bench, plan(bench.memory.inventory, world.wish(A100, ["2g.10gb"]))).status == "done"
     assert not any("cut off" in line for line in bench.said)
+
+
+@pytest.mark.parametrize("body", [b"{}", b'{"actions":[{"type":"new-in-9.9"}]}', b'{"node":7}', b"[" * 5000, b'"\xff"'])
+@pytest.mark.parametrize("field", ["plan", "before"])
+def test_a_run_of_another_version_that_was_cut_off_blocks_nothing(field: str, body: bytes) -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    wish = world.wish(A100, ["2g.10gb"] * 3)
+
+    def kill(n: int, what: str) -> None:
+        if n == 3:
+            raise Killed
+
+    bench.memory.before = kill
+    old = plan(bench.memory.inventory, wish)
+    with pytest.raises(Killed):
+        run(bench, old)
+    bench.memory.before = lambda n, what: None
+    bench.journal.lines[0] = replace(bench.journal.lines[0], **{field: msgspec.Raw(body)})
+    with pytest.raises(MovedError):
+        run(bench, old)
+    assert run(bench, plan(bench.memory.inventory, wish)).status == "done"
+    if field == "plan":
+        assert any("another version" in line for line in bench.said)
+
+
+@pytest.mark.parametrize("at", range(1, 7))
+def test_an_error_that_is_not_ours_goes_back_as_well(at: int) -> None:
+    before = start([("3g.20gb", 0)])
+    bench = Bench(before)
+
+    def broken(n: int, what: str) -> None:
+        if n == at:
+            raise RuntimeError("can't start new thread")
+
+    bench.memory.before = broken
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    assert outcome.status == "undone"
+    assert outcome.error is not None
+    assert "RuntimeError: can't start new thread" in outcome.error.brief
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert bench.journal.lines[-1].text == "undone"
+
+
+def test_going_back_spares_an_idle_instance_of_somebody_else() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    got = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+
+    def beside(n: int, what: str) -> None:
+        bench.memory.inventory = start([("3g.20gb", 0), ("1g.5gb", 6)])
+        raise HardwareError("the driver said no")
+
+    bench.memory.before = beside
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert [i.profile for i in bench.memory.inventory.gpus[0].instances] == ["3g.20gb", "1g.5gb"]
+    assert bench.memory.log == []
+    assert any("1g.5gb at 6:1 stays: another process created it" in line for line in outcome.sentences)
