@@ -1,7 +1,7 @@
 """One hierarchy of errors. Each says what is wrong, where, which rule or holder, and the next command to type.
 
 The exit code lives on the class: 1 internal fault, 2 wrong on every machine, 20 blocked (valid, but not on this
-machine or not now), 30 drift, 40 the hardware refused, 130 interrupted from the keyboard.
+machine or not now), 30 drift, 40 the hardware refused, 128 + N stopped by signal N.
 """
 
 from __future__ import annotations
@@ -93,10 +93,15 @@ class InUseError(BlockedError):
 
 
 class CutOffError(AliquotError):
-    """Ctrl-C in the middle of an apply."""
+    """A signal stopped an apply in the middle: SIGINT (2, Ctrl-C), SIGTERM (15) or SIGHUP (1)."""
 
     code = "INTERRUPTED"
     exit_code = 130
+
+    def __init__(self, number: int = 2) -> None:
+        why = {1: "stopped by SIGHUP: the terminal or the connection is gone", 15: "stopped by SIGTERM"}
+        super().__init__(why.get(number, "interrupted from the keyboard"), next_step="ask for the same wish again")
+        self.exit_code = 128 + number
 
 
 class DriftError(AliquotError):

@@ -260,5 +260,7 @@ EXIT_CODES = (
     (20, "blocked: valid, but not on this machine or not now"),
     (30, "drift: the machine does not match the wish"),
     (40, "the hardware refused; what was undone is said"),
-    (130, "interrupted from the keyboard"),
+    (129, "stopped by SIGHUP: the terminal or the connection is gone; what was begun is undone"),
+    (130, "interrupted from the keyboard; what was begun is undone"),
+    (143, "stopped by SIGTERM; what was begun is undone"),
 )

@@ -27,7 +27,7 @@ class ThreadWorkers:
             return [job() for job in jobs]
         from concurrent.futures import ThreadPoolExecutor
 
-        from aliquot.foundation.uninterruptible import whole
+        from aliquot.foundation.signals import whole
 
         # Nobody hears of Ctrl-C, however often it is pressed, before the last lane has ended: the way back is next.
         with whole(stop), ThreadPoolExecutor(len(jobs), thread_name_prefix="lane") as pool:

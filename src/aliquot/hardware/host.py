@@ -9,7 +9,7 @@ from collections.abc import Callable
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
-from aliquot.foundation.uninterruptible import whole
+from aliquot.foundation.signals import whole
 
 RESET_TIMEOUT_S = 120.0
 GRACE_S = 10.0

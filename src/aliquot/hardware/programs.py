@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.core.engine.programs import Ran
 from aliquot.errors import HardwareError
-from aliquot.foundation.uninterruptible import whole
+from aliquot.foundation.signals import whole
 
 if TYPE_CHECKING:
     from subprocess import Popen

@@ -145,8 +145,12 @@ class Machine:
         with open(self.file, "w", encoding="utf-8") as file:
             file.write(f"version: aliquot/v1\nconfigs:\n  wish:\n{case.wish}\n")
 
-    def begin(self, *words: str, trip: Trip | None = None, limit: int | None = None) -> subprocess.Popen[str]:
-        """Start ``aliquot``. ``limit`` is the number of bytes that its files may have at most."""
+    def begin(
+        self, *words: str, trip: Trip | None = None, limit: int | None = None, ignoring: signal.Signals | None = None
+    ) -> subprocess.Popen[str]:
+        """Start ``aliquot``. ``limit`` is the number of bytes that its files may have at most, ``ignoring`` a signal
+        that its parent ignores.
+        """
         env = self._environment(self.backend)
         if trip:
             settings = {"TRIP_AT": str(trip.nth), "TRIP_WHEN": trip.when, "TRIP_SIGNAL": str(int(trip.number))}
@@ -155,7 +159,13 @@ class Machine:
         if limit is not None:
             command = [sys.executable, "-c", _LIMITED, str(limit), *command]
         pipe = subprocess.PIPE
-        found = forkserver.Popen(command, env=env, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        popen = forkserver.Popen if ignoring is None else subprocess.Popen
+        former = signal.signal(ignoring, signal.SIG_IGN) if ignoring is not None else None
+        try:
+            found = popen(command, env=env, text=True, stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe)
+        finally:
+            if ignoring is not None:
+                signal.signal(ignoring, former)
         self.bench.running.append(found)
         return found
 

@@ -5,12 +5,13 @@ The tripwire stops the process when its n-th intent is on disk; the fault is the
 
 from __future__ import annotations
 
+import signal
 from typing import Any
 
 import pytest
 
 from laws.crash import cases
-from laws.crash.bench import FIRST, Bench, Case, Machine, finish
+from laws.crash.bench import FIRST, Bench, Case, Machine, Trip, finish
 
 UNKNOWN, IN_USE, INSUFFICIENT_RESOURCES, LOST = 999, 19, 23, 15
 
@@ -128,3 +129,24 @@ def test_in_use_for_ever_leads_back(bench: Bench) -> None:
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "IN_USE"), found
     machine.assert_former()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("fsync", [1, 3, *[pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 5, 6)]])
+def test_a_signal_goes_back(bench: Bench, number: signal.Signals, fsync: int) -> None:
+    """Ctrl-C, ``systemctl stop`` or ``timeout``, a dropped connection."""
+    machine = bench.machine(cases.RECUT)
+    found = machine.apply(Trip(FIRST + fsync, "after", number))
+    assert found.code == 128 + number, found
+    assert found.error["code"] == "INTERRUPTED"
+    machine.assert_former()
+    machine.assert_finishes()
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_an_ignored_signal_stays_ignored(bench: Bench, number: signal.Signals) -> None:
+    """A background job of a script starts with SIGINT ignored, one under nohup with SIGHUP."""
+    machine = bench.machine(cases.RECUT)
+    found = finish(machine.begin(*machine.as_wished, trip=Trip(FIRST + 3, "after", number), ignoring=number))
+    assert found.code == 0, found
+    machine.assert_finished()

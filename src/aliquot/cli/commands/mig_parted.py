@@ -103,12 +103,14 @@ def without_resets(plan: Plan) -> Plan:
 def _carry_out(job: doing.Job, args: Args) -> Inventory:
     """Applies a plan; what is then. Raises whatever kept it from being done: mig-parted knows success and failure."""
     from aliquot.core.engine.apply import apply
+    from aliquot.foundation.signals import stoppable
 
     if job.plan.blocked:
         raise _blocked(job.plan)
     _debug(args, summary.figures(job.plan))
     hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug)
-    outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
+    with stoppable():
+        outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
     if outcome.error:
         streams.note(doing.text(outcome, job))
         raise outcome.error

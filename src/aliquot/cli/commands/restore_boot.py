@@ -19,7 +19,6 @@ from aliquot.core.model.plan import Blocker, Plan, Policy
 from aliquot.errors import (
     AliquotError,
     BlockedError,
-    CutOffError,
     HardwareError,
     NoDriverError,
     StorageError,
@@ -78,7 +77,7 @@ def run(args: Args) -> int:
         code = 0
         if found.plan.desired.gpus:
             code = carry_out(Job(connection, found.plan, found.inventory), args)
-            if code not in (*_WELL, CutOffError.exit_code) and len(found.plan.desired.gpus) > 1:
+            if code not in _WELL and code <= 128 and len(found.plan.desired.gpus) > 1:
                 code = _one_by_one(connection, found.plan, args)
     if found.left_out and code in _WELL:
         raise _left_out(found.left_out, len(kept))

@@ -40,10 +40,11 @@ def carry_out(job: Job, args: Args) -> int:
     if job.plan.blocked:
         return planning.show(job.plan, job.inventory, args)
     from aliquot.core.engine.apply import apply
+    from aliquot.foundation.signals import stoppable
 
     made = hooks(args.hooks, environment(args), debug=bool(os.environ.get("ALIQUOT_DEBUG")))
     everything = job.connection.world(made)
-    with _shown(job) as bar:
+    with stoppable(), _shown(job) as bar:
         if bar is not None:
             everything.watch = bar.step
         outcome = apply(job.plan, everything, streams.note)

@@ -25,9 +25,9 @@ def run(words: list[str]) -> int:
     except AliquotError as error:
         failure.report(error, failure.wanted_format(words), following.typed_node(words))
         code = failure.exit_code(error, group)
-    except KeyboardInterrupt:
+    except KeyboardInterrupt as stop:
         failure.interrupted(words)
-        code = 130
+        code = 128 + getattr(stop, "number", 2)
     except SystemExit as stop:  # argparse, after it printed a verb's help
         code = stop.code if isinstance(stop.code, int) else 0
     except BrokenPipeError:

@@ -75,8 +75,8 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
     _begin(run, plan, before)
     try:
         error = _hooks(work, world) or carry_out(run, work)
-    except KeyboardInterrupt:
-        error = CutOffError("interrupted from the keyboard", next_step="ask for the same wish again")
+    except KeyboardInterrupt as stop:
+        error = CutOffError(getattr(stop, "number", 2))
     except Exception as cause:  # noqa: BLE001 - whatever it is, what was begun goes back
         error = as_fault(cause)
     with world.timed(VERIFY):
@@ -88,7 +88,10 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
         status = "reboot" if work.reboots else "done"
         return Outcome(status, after, calls=run.calls)
     with world.timed(UNDO):
-        return undo(run, before, after, plan, error)
+        try:
+            return undo(run, before, after, plan, error)
+        except KeyboardInterrupt:  # on the way back: it goes on from where that was
+            return undo(run, before, world.backend.read(), plan, error)
 
 
 def _begin(run: Run, plan: Plan, before: Inventory) -> None:

@@ -18,8 +18,8 @@ from aliquot.core.engine.ports import Clock
 from aliquot.core.model import vgpu_types as vgpu
 from aliquot.core.model.inventory import Gpu, Inventory, VirtualHost
 from aliquot.errors import AliquotError, HardwareError, InUseError
+from aliquot.foundation.signals import whole
 from aliquot.foundation.threads import SystemClock
-from aliquot.foundation.uninterruptible import whole
 from aliquot.hardware.kernel.errors import name, refused
 from aliquot.hardware.kernel.framework import CURRENT, TYPES
 from aliquot.hardware.kernel.host import host, vgpu_driver

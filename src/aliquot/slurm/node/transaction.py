@@ -77,8 +77,8 @@ def _run(record: Record, world: World) -> Outcome:
     while record.phase:
         try:
             record = _one(record, world)
-        except KeyboardInterrupt:
-            raise _stopped(record, world, CutOffError("interrupted from the keyboard")) from None
+        except KeyboardInterrupt as stop:
+            raise _stopped(record, world, CutOffError(getattr(stop, "number", 2))) from None
         except AliquotError as error:
             if record.back or _to_stay(record, error):
                 raise _stopped(record, world, error) from error

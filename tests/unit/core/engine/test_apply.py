@@ -19,6 +19,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import former
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, BlockedError, GpuLostError, HardwareError, InUseError, MovedError, StorageError
+from aliquot.foundation.signals import Stopped
 from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
@@ -418,3 +419,22 @@ def test_going_back_spares_an_idle_instance_of_somebody_else() -> None:
     assert [i.profile for i in bench.memory.inventory.gpus[0].instances] == ["3g.20gb", "1g.5gb"]
     assert bench.memory.log == []
     assert any("1g.5gb at 6:1 stays: another process created it" in line for line in outcome.sentences)
+
+
+@pytest.mark.parametrize("number", [2, 15, 1])
+@pytest.mark.parametrize("again", [0, 1, 2, 3])
+def test_a_signal_goes_back_and_another_one_on_the_way_changes_nothing(number: int, again: int) -> None:
+    before = start([("3g.20gb", 0)])
+    bench = Bench(before)
+
+    def pressed(n: int, what: str) -> None:
+        if n in (3, 3 + again):
+            raise Stopped(number)
+
+    bench.memory.before = pressed
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    assert outcome.status == "undone"
+    assert outcome.error is not None
+    assert (outcome.error.code, outcome.error.exit_code) == ("INTERRUPTED", 128 + number)
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert bench.journal.lines[-1].text == "undone"
