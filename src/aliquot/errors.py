@@ -98,10 +98,13 @@ class CutOffError(AliquotError):
     code = "INTERRUPTED"
     exit_code = 130
 
-    def __init__(self, number: int = 2) -> None:
+    @classmethod
+    def by(cls, number: int) -> CutOffError:
+        """Build the error for the signal of that number; it exits with 128 more, as a shell expects."""
         why = {1: "stopped by SIGHUP: the terminal or the connection is gone", 15: "stopped by SIGTERM"}
-        super().__init__(why.get(number, "interrupted from the keyboard"), next_step="ask for the same wish again")
-        self.exit_code = 128 + number
+        error = cls(why.get(number, "interrupted from the keyboard"), next_step="ask for the same wish again")
+        error.exit_code = 128 + number
+        return error
 
 
 class DriftError(AliquotError):

@@ -6,14 +6,13 @@ import os
 import time
 from collections.abc import Iterator
 
-import msgspec
 import pytest
 
 from aliquot.cli.commands import usage
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.usage_tracking import Piece, Watch
 from aliquot.node.connection import Connection
-from aliquot.node.usage_record import ALIVE, FILE
+from aliquot.node.usage_record import ALIVE, FILE, Record
 
 from .conftest import Run, Sim
 
@@ -41,8 +40,7 @@ def record(mixed: Sim, instance: int, now: float, *, peak: int, hours: float, al
     where = (gpu["pci"], gpu["uuid"], now - hours * 3600, instance, cut["profile"], cut["placement"], uuids)
     piece = Piece(*where, idle=now - 3600, peak_mib=peak)
     watch = Watch(found["boot_id"], now - 3600, (piece,))
-    with open(os.path.join(mixed.node.directory, FILE), "wb") as file:
-        file.write(msgspec.json.encode(watch))
+    assert Record(mixed.node.directory, mixed.node.directory).write(watch)
     sign = os.path.join(mixed.node.directory, ALIVE)
     if alive:
         with open(sign, "w"):

@@ -22,7 +22,7 @@ def record(agent: Agent) -> dict[str, Any]:
     """The record beside the journal, empty while there is none."""
     try:
         with open(os.path.join(agent.sim.directory, FILE)) as file:
-            found: dict[str, Any] = json.load(file)
+            found: dict[str, Any] = json.load(file)["content"]
     except FileNotFoundError:
         return {}
     return found

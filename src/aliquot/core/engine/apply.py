@@ -76,7 +76,7 @@ def _locked(plan: Plan, world: World, report: Report) -> Outcome:
     try:
         error = _hooks(work, world) or carry_out(run, work)
     except KeyboardInterrupt as stop:
-        error = CutOffError(getattr(stop, "number", 2))
+        error = CutOffError.by(getattr(stop, "number", 2))
     except Exception as cause:  # noqa: BLE001 - whatever it is, what was begun goes back
         error = as_fault(cause)
     with world.timed(VERIFY):

@@ -78,7 +78,7 @@ def _run(record: Record, world: World) -> Outcome:
         try:
             record = _one(record, world)
         except KeyboardInterrupt as stop:
-            raise _stopped(record, world, CutOffError(getattr(stop, "number", 2))) from None
+            raise _stopped(record, world, CutOffError.by(getattr(stop, "number", 2))) from None
         except AliquotError as error:
             if record.back or _to_stay(record, error):
                 raise _stopped(record, world, error) from error
