@@ -12,7 +12,7 @@ from . import cgroups
 from .applying import Host, idle, running
 from .bed import Bed
 from .machine import until
-from .playing import Play, missing, recap, two
+from .playing import FOLDER, Play, missing, recap, two
 from .release import OLD
 
 pytestmark = [pytest.mark.slow, pytest.mark.skipif(bool(missing()), reason=missing() or "-")]
@@ -204,7 +204,9 @@ def test_it_is_installed_in_the_version_that_is_pinned(bed: Bed) -> None:
     play.own["n1"]["aliquot_environment"] |= {"PYTHONPATH": os.pathsep.join(p for p in _paths())}
     assert play.ok("--tags", "files", "--limit", "n1")["n1"]["changed"] >= 4
     assert os.path.realpath(program) == str(venv / "bin/aliquot")
-    assert (bed.folder / "units/aliquot-slurm-node.service").is_file()
+    shipped = FOLDER.parent / "slurm/aliquot-slurm-node.service"
+    unit = (bed.folder / "units/aliquot-slurm-node.service").read_text()
+    assert unit == shipped.read_text().replace("/usr/local/bin/aliquot", str(program))
     assert (bed.folder / "units/aliquot-slurm-continue.service").is_file()
     assert play.ok("--tags", "files", "--limit", "n1")["n1"]["changed"] == 0
 
