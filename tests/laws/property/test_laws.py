@@ -8,13 +8,15 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
-from aliquot.core.model.desired import Desired
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import StepRefused, step
 from aliquot.core.planner.verify import verify
+from laws.oracle import raw, world
 from laws.property import strategies
 from support.selection import laws
 
@@ -109,6 +111,17 @@ def test_the_order_of_the_input_does_not_matter(case: tuple[Inventory, Desired],
     ]
 
 
+def test_the_reason_why_an_instance_goes_does_not_depend_on_the_order_either() -> None:
+    gpu = world.gpu(catalog.family("thor-gb10b"), [("3g.0gb", 0)])
+    wishes = (InstanceWish(1001, "2g.0gb", (1,), 0), InstanceWish(1010, "1g.0gb+gfx", (0,), 2))
+    one, other = (
+        plan(world.node(gpu), Desired(gpus=(GpuWish(pci=gpu.pci, mig=True, instances=order),), name="case"))
+        for order in (wishes, wishes[::-1])
+    )
+    assert one.actions
+    assert one.actions == other.actions
+
+
 @LAWS
 @given(strategies.cases(size=2))
 def test_a_plan_survives_json(case: tuple[Inventory, Desired]) -> None:
@@ -152,7 +165,6 @@ def _shape(inventory: Inventory) -> list[tuple[str, int, str, list[int]]]:
 @given(strategies.cases(size=1), st.data())
 def test_step_refuses_what_the_tables_forbid(case: tuple[Inventory, Desired], data: st.DataObject) -> None:
     """Random create calls: ``step`` accepts exactly what the raw tables call legal."""
-    from laws.oracle import raw
 
     inventory, _ = case
     gpu = inventory.gpus[0]

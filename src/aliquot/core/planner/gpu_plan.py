@@ -136,7 +136,7 @@ def change_instances(
     whence = {to: _at(b, place) for place, to in moves.items()}
     actions: list[Action] = []
     for instance in gone:
-        why = clear or _why_gone(b, instance, new, asked, moves.get(target.key(instance)))
+        why = clear or _why_gone(b, instance, order, asked, moves.get(target.key(instance)))
         actions.append(_destroy(gpu, instance, why, policy))
     for place, change in sorted(aim.changes.items(), key=lambda item: item[1].weight):
         actions += _inside(gpu, aim.kept[place], change, asked)
@@ -168,7 +168,7 @@ def _at(b: Board, place: Placed) -> Placement:
     return b.profiles[place[0]].placement(place[1])
 
 
-def _why_gone(b: Board, instance: GpuInstance, new: list[Placed], asked: str, to: Placed | None) -> str:
+def _why_gone(b: Board, instance: GpuInstance, new: Sequence[Placed], asked: str, to: Placed | None) -> str:
     in_way = next((k for k in new if b.masks[k] & instance.place.mask), None)
     why = f"in the way of {b.profiles[in_way[0]].name} at {_at(b, in_way)}" if in_way else ""
     if to is None:
