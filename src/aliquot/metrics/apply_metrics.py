@@ -15,7 +15,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError
 from aliquot.metrics import instruments as make
 
-OUTCOMES = ("nothing", "done", "reboot", "undone", "partial")
+OUTCOMES = ("nothing", "done", "reboot", "undone", "stopped", "partial")
 REFUSED = "refused"
 """The outcome of a plan that the engine did not begin: the machine moved, somebody else is at it."""
 HELD = ("IN_USE", "HELD", "PASSTHROUGH", "FUNCTIONS_IN_USE")

@@ -27,7 +27,7 @@ MEANINGS = {
     "smaller": "the smallest profile that the instance's most used memory would have fitted",
     "kind": "one of a fixed few: kinds of drift (`missing`, `extra`, `mode`, ...), or of objects",
     "step": "a step of a change: `plan`, `lock`, `read`, `destroy`, `create`, `reset`, `verify`, `undo` ...",
-    "outcome": "how it ended: `nothing`, `done`, `reboot`, `undone`, `partial`, `refused`, `failed`",
+    "outcome": "how it ended: `nothing`, `done`, `reboot`, `undone`, `stopped`, `partial`, `refused`, `failed`",
     "code": "the error's code: `IN_USE`, `MOVED`, `HARDWARE` ...",
     "act": "what was done: `create`, `destroy`, `create-vgpu`, `set-mode`, `reset` ...",
     "rule": "the rule that stands in the way: `HELD`, `PLACEMENT`, `UNKNOWN_PROFILE` ...",

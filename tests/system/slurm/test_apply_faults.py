@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 import pytest
 
@@ -57,6 +58,21 @@ def test_a_busy_node_is_waited_for(bed: Bed) -> None:
     assert f"waiting for job {job}" in done.err
     assert bed.job(job, "JobState") == "COMPLETED"
     assert host.gres() == "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7"
+
+
+def test_a_signal_stops_a_waiting_change_on_record(bed: Bed) -> None:
+    host = cut(bed)
+    job = on_node(bed, "sleep 300")
+    words = ("slurm", "apply", *host.how, *HALVES, "--jobs", "wait", "--timeout", "60")
+    change = bed.start("change", sys.executable, "-m", "aliquot", *words, env=host.env)
+    until(lambda: "waiting for job" in bed.log("change"), lambda: bed.log("change"))
+    change.send_signal(signal.SIGTERM)
+    assert change.wait(20) == 128 + signal.SIGTERM
+    assert "stopped[INTERRUPTED]: stopped by SIGTERM" in bed.log("change")
+    assert "aliquot slurm apply --continue --node-name n1" in bed.log("change")
+    assert host.apply("--undo").code == 20
+    untouched(host)
+    assert bed.job(job, "JobState") == "RUNNING"
 
 
 def test_jobs_are_requeued_where_that_is_asked(bed: Bed) -> None:

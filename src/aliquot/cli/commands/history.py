@@ -60,6 +60,7 @@ def _place(node: str | None) -> tuple[str, str, str]:
 _ENDS = {
     "done": "done",
     "undone": "failed, and undone: the former state is back",
+    "stopped": "stopped by a signal, and undone: the former state is back",
     "partial": "failed, and not all could be undone",
     "refused": "refused: nothing was touched",
     "cut off": "cut off: it never ended",

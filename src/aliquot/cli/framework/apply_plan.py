@@ -145,7 +145,7 @@ def text(outcome: Outcome, job: Job) -> str:
         if outcome.status == "reboot":
             return f"{done}; {_reboot(job)}, then run the same command again"
         return f"{done}; verified by a fresh read"
-    head = "undone: the former state is back" if outcome.status == "undone" else "not all could be undone"
+    head = "not all could be undone" if outcome.status == "partial" else "undone: the former state is back"
     if not outcome.calls:
         head = "nothing was changed"
     lines = [head, *(f"  {line}" for line in outcome.sentences)]

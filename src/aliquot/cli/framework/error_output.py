@@ -9,7 +9,9 @@ from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework import streams
 from aliquot.errors import AliquotError
 
-_WORDS = {1: "internal fault", 2: "error", 20: "blocked", 30: "drift", 40: "hardware", 130: "stopped"}
+_WORDS = {1: "internal fault", 2: "error", 20: "blocked", 30: "drift", 40: "hardware"} | dict.fromkeys(
+    (129, 130, 143), "stopped"
+)
 
 
 def wanted_format(words: Sequence[str]) -> str:

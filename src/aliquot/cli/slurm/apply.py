@@ -181,11 +181,12 @@ def _world(args: Args, connection: Connection, chosen: Settings) -> AbstractCont
 
     @contextmanager
     def opened_world() -> Any:
+        from aliquot.foundation.signals import stoppable
         from aliquot.slurm.files import gpu_numbering as numbering
         from aliquot.slurm.node.context import Places, World
         from aliquot.slurm.node.slurmd import daemon_of
 
-        with _slurm(chosen) as slurm:
+        with stoppable(), _slurm(chosen) as slurm:
             places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
             yield World(slurm, _gpus(args, connection), daemon_of(chosen), places, chosen.name, streams.note)
 

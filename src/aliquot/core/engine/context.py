@@ -62,7 +62,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """What an apply came to.
 
     ``status``: ``nothing`` (the wish was satisfied, no call was made), ``done``, ``reboot`` (done as far as possible,
-    the rest needs a reboot), ``undone`` (failed, and the former state is back), ``partial`` (failed, and not all of
+    the rest needs a reboot), ``undone`` (failed, and the former state is back), ``stopped`` (a signal
+    asked for the end, and the former state is back), ``partial`` (failed, and not all of
     it could be undone: ``drift`` says what differs from the former state). ``calls`` counts the driver calls that
     change something.
     """

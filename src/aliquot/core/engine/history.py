@@ -103,7 +103,9 @@ def _past(records: Sequence[Record], running: bool) -> Past:
         (r.text for r in forth if r.kind == "failed"), ""
     )
     acts, taken_back = _acts(forth), _acts(back)
-    untouched = end is not None and end.text == "undone" and not any(r.kind in ("intent", "done") for r in records)
+    untouched = (
+        end is not None and end.text in ("undone", "stopped") and not any(r.kind in ("intent", "done") for r in records)
+    )
     return Past(
         run=begin.run,
         at=begin.at,

@@ -16,7 +16,7 @@ from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan as make
 from aliquot.core.planner.restore_point import foreign_instances, former, sparing
 from aliquot.core.planner.verify import verify
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, CutOffError
 
 
 def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: AliquotError) -> Outcome:
@@ -41,7 +41,7 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
         sentences.append(f"undoing stopped: {failure.brief}")
     if back.unrecorded or run.unrecorded:
         sentences.append("the journal could not be written while undoing")
-    status = "partial" if drift else "undone"
+    status = "partial" if drift else "stopped" if isinstance(error, CutOffError) else "undone"
     back.note(Record("end", run.run, text=status), durable=True)
     return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SENTENCES = {
     "undone": "It failed, and the former state is back.",
+    "stopped": "A signal stopped it, and the former state is back.",
     "partial": "It failed, and not all could be undone.",
 }
 
@@ -47,7 +48,7 @@ def refused(node: str, error: AliquotError, address: Address, *, touched: bool =
     return Done("refused", f"Nothing was changed: {error.brief}", error.details, error.code, step)
 
 
-_ORDER = ("partial", "undone", "refused", "reboot", "done", "nothing")
+_ORDER = ("partial", "undone", "stopped", "refused", "reboot", "done", "nothing")
 
 
 def together(parts: Sequence[tuple[str, Done]]) -> Done:

@@ -14,6 +14,7 @@ ENDS = {
     "nothing": ("nothing to do", ""),
     "reboot": ("waits for a reboot", "odd"),
     "undone": ("failed, and undone", "odd"),
+    "stopped": ("stopped by a signal, and undone", "odd"),
     "partial": ("failed, not all undone", "bad"),
     "refused": ("refused, nothing touched", "odd"),
     "cut off": ("cut off", "bad"),

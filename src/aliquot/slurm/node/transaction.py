@@ -80,7 +80,7 @@ def _run(record: Record, world: World) -> Outcome:
         except KeyboardInterrupt as stop:
             raise _stopped(record, world, CutOffError.by(getattr(stop, "number", 2))) from None
         except AliquotError as error:
-            if record.back or _to_stay(record, error):
+            if record.back or isinstance(error, CutOffError) or _to_stay(record, error):
                 raise _stopped(record, world, error) from error
             failure = error
             for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):

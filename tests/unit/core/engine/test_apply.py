@@ -339,7 +339,7 @@ def test_ctrl_c_goes_back(nth: int) -> None:
     if bench.memory.writes < nth:
         assert outcome.status == "done"
         return
-    assert outcome.status == "undone"
+    assert outcome.status == "stopped"
     assert outcome.error is not None
     assert outcome.error.exit_code == 130
     assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
@@ -433,8 +433,8 @@ def test_a_signal_goes_back_and_another_one_on_the_way_changes_nothing(number: i
 
     bench.memory.before = pressed
     outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
-    assert outcome.status == "undone"
+    assert outcome.status == "stopped"
     assert outcome.error is not None
     assert (outcome.error.code, outcome.error.exit_code) == ("INTERRUPTED", 128 + number)
     assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
-    assert bench.journal.lines[-1].text == "undone"
+    assert bench.journal.lines[-1].text == "stopped"

@@ -99,7 +99,7 @@ class Change:
     def _undone(
         self, status: str, error: AliquotError, sentences: tuple[str, ...], o: Observation, m: Memory
     ) -> Memory:
-        back = "the former state is back" if status == "undone" else "not all could be undone"
+        back = "not all could be undone" if status == "partial" else "the former state is back"
         resets = o.plan is not None and any(isinstance(a, Reset) for a in o.plan.actions)
         if isinstance(error, InUseError) and resets and o.settings.with_reboot:
             log.info("%s; %s: going for a reboot instead of a reset", error.brief, back)

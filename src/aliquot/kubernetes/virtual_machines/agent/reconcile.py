@@ -252,7 +252,7 @@ class Work:
             self._attempts.done(pci, due.digest, _clock())
             log.info("GPU %s is as wished, verified by a fresh read", pci)
             return
-        back = "the former state is back" if outcome.status == "undone" else "not all could be undone"
+        back = "not all could be undone" if outcome.status == "partial" else "the former state is back"
         self._later(due, refused(outcome.error, due.digest, back))
 
     def _later(self, due: Due, result: Result) -> None:
