@@ -36,6 +36,7 @@ def test_a_label_is_seen_to_succeed(page: Bed, make_agent: MakeAgent) -> None:
     assert done.status == "done", done
     assert page.told[0] == "written: nvidia.com/mig.config=all-1g.5gb"
     page.until(lambda: page.geometry(agent.name) == agent.geometry(), "the page follows")
+    page.until(lambda: page.look(agent.name).state == "success", "the label and the document are watched apart")
     look = page.look(agent.name)
     assert (look.config, look.state, look.drift, look.trouble) == ("all-1g.5gb", "success", (), "")
     again = page.preview(UseConfig(nodes=(agent.name,), config="all-1g.5gb"))
