@@ -1,45 +1,71 @@
-"""Wrong tokens, counted: who guesses waits longer and longer. What is remembered of strangers is bounded."""
+"""Throttle wrong tokens by credential and by address, and never refuse a right one. Its memory is bounded.
+
+Many people may share an address (a proxy, a NAT). A throttled address therefore loses nothing but speed: its tokens are
+still checked, a few at a time. A token that was refused several times there is not checked again for a while.
+"""
 
 from __future__ import annotations
 
 import ipaddress
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
+
+from aliquot.dashboard.security.token_authenticator import digest
 
 FREE = 5
 """Anybody mistypes."""
 LONGEST_S = 60.0
 FORGET_S = 900.0
 MOST = 4096
+"""Entries of each kind; the oldest gives way."""
+CHECKS = 2
+"""How many tokens of throttled addresses are checked at a time: each may cost a call of the API server."""
 
 
 class Attempts:
-    """By address of the client (a /64 of IPv6); ``total`` counts all. ``clock`` is in seconds, and never goes back."""
+    """Wrong tokens by address (a /64 of IPv6), and by token and address.
+
+    ``total`` counts all. ``clock`` is in seconds, and never goes back.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self.total = 0
-        self._wrong: OrderedDict[str, tuple[int, float]] = OrderedDict()
+        self._addresses: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
+        self._credentials: OrderedDict[Hashable, tuple[int, float]] = OrderedDict()
 
-    def wait(self, client: str) -> float:
-        """Seconds until this client may try again, 0 for now."""
-        count, last = self._wrong.get(_network(client), (0, 0.0))
+    def wait(self, client: str, token: str) -> float:
+        """Return the seconds until this token from this address is checked again, 0 for now."""
+        return self._wait(self._credentials.get((_network(client), digest(token))))
+
+    def guessing(self, client: str) -> float:
+        """Return the seconds for which this address is throttled, 0 if it is not."""
+        return self._wait(self._addresses.get(_network(client)))
+
+    def wrong(self, client: str, token: str) -> None:
+        """Count one more wrong token."""
+        self.total += 1
+        network, now = _network(client), self._clock()
+        _count(self._addresses, network, now)
+        _count(self._credentials, (network, digest(token)), now)
+
+    def right(self, client: str, token: str) -> None:
+        """Forget that this token was wrong. The address stays throttled: a guesser may share it."""
+        self._credentials.pop((_network(client), digest(token)), None)
+
+    def _wait(self, wrong: tuple[int, float] | None) -> float:
+        count, last = wrong or (0, 0.0)
         if count < FREE:
             return 0.0
         return max(0.0, last + min(LONGEST_S, 2.0 ** (count - FREE)) - self._clock())
 
-    def wrong(self, client: str) -> None:
-        """One more wrong token."""
-        self.total += 1
-        key, now = _network(client), self._clock()
-        count, last = self._wrong.pop(key, (0, now))
-        self._wrong[key] = (1 if now - last > FORGET_S else count + 1, now)
-        while len(self._wrong) > MOST:
-            self._wrong.popitem(last=False)
 
-    def right(self, client: str) -> None:
-        self._wrong.pop(_network(client), None)
+def _count(counts: OrderedDict[Hashable, tuple[int, float]], key: Hashable, now: float) -> None:
+    count, last = counts.pop(key, (0, now))
+    counts[key] = (1 if now - last > FORGET_S else count + 1, now)
+    while len(counts) > MOST:
+        counts.popitem(last=False)
 
 
 def _network(client: str) -> str:

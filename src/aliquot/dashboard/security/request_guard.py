@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable
+from contextlib import nullcontext
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -14,7 +15,7 @@ from starlette.requests import ClientDisconnect, Request
 from aliquot.dashboard.ports import Door
 from aliquot.dashboard.security.csrf import foreign_write, same
 from aliquot.dashboard.security.local_peer import owner
-from aliquot.dashboard.security.login_throttle import Attempts
+from aliquot.dashboard.security.login_throttle import CHECKS, Attempts
 from aliquot.dashboard.security.sessions import Session, Sessions
 from aliquot.dashboard.security.token_authenticator import digest
 from aliquot.dashboard.view_models import Person
@@ -68,6 +69,7 @@ class Gate:
     ) -> None:
         self.door, self.sessions, self.secure, self.trusted = door, sessions, secure, trusted
         self.attempts = Attempts()
+        self._checks = asyncio.Semaphore(CHECKS)
         self._clock = clock
         self.cookie = f"__Host-aliquot-{port}" if secure else f"aliquot-{port}"
         self._bearers: OrderedDict[bytes, tuple[Session, float]] = OrderedDict()
@@ -122,16 +124,20 @@ class Gate:
         return session
 
     async def admit(self, request: Request, token: str) -> Person:
-        """The person that a token stands for. Raises Refused for a wrong one, and for whoever guesses too often."""
+        """Return the person that a token stands for. Raises Refused for a wrong one."""
         client = request.client.host if request.client else ""
-        if (wait := self.attempts.wait(client)) > 0:
-            raise Refused(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
-        person = await self.door.admit(token) if len(token) <= MOST_TOKEN else None
-        if person is None:
-            self.attempts.wrong(client)
-            raise Refused(401, "this token opens nothing here", f"Give {self.door.hint}.")
-        self.attempts.right(client)
-        return person
+        if (wait := self.attempts.wait(client, token)) > 0:
+            raise _throttled(wait)
+        guessing = self.attempts.guessing(client)
+        async with self._checks if guessing else nullcontext():
+            person = await self.door.admit(token) if len(token) <= MOST_TOKEN else None
+        if person is not None:
+            self.attempts.right(client, token)
+            return person
+        self.attempts.wrong(client, token)
+        if guessing:
+            raise _throttled(self.attempts.guessing(client))
+        raise Refused(401, "this token opens nothing here", f"Give {self.door.hint}.")
 
     def check_write(self, request: Request, caller: Caller | None, form: Form) -> None:
         """Raises Refused for a form that no page of ours sent. Programs that say their token need no ``csrf``."""
@@ -155,6 +161,10 @@ class Gate:
         for name, value in pairs:
             fields.setdefault(name, []).append(value)
         return {name: tuple(values) for name, values in fields.items()}
+
+
+def _throttled(wait: float) -> Refused:
+    return Refused(429, f"too many wrong tokens came from here: try again in {wait:.0f} s", retry_s=wait)
 
 
 def first(form: Form, name: str) -> str:
