@@ -57,6 +57,7 @@ def note(name: str) -> object:
 OWN_POD, FAR_POD = ("near", OWN_NODE, "default"), ("far", OTHER_NODE, "default")
 DNS_POD = ("dns", OWN_NODE, "kube-system")
 TAINT = {"spec": {"taints": [{"key": "a", "effect": "NoExecute"}]}}
+POD_RANGE = {"spec": {"podCIDR": "10.0.0.0/24", "podCIDRs": ["10.0.0.0/24"]}}
 FINALIZER = {"metadata": {"finalizers": ["a.b/c"]}}
 OWNED = {"metadata": {"ownerReferences": [{"apiVersion": "v1", "kind": "Namespace", "name": "gone", "uid": "gone"}]}}
 """The garbage collector deletes what has an owner that is not there: who may write this may delete."""
@@ -83,6 +84,11 @@ AGENT_MAY_NOT = (
     on_node("annotations of others", "annotations aliquot.dev/* alone", note("a.b/c")),
     on_node("GPUs out of bounds", f"never {names.RESERVED_ANNOTATION}", note(names.RESERVED_ANNOTATION)),
     on_node("taints", "may cordon its node", TAINT),
+    on_node("the addresses of its pods", "may cordon its node", POD_RANGE),
+    on_node("who provides it", "may cordon its node", {"spec": {"providerID": "x://y"}}),
+    on_node(
+        "cordon, and the addresses of its pods", "may cordon its node", {"spec": POD_RANGE["spec"] | CORDON["spec"]}
+    ),
     on_node("finalizers", "may cordon its node", FINALIZER),
     on_node("an owner that is not there", "may cordon its node", OWNED),
     Try("node status", "", "PATCH", f"/api/v1/nodes/{OWN_NODE}/status", {"status": {}}),

@@ -7,16 +7,21 @@ An agent's token is bound to its pod, and so to a node, whose name the API serve
 from __future__ import annotations
 
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, only, policy, says
+from aliquot.kubernetes.manifests.policy import MAPS, SAME_LIFE, only, policy, same_but, says
 from aliquot.kubernetes.manifests.rbac import LEASE
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, Object, Values
+
+SPECS = [
+    {"name": f"{when}Spec", "expression": f"{value}.?spec.orValue({{}})"}
+    for when, value in (("old", "oldObject"), ("new", "object"))
+]
 
 
 def agent(values: Values) -> list[Object]:
     """The policies about the agent, each followed by its binding."""
     who = AGENT_ACCOUNT
     return [
-        *policy("aliquot-agent-nodes", who, [("", "nodes", "UPDATE")], _agent_node(), values, MAPS),
+        *policy("aliquot-agent-nodes", who, [("", "nodes", "UPDATE")], _agent_node(), values, [*MAPS, *SPECS]),
         *policy("aliquot-agent-pods", who, [("", "pods", "DELETE")], _agent_pods(), values),
         *policy("aliquot-agent-evictions", who, [("", "pods/eviction", "CREATE")], _evictions(), values),
         *policy("aliquot-agent-configmaps", who, [("", "configmaps", "*")], _agent_maps(), values),
@@ -36,7 +41,6 @@ def controller(values: Values) -> list[Object]:
 
 
 def _agent_node() -> list[Object]:
-    spec = "object.spec.?{0}.orValue({1}) == oldObject.spec.?{0}.orValue({1})"
     return [
         says("variables.node != '' && object.metadata.name == variables.node", "an agent changes its own node alone"),
         says(
@@ -50,7 +54,7 @@ def _agent_node() -> list[Object]:
             f"an agent changes annotations aliquot.dev/* alone, and never {names.RESERVED_ANNOTATION}",
         ),
         says(
-            f"{spec.format('taints', '[]')} && {spec.format('providerID', repr(''))} && {SAME_LIFE}",
+            f"{same_but('variables.newSpec', 'variables.oldSpec', 'unschedulable')} && {SAME_LIFE}",
             "an agent may cordon its node, and changes nothing else of its spec",
         ),
     ]
