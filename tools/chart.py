@@ -28,6 +28,7 @@ _WHEN = {
 }
 _SWITCHED = {
     f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
+    f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",
     f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",
 }
 _PROMETHEUS = FilePath(__file__).resolve().parent.parent / "deploy/prometheus"

@@ -35,6 +35,9 @@ migManager:
     data: {}
     # named config of a MIG-capable node without the label nvidia.com/mig.config; empty: none
     default: all-disabled
+  # true: agents may evict pods, which the holder policies drain and force do. An admission policy cannot tell which
+  # node an evicted pod is on: a stolen agent token could then evict pods of any node, outside kube-system
+  evictions: false
   gpuClientsConfig:
     # ConfigMap with clients.yaml; empty: default-gpu-clients
     name: ""
@@ -232,6 +235,7 @@ def _manager() -> dict[str, Any]:
         enabled=flag,
         env={"type": "array", "items": variable},
         config=config,
+        evictions=flag,
         gpuClientsConfig=_section(name=text),
         resources={"type": "object"},
     )

@@ -53,8 +53,8 @@ def path_of(item: dict[str, Any]) -> str:
 
 
 def manifests(folder: Path = DEPLOY) -> list[dict[str, Any]]:
-    """Every object of a folder, in the order of kubectl apply -f."""
-    texts = [path.read_text() for path in sorted(folder.glob("*.yaml"))]
+    """Every object of a file or folder, in the order of kubectl apply -f."""
+    texts = [path.read_text() for path in ([folder] if folder.is_file() else sorted(folder.glob("*.yaml")))]
     return [item for text in texts for item in yaml.load_all(text, yaml.CSafeLoader)]
 
 

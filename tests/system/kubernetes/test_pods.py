@@ -15,9 +15,12 @@ import pytest
 
 from aliquot.kubernetes.gpu import names
 from support.agents import DEPLOY, Agent, MakeAgent, Object
+from support.cluster import Cluster
 from support.nodedouble import NodeDouble
+from support.standin.kubeconfig import kubeconfig
 from system.containers.podman import Podman, python, unusable
 from system.kubelet.kubeletdouble import Container, Pod, RunOptions
+from system.kubernetes import rights_world
 
 LIST = """
 import pynvml as n
@@ -207,6 +210,45 @@ def test_drain_respects_a_budget_and_says_so(node: tuple[Agent, NodeDouble]) -> 
     assert phase(agent, "idle") == "Running"
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
+
+
+def test_drain_without_the_right_to_evict_says_what_gives_it(
+    cluster: Cluster, make_agent: MakeAgent, kubelet_root: Path, tmp_path: Path
+) -> None:
+    """The manifests give the right to evict only where it is asked for."""
+    world = rights_world.World(cluster)
+    agent = make_agent("a100-sxm4-40gb")
+    world.pod("agent-pod", agent.name, rights_world.NS, rights_world.AGENT)
+    token = world.token(rights_world.AGENT, "agent-pod")
+    agent.config = tmp_path / "bound-kubeconfig"
+    agent.config.write_text(kubeconfig(cluster.url, token, ca=str(cluster.ca), namespace=rights_world.NS, user="agent"))
+    double = attached(agent, kubelet_root)
+    agent.start()
+    agent.settings(
+        "mig: {strategy: mixed}\nholders: {policy: drain, drain-seconds: 20}\ntimes: {retry-first-seconds: 5}"
+    )
+    agent.wish("all-1g.5gb")
+    agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven pieces")
+    pod(agent, "idle")
+    agent.until(lambda: phase(agent, "idle") == "Running", "running")
+    before = agent.writes()
+
+    told = agent.wish("all-3g.20gb", "failed", "EvictionOff")
+    assert "policy 'drain'" in told["message"]
+    assert "default/idle" in told["message"]
+    assert "migManager.evictions=true" in told["nextStep"]
+    assert "optional/evictions.yaml" in told["details"][0]
+    assert phase(agent, "idle") == "Running"
+    assert agent.writes() == before
+    assert agent.deploy() == DEPLOY
+
+    for item in rights_world.manifests(rights_world.DEPLOY / "optional/evictions.yaml"):
+        world.admin.apply(rights_world.path_of(item), item)
+    agent.reaches("success", "all-3g.20gb")
+    assert phase(agent, "idle") == "gone"
+    agent.kill()
+    double.stop()
+    world.close()
 
 
 def test_only_what_is_in_the_way_is_asked_to_leave(node: tuple[Agent, NodeDouble]) -> None:

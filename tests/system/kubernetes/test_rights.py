@@ -9,17 +9,31 @@ import pytest
 from aliquot.kubernetes.manifests.rbac import RIGHTS
 from support.cluster import Cluster, RealCluster, StandinCluster
 from support.cluster_real import RealServer
+from system.kubernetes.door import Answer
 from system.kubernetes.refusals import AGENT_MAY_NOT, CONTROLLER_MAY_NOT, DRY, EVICTIONS, Try
-from system.kubernetes.rights_world import AGENT, CONTROLLER, OTHER_NODE, USES, World, patch_node
+from system.kubernetes.rights_world import (
+    AGENT,
+    CONTROLLER,
+    DEPLOY,
+    OTHER_NODE,
+    OWN_NODE,
+    USES,
+    World,
+    eviction,
+    manifests,
+    patch_node,
+    path_of,
+)
 
 OURS = (AGENT, CONTROLLER)
 EACH = sorted({(r.who, r.resource, verb) for r in RIGHTS if not r.devices and r.who in OURS for verb in r.verbs})
+OPTIONAL = DEPLOY / "optional/evictions.yaml"
 REFUSALS = [(AGENT, each) for each in AGENT_MAY_NOT] + [(CONTROLLER, each) for each in CONTROLLER_MAY_NOT]
 
 
 def built(cluster: Cluster, judged: Sequence[tuple[str, Try]]) -> Iterator[World]:
     """One world for all tests of this file: nothing here depends on what another test did."""
-    world = World(cluster)
+    world = World(cluster, [*manifests(), *manifests(OPTIONAL)])
     world.mark()
     # A real server takes a moment to follow new policies.
     cluster.wait(lambda: all(a(world, who, DRY).status == 403 for who, a in judged if a.words), "the policies")
@@ -74,6 +88,21 @@ def _refused(world: World, who: str, attempt: Try) -> None:
     answer = attempt(world, who)
     assert answer.status == 403, f"{answer.status} {answer.message}"
     assert attempt.words in answer.message
+
+
+def test_evictions_are_off_until_the_optional_file_is_applied(world: World) -> None:
+    def evict(name: str) -> Answer:
+        path = world.pod(name, OWN_NODE)
+        return world.agent.ask("POST", f"{path}/eviction{DRY}", eviction(name, "default"))
+
+    assert not [item for item in manifests() if "pods/eviction" in str(item.get("rules", ""))]
+    for item in manifests(OPTIONAL):
+        world.admin.ask("DELETE", path_of(item))
+    world.cluster.wait(lambda: evict("stays").status == 403, "the right to be gone")
+    assert 'cannot create resource "pods/eviction"' in evict("stays").message
+    for item in manifests(OPTIONAL):
+        world.admin.apply(path_of(item), item)
+    world.cluster.wait(lambda: evict("stays").allowed, "the right to be back")
 
 
 def test_others_are_not_looked_at(world: World) -> None:

@@ -17,22 +17,26 @@ def account(who: str, values: Values) -> Object:
     return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": meta}
 
 
-def roles(who: str, values: Values, *, devices: bool = False, certificate: bool = False) -> list[Object]:
-    """A role and its binding for each place where an account has rights: those that it needs everywhere, those for
-    virtual machines, or those for a certificate of its own.
+def roles(
+    who: str, values: Values, *, devices: bool = False, certificate: bool = False, evictions: bool = False
+) -> list[Object]:
+    """Build a role and its binding for each place where an account has rights: those that it needs everywhere, those
+    for virtual machines, those for a certificate of its own, or those for evictions.
     """
     found: list[Object] = []
+    name = role_name(who, devices=devices, certificate=certificate, evictions=evictions)
     for where in (CLUSTER, OWN, DEFAULT):
-        if rules := rights.of(who, where, devices=devices, certificate=certificate):
-            name = role_name(who, devices=devices, certificate=certificate)
+        if rules := rights.of(who, where, devices=devices, certificate=certificate, evictions=evictions):
             meta = metadata(name, COMPONENTS[who], _namespace(where, values))
             found += [role(meta, where, rules), binding(who, meta, where, values)]
     return found
 
 
-def role_name(who: str, *, devices: bool, certificate: bool = False) -> str:
+def role_name(who: str, *, devices: bool, certificate: bool = False, evictions: bool = False) -> str:
     if certificate:
         return f"{who}-certificate"
+    if evictions:
+        return f"{who}-evictions"
     return f"{who}-devices" if devices and who != DEVICES else who
 
 

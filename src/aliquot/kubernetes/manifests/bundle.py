@@ -12,7 +12,7 @@ from aliquot.kubernetes.manifests import vm_agent as devices
 from aliquot.kubernetes.manifests.values import AGENT, AGENT_ACCOUNT, CONTROLLER, DEVICES, Object, Values, labels
 
 OPTIONAL = "optional"
-"""The folder of what needs something that not every cluster has."""
+"""The folder of what needs something that not every cluster has, and of rights that not every cluster should give."""
 BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "certificate"
 """Which installations a group of objects belongs to; the last are those for virtual machines whose controller makes
 the webhooks' certificate itself.
@@ -75,6 +75,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (MACHINES, [controller.metrics(DEVICES, "devices", values)]),
         ],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
+        f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],
         f"{OPTIONAL}/servicemonitor": [(BOTH, [controller.service_monitor(values)])],
     }
 

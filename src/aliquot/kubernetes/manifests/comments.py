@@ -39,7 +39,7 @@ _DEVICES: dict[Path, str] = {
 }
 _PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
 _ROLES = {
-    access.role_name(r.who, devices=r.devices, certificate=r.certificate): (r.who, r.devices, r.certificate)
+    access.role_name(r.who, devices=r.devices, certificate=r.certificate, evictions=r.evictions): r
     for r in rights.RIGHTS
 }
 
@@ -49,8 +49,8 @@ def notes(item: Object) -> dict[Path, str]:
     kind, meta = item["kind"], item["metadata"]
     if kind in ("ClusterRole", "Role") and meta["name"] in _ROLES:
         where = CLUSTER if kind == "ClusterRole" else DEFAULT if meta["namespace"] == "default" else OWN
-        who, machines, certificate = _ROLES[meta["name"]]
-        found = rights.of(who, where, devices=machines, certificate=certificate)
+        r = _ROLES[meta["name"]]
+        found = rights.of(r.who, where, devices=r.devices, certificate=r.certificate, evictions=r.evictions)
         return {("rules", n): _right(right) for n, right in enumerate(found)}
     people = [r for r in rights_dashboard.PEOPLE if r.who == meta["name"]]
     if kind in ("ClusterRole", "Role") and people:

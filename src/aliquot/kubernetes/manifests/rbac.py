@@ -36,6 +36,7 @@ CONTAINER_RIGHTS = (
         AGENT_ACCOUNT, CLUSTER, "", "pods/eviction", ("create",),
         "holders under the policy drain, budgets respected",
         narrowed="not in kube-system; which node a pod is on is not known to an admission policy here",
+        evictions=True,
     ),
     Right(
         AGENT_ACCOUNT, OWN, "", "configmaps", READ,
@@ -106,9 +107,9 @@ CONTAINER_RIGHTS = (
 RIGHTS = (*CONTAINER_RIGHTS, *DEVICES_RIGHTS, *DASHBOARD_RIGHTS)
 
 
-def of(who: str, where: str, *, devices: bool, certificate: bool = False) -> tuple[Right, ...]:
-    """The rows of an account: those that it needs everywhere, those for virtual machines, or those for a certificate
-    of its own.
+def of(who: str, where: str, *, devices: bool, certificate: bool = False, evictions: bool = False) -> tuple[Right, ...]:
+    """Return the rows of an account: those that it needs everywhere, those for virtual machines, those for a
+    certificate of its own, or those for evictions.
     """
-    wanted = (who, where, devices, certificate)
-    return tuple(r for r in RIGHTS if (r.who, r.where, r.devices, r.certificate) == wanted)
+    wanted = (who, where, devices, certificate, evictions)
+    return tuple(r for r in RIGHTS if (r.who, r.where, r.devices, r.certificate, r.evictions) == wanted)

@@ -13,7 +13,8 @@ class Right(msgspec.Struct, frozen=True):
     """``verbs`` on a ``resource`` (``pods/eviction``) of an API ``group``, for the objects ``named`` or for all.
 
     ``narrowed`` says what the admission policies leave of it. ``devices``: only where virtual machines are served.
-    ``certificate``: of those, only where the controller makes the webhooks' certificate itself.
+    ``certificate``: of those, only where the controller makes the webhooks' certificate itself. ``evictions``: only
+    where an administrator lets agents evict pods.
     """
 
     who: str
@@ -26,3 +27,4 @@ class Right(msgspec.Struct, frozen=True):
     narrowed: str = ""
     devices: bool = False
     certificate: bool = False
+    evictions: bool = False

@@ -39,6 +39,8 @@ class Change:
 
     async def evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
         assert o.plan is not None
+        if not await self._may_evict(step):
+            return self._actor.failed(_eviction_off(step, o.holding.policy), o, m)
         log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
         m = m.waiting(o)
         await self._actor.publisher.withhold(in_the_way(o))
@@ -52,6 +54,12 @@ class Change:
         # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
         await Bound(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
         return m
+
+    async def _may_evict(self, step: steps.Evict) -> bool:
+        """Return whether RBAC lets this agent evict these pods. Raises ApiError."""
+        api = self._actor.corner.api
+        namespaces = sorted({namespace for namespace, _ in step.pods})
+        return all([await api.can_i("create", "pods/eviction", each) for each in namespaces])
 
     async def apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
         plain("Applying the selected MIG config to the node")
@@ -113,3 +121,14 @@ class Change:
         ending = doomed(plan, o)
         found = [use for use in await self._actor.publisher.uses() if not ending.isdisjoint(use.devices)]
         return next(iter(await self._actor.corner.living(found) if found else ()), None)
+
+
+def _eviction_off(step: steps.Evict, policy: str) -> Trouble:
+    """Explain that the manifests give the right to evict only where an administrator asks for it."""
+    pods = ", ".join("/".join(each) for each in step.pods)
+    return Trouble(
+        "EvictionOff",
+        f"policy {policy!r} evicts pods, and this agent has no right to evict {pods}: the right is off by default",
+        ("without Helm: kubectl apply -f deploy/kubernetes/optional/evictions.yaml",),
+        "helm upgrade aliquot deploy/helm/aliquot --reuse-values --set migManager.evictions=true",
+    )
