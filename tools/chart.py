@@ -27,6 +27,7 @@ _WHEN = {
     bundle.BOTH: "or .Values.migManager.enabled .Values.devices.enabled",
 }
 _SWITCHED = {
+    "41-network": "and .Values.networkPolicy.enabled ({})",
     f"{bundle.OPTIONAL}/servicemonitor": "and .Values.metrics.serviceMonitor.enabled ({})",
     f"{bundle.OPTIONAL}/evictions": "and .Values.migManager.evictions {}",
     f"{bundle.OPTIONAL}/dashboard": "and .Values.dashboard.enabled ({})",

@@ -113,6 +113,21 @@ def _network(item: Object, text: Text) -> None:
     spec[text.line("{{- end }}")] = None
 
 
+def _reached(item: Object, text: Text) -> None:
+    """Who may come to metrics and webhooks, and where the pods may go, as the values say."""
+    spec, value = item["spec"], ".Values.networkPolicy"
+    for rule in spec["ingress"]:
+        if isinstance(rule, str):
+            continue
+        if rule.pop("from", None):
+            rule[text.line(f"from: {{{{ toJson {value}.metricsFrom }}}}")] = None
+            continue
+        for line in (f"{{{{- if {value}.webhookFrom }}}}", f"from: {{{{ toJson {value}.webhookFrom }}}}", "{{- end }}"):
+            rule[text.line(line)] = None
+    spec["policyTypes"] += [text.line(f"{{{{- if {value}.egress }}}}"), "Egress", text.line("{{- end }}")]
+    _given(spec, "ingress", f"{value}.egress", f"egress: {{{{ toJson {value}.egress }}}}", text)
+
+
 def _devices(item: Object, text: Text) -> None:
     pod, container = _at(item, _POD), _at(item, _CONTAINER)
     container["imagePullPolicy"] = _PULL
@@ -151,6 +166,9 @@ _CHANGES: dict[tuple[str, str], Callable[[Object, Text], None]] = {
     ("DaemonSet", DEVICES): _devices,
     ("Deployment", DASHBOARD): _dashboard,
     ("NetworkPolicy", DASHBOARD): _network,
+    ("NetworkPolicy", VALUES.daemon_set): _reached,
+    ("NetworkPolicy", CONTROLLER): _reached,
+    ("NetworkPolicy", DEVICES): _reached,
     ("DaemonSet", toolkit.NAME): _driver,
     (webhooks.VALIDATING, WEBHOOK): _webhooks,
     (webhooks.MUTATING, WEBHOOK): _webhooks,

@@ -102,6 +102,18 @@ webhook:
       name: ""
       kind: Issuer
 
+# who reaches the agents' and the controller's pages over the network; the web page has its own policy
+networkPolicy:
+  enabled: true
+  # who may read metrics, as in a NetworkPolicy (from): by default the pods of the namespace monitoring
+  metricsFrom:
+  - namespaceSelector: {matchLabels: {kubernetes.io/metadata.name: monitoring}}
+  # who may call the webhooks and ask for capacity; everybody where this is empty. The API server must be among them,
+  # by its address
+  webhookFrom: []
+  # where the pods may go (egress), for example to the API server's address alone; anywhere where this is empty
+  egress: []
+
 # the web page: kubectl port-forward -n NAMESPACE deploy/aliquot-dashboard 8470
 dashboard:
   enabled: false
@@ -211,6 +223,12 @@ def schema() -> dict[str, Any]:
             tlsSecret=text,
             resources={"type": "object"},
             **{"from": {"type": "array", "items": {"type": "object"}}},
+        ),
+        networkPolicy=_section(
+            enabled=flag,
+            metricsFrom={"type": "array", "items": {"type": "object"}, "minItems": 1},
+            webhookFrom={"type": "array", "items": {"type": "object"}},
+            egress={"type": "array", "items": {"type": "object"}},
         ),
         driverToolkit=_section(enabled=flag, image=_section(repository=text, tag=text, pullPolicy=pull), location=text),
         metrics=_section(

@@ -31,6 +31,7 @@ KINDS = {
     "apis/batch/v1": "cronjobs jobs",
     "apis/coordination.k8s.io/v1": "leases",
     "apis/events.k8s.io/v1": "events",
+    "apis/networking.k8s.io/v1": "networkpolicies",
     "apis/policy/v1": "poddisruptionbudgets",
     "apis/rbac.authorization.k8s.io/v1": "clusterrolebindings clusterroles rolebindings roles",
     "apis/resource.k8s.io/v1": "deviceclasses resourceclaims resourceclaimtemplates resourceslices",

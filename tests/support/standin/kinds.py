@@ -10,6 +10,8 @@ import msgspec
 
 JSON = dict[str, Any]
 RECORDED = Path(__file__).resolve().parents[2] / "recorded" / "kube-apiserver"
+UNRECORDED = Path(__file__).with_name("unrecorded.json")
+"""Kinds that the last recording did not ask for."""
 
 
 class Subresource(msgspec.Struct, frozen=True):
@@ -62,15 +64,22 @@ class Kind(msgspec.Struct, frozen=True):
 
 @cache
 def builtin() -> tuple[Kind, ...]:
-    """The recorded kinds."""
-    rows = msgspec.json.decode((RECORDED / "kinds.json").read_bytes())["kinds"]
+    """The recorded kinds, and those of UNRECORDED that the recording does not have yet."""
+    rows = _read(RECORDED / "kinds.json")["kinds"]
+    known = {(row["group"], row["plural"]) for row in rows}
+    rows += [row for row in _read(UNRECORDED)["kinds"] if (row["group"], row["plural"]) not in known]
     return tuple(msgspec.convert(row, Kind) for row in rows)
 
 
 @cache
 def schemas() -> JSON:
-    """The recorded schemas, by name."""
-    found: JSON = msgspec.json.decode((RECORDED / "schemas.json").read_bytes())["schemas"]
+    """The recorded schemas, by name, and those of UNRECORDED."""
+    found: JSON = _read(UNRECORDED)["schemas"] | _read(RECORDED / "schemas.json")["schemas"]
+    return found
+
+
+def _read(file: Path) -> JSON:
+    found: JSON = msgspec.json.decode(file.read_bytes())
     return found
 
 

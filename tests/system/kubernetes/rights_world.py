@@ -33,6 +33,7 @@ PLURALS = {
     "Service": "services",
     "DaemonSet": "daemonsets",
     "Deployment": "deployments",
+    "NetworkPolicy": "networkpolicies",
     "ClusterRole": "clusterroles",
     "ClusterRoleBinding": "clusterrolebindings",
     "Role": "roles",

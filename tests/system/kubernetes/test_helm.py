@@ -242,3 +242,32 @@ def test_turned_off_it_makes_nothing() -> None:
 def test_values_that_cannot_be_meant_are_refused(values: dict[str, Any], word: str) -> None:
     with pytest.raises((HelmRenderError, HelmValuesError), match=re.escape(word)):
         helm(values)
+
+
+def test_network_policies_as_the_values_say() -> None:
+    def policy(found: Objects, name: str) -> Any:
+        return found["NetworkPolicy", name, "gpu-operator"]["spec"]
+
+    peer, server = {"podSelector": {"matchLabels": {"app": "scraper"}}}, {"ipBlock": {"cidr": "192.0.2.1/32"}}
+    out = [{"to": [server], "ports": [{"port": 6443}]}]
+    values = {"metricsFrom": [peer], "webhookFrom": [server], "egress": out}
+    found = rendered({"networkPolicy": values, "devices": {"enabled": True}})
+    for name in ("nvidia-mig-manager", "aliquot-devices"):
+        assert policy(found, name)["ingress"] == [{"ports": [{"port": "http"}], "from": [peer]}]
+    controller = policy(found, "aliquot-controller")
+    assert controller["ingress"][1] == {"ports": [{"port": "https"}], "from": [server]}
+    assert (controller["policyTypes"], controller["egress"]) == (["Ingress", "Egress"], out)
+    off = rendered({"networkPolicy": {"enabled": False}, "devices": {"enabled": True}})
+    assert not [key for key in off if key[0] == "NetworkPolicy"]
+    with pytest.raises(HelmValuesError):  # an empty list would let everybody in
+        helm({"networkPolicy": {"metricsFrom": []}})
+
+
+def test_evictions_are_off_until_a_value_allows_them() -> None:
+    def may_evict(found: Objects) -> list[str]:
+        return [key[1] for key, item in found.items() if "pods/eviction" in str(item.get("rules", ""))]
+
+    assert may_evict(rendered({})) == []
+    found = rendered({"migManager": {"evictions": True}})
+    assert may_evict(found) == ["aliquot-agent-evictions"]
+    assert found["ClusterRoleBinding", "aliquot-agent-evictions", ""]["subjects"][0]["name"] == "aliquot-agent"

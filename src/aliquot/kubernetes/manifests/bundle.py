@@ -5,7 +5,7 @@ Two folders, for containers and for virtual machines; each is whole by itself, a
 
 from __future__ import annotations
 
-from aliquot.kubernetes.manifests import access, admission, agent, controller, dashboard, webhooks
+from aliquot.kubernetes.manifests import access, admission, agent, controller, dashboard, network, webhooks
 from aliquot.kubernetes.manifests import admission_vms as admission_devices
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests import vm_agent as devices
@@ -73,6 +73,11 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
             (CONTAINERS, [controller.metrics(AGENT, "agent", values)]),
             (BOTH, [controller.metrics(CONTROLLER, "controller", values)]),
             (MACHINES, [controller.metrics(DEVICES, "devices", values)]),
+        ],
+        "41-network": [
+            (CONTAINERS, [network.policy(values.daemon_set, "agent", values)]),
+            (BOTH, [network.policy(CONTROLLER, "controller", values, https=True)]),
+            (MACHINES, [network.policy(DEVICES, "devices", values)]),
         ],
         f"{OPTIONAL}/dashboard": [(BOTH, dashboard.objects(values))],
         f"{OPTIONAL}/evictions": [(CONTAINERS, access.roles(AGENT_ACCOUNT, values, evictions=True))],

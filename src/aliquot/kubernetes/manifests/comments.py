@@ -38,6 +38,15 @@ _DEVICES: dict[Path, str] = {
     ): "virtual functions, vGPUs and drivers of devices are changed in /sys and through /dev/nvidia*",
 }
 _PODS = {"agent": (_AGENT, ALL), "devices": (_DEVICES, devices.PATHS)}
+_SCRAPED = "Prometheus; name another namespace here where yours is elsewhere. kubelet's probes always arrive"
+_SENDS = "outgoing traffic stays open: it goes to the API server, whose address differs from cluster to cluster"
+_NETWORK: dict[str, dict[Path, str]] = {
+    name: {("spec", "policyTypes"): _SENDS, ("spec", "ingress", 0): _SCRAPED}
+    for name in ("agent", "devices", "controller")
+}
+_NETWORK["controller"][("spec", "ingress", 1)] = (
+    "webhooks and capacity: the API server calls from an address that no selector matches"
+)
 _ROLES = {
     access.role_name(r.who, devices=r.devices, certificate=r.certificate, evictions=r.evictions): r
     for r in rights.RIGHTS
@@ -56,6 +65,8 @@ def notes(item: Object) -> dict[Path, str]:
     if kind in ("ClusterRole", "Role") and people:
         where = CLUSTER if kind == "ClusterRole" else OWN
         return {("rules", n): right.why for n, right in enumerate(r for r in people if r.where == where)}
+    if kind == "NetworkPolicy":
+        return _NETWORK.get(meta["labels"]["app.kubernetes.io/component"], {})
     known = _PODS.get(meta["labels"]["app.kubernetes.io/component"])
     if kind == "DaemonSet" and known is not None:
         said, paths = known
