@@ -23,6 +23,7 @@ _UNITS = "tests/unit/kubernetes/virtual_machines"
 OBJECTS = (f"{_UNITS}/harvester",)
 LAYOUTS, VGPUS = ((f"{_UNITS}/harvester/test_{kind}_objects.py",) for kind in ("mig", "vgpu"))
 ADMISSION = (f"{_UNITS}/harvester/admission", f"{_UNITS}/kubevirt/admission")
+BINDING = ("tests/contract/test_nvml.py",)
 CAPACITY = (
     f"{_UNITS}/kubevirt",
     "tests/unit/kubernetes/virtual_machines/controller/test_capacity_pages.py",
@@ -243,9 +244,17 @@ MUTANTS = {
     ),
     "binding": Mutant(
         "session: what a decorator wraps in a copy of NVML's binding reads the library of the first session",
-        "hardware/nvml/session.py",
+        "hardware/nvml/binding.py",
         "_with_globals(v, names) if isinstance(v, FunctionType) else v)",
         "v)",
+        BINDING,
+    ),
+    "binding-cache": Mutant(
+        "session: each session makes a copy of NVML's binding, and the process keeps it",
+        "hardware/nvml/binding.py",
+        "if each.inode == inode:",
+        "if each.inode == -inode:",
+        BINDING,
     ),
 }
 

@@ -15,9 +15,9 @@ from aliquot.errors import (
     NoDriverError,
     PermissionDeniedError,
 )
-from aliquot.hardware.nvml import session as nvml_session
+from aliquot.hardware.nvml import binding as nvml_binding
 
-BINDING: Any = nvml_session._import_binding()
+BINDING: Any = nvml_binding.private_copy()
 KNOWN = {value: name for name, value in vars(BINDING).items() if name.startswith("NVML_ERROR_")}
 
 

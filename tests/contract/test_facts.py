@@ -186,9 +186,9 @@ def test_another_refusal_is_an_error(machine: Start) -> None:
 
 
 @pytest.mark.parametrize(("mode", "share"), [(0, False), (1, False), (2, True), (3, False)])
-def test_a_share_of_a_host_s_gpu(machine: Start, mode: int, share: bool) -> None:
+def test_a_share_of_a_host_s_gpu(machine: Start, monkeypatch: pytest.MonkeyPatch, mode: int, share: bool) -> None:
     """NVML's virtualization modes: none, passed through, vGPU in a guest, host of vGPUs. No simulated one is a vGPU."""
     backend = machine("a30").open("shim")
     assert isinstance(backend, NvmlBackend)
-    backend.session.nv.nvmlDeviceGetVirtualizationMode = lambda handle: mode
+    monkeypatch.setattr(backend.session.nv, "nvmlDeviceGetVirtualizationMode", lambda handle: mode)
     assert backend.facts().gpus[0].vgpu is share

@@ -20,7 +20,7 @@ from aliquot.core.model import catalog
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, NoDriverError
 from aliquot.foundation.paths import simulated_nodes
-from aliquot.hardware.nvml import session as nvml_session
+from aliquot.hardware.nvml import binding as nvml_binding
 from aliquot.hardware.nvml.backend import NvmlBackend, available
 from aliquot.sim import lifecycle as control
 from contract.conftest import Machine
@@ -72,7 +72,7 @@ def test_a_driver_below_another_root(machine: Start, tmp_path: Path) -> None:
     node = machine("a30")
     folder = tmp_path / "usr/lib64"
     folder.mkdir(parents=True)
-    (folder / nvml_session.LIBRARY).symlink_to(control.library(node.state_dir, node.name))
+    (folder / nvml_binding.LIBRARY).symlink_to(control.library(node.state_dir, node.name))
     backend = NvmlBackend(node=node.name, proc_root=None, driver_root=str(tmp_path))
     node.closing(backend)
     assert backend.read().gpus[0].family == "a30-24gb"
@@ -264,8 +264,8 @@ def test_what_opening_nvml_imports() -> None:
     """ctypes.util costs as much as Python's start; without it the binding still has a working find_library."""
     program = (
         "import sys, aliquot.hardware.nvml.backend as n\n"
-        "from aliquot.hardware.nvml import session as nvml_session\n"
-        "nv = nvml_session._import_binding()\n"
+        "from aliquot.hardware.nvml import binding as nvml_binding\n"
+        "nv = nvml_binding.private_copy()\n"
         "heavy = {'shutil', 'subprocess', 'tempfile', 'ctypes.util', 'pynvml'} & set(sys.modules)\n"
         "print(sorted(heavy)); print(nv.find_library('c'))\n"
         "import ctypes.util; print(ctypes.util.find_library('c'))"
@@ -279,7 +279,7 @@ def test_what_opening_nvml_imports() -> None:
 def test_the_binding_is_private() -> None:
     import pynvml
 
-    one, two = nvml_session._import_binding(), nvml_session._import_binding()
+    one, two = nvml_binding.private_copy(), nvml_binding.private_copy()
     assert one is not two
     assert sys.modules["pynvml"] is pynvml
     assert pynvml not in (one, two)
@@ -287,7 +287,7 @@ def test_the_binding_is_private() -> None:
 
 def test_copies_of_the_binding_share_classes_and_no_function() -> None:
     """Each import of pynvml made its classes again, and ctypes keeps them: 1.3 MB for each session."""
-    one, two = vars(nvml_session._import_binding()), vars(nvml_session._import_binding())
+    one, two = vars(nvml_binding.private_copy()), vars(nvml_binding.private_copy())
     assert one["NVMLError"] is two["NVMLError"]
     assert one["_nvmlGetFunctionPointer_cache"] is not two["_nvmlGetFunctionPointer_cache"]
     for names in (one, two):
@@ -304,10 +304,10 @@ def test_nodes_that_are_opened_at_the_same_time_have_a_binding_each() -> None:
     code = (
         "import sys\n"
         "from concurrent.futures import ThreadPoolExecutor\n"
-        "from aliquot.hardware.nvml import session as nvml_session\n"
+        "from aliquot.hardware.nvml import binding as nvml_binding\n"
         "sys.setswitchinterval(1e-6)\n"
         "with ThreadPoolExecutor(8) as pool:\n"
-        "    made = [*pool.map(lambda _: nvml_session._import_binding(), range(40))]\n"
+        "    made = [*pool.map(lambda _: nvml_binding.private_copy(), range(40))]\n"
         "assert len({id(each) for each in made}) == 40\n"
     )
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -324,6 +324,51 @@ def test_a_node_that_was_stopped_and_started_again(state_dir: str) -> None:
         backend.close()
         control.stop(state_dir, name)
     assert found == [["a30-24gb"], ["h100-80gb-sxm"], ["a30-24gb", "a30-24gb"]]
+
+
+def test_sessions_on_one_library_share_its_binding(machine: Start) -> None:
+    """Each made a copy of its own: the metrics server opens one every few seconds."""
+    node = machine("a30")
+    one, two = shim(node), shim(node)
+    assert one.session.nv is two.session.nv
+    one.close()
+    assert len(two.read().gpus) == 1, "the driver counts the sessions"
+    two.close()
+    assert shim(node).session.nv is one.session.nv
+    assert shim(machine("a100")).session.nv is not one.session.nv
+
+
+def loaded(name: str) -> tuple[int, int]:
+    """How many libraries below a node's directory are mapped, and how many descriptors are open."""
+    maps = Path("/proc/self/maps").read_text().splitlines()
+    return len({line.split()[4] for line in maps if f"/{name}/" in line}), len(os.listdir("/proc/self/fd"))
+
+
+def test_a_node_that_is_started_again_and_again_loads_one_library(state_dir: str) -> None:
+    """Each start left a library and a descriptor in a process that looked at the node."""
+    found = []
+    for _ in range(4):
+        name = control.start(state_dir, "a30", "often")
+        NvmlBackend(control.library(state_dir, name), name, proc_root=None).close()
+        control.stop(state_dir, name)
+        found.append(loaded(name))
+    assert found == [(1, found[0][1])] * 4
+
+
+def test_a_node_that_is_started_again_while_it_is_open(state_dir: str) -> None:
+    """The library in use stays with the node that is gone, and serves the next one when its session has ended."""
+    backends = []
+    for _ in range(4):
+        name = control.start(state_dir, "a30", "held")
+        backends.append(NvmlBackend(control.library(state_dir, name), name, proc_root=None))
+        assert len(backends[-1].read().gpus) == 1
+        if len(backends) > 1:
+            with pytest.raises(NoDriverError):
+                backends[-2].read()
+            backends[-2].close()
+        control.stop(state_dir, name)
+    assert loaded("held")[0] == 2
+    backends[-1].close()
 
 
 def test_two_nodes_in_one_process(machine: Start) -> None:

@@ -176,7 +176,9 @@ def test_a_gpu_that_is_lost_while_it_is_read_hides_no_other(machine: Start) -> N
     assert (other.instance, other.compute, other.source) == (None, 0.0, "gpm")
 
 
-def test_a_library_without_gpm_and_without_the_second_memory_call(machine: Start) -> None:
+def test_a_library_without_gpm_and_without_the_second_memory_call(
+    machine: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """An older driver: its library has none of these functions."""
     node = machine("a100-sxm4-40gb")
     node.node.hold(0, memory=1000)
@@ -189,7 +191,7 @@ def test_a_library_without_gpm_and_without_the_second_memory_call(machine: Start
             raise backend.session.nv.NVMLError(codes.FUNCTION_NOT_FOUND)
         return ask(handle)
 
-    backend.session.nv.nvmlDeviceGetMemoryInfo = first_version_only
+    monkeypatch.setattr(backend.session.nv, "nvmlDeviceGetMemoryInfo", first_version_only)
     (found,) = backend.usage()
     assert (found.memory_used_mib, found.source) == (1500, "nvml"), "the first version counts what is reserved"
 
@@ -202,7 +204,7 @@ def test_another_refusal_is_an_error(machine: Start) -> None:
         backend.usage()
 
 
-def test_samples_are_freed(machine: Start) -> None:
+def test_samples_are_freed(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """No buffer is left behind, however often one looks and whatever comes and goes."""
     node = machine("h100-80gb-hbm3")
     (half,) = cut(node, "3g.40gb")
@@ -219,7 +221,8 @@ def test_samples_are_freed(machine: Start) -> None:
         out.remove(address(sample))
         free(sample)
 
-    nv.nvmlGpmSampleAlloc, nv.nvmlGpmSampleFree = allocated, freed
+    monkeypatch.setattr(nv, "nvmlGpmSampleAlloc", allocated)
+    monkeypatch.setattr(nv, "nvmlGpmSampleFree", freed)
     for _ in range(3):
         backend.usage(SOON_S)
     assert len(out) == 1

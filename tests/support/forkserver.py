@@ -615,12 +615,12 @@ def _import(role: str, interpreter: str) -> None:
 
     _import_all(_TOOLS if role == "tools" else "aliquot", large=role == "full")
     if role == "lean":
-        from aliquot.hardware.nvml import session as nvml_session
+        from aliquot.hardware.nvml import binding as nvml_binding
 
-        # NVML's binding: its import costs as much as all else that a short command does. Each session of a forked
-        # process has a copy of it, as everywhere.
+        # NVML's binding: its import costs as much as all else that a short command does. A forked process copies it
+        # for each library, as everywhere.
         with contextlib.suppress(ImportError):
-            nvml_session._import_binding()
+            nvml_binding.private_copy()
     if role == "full":
         # What the HTTP client imports with its first connection (55 ms of each agent), and Ansible's modules (80 ms).
         for name in ("httpcore2", "anyio._backends._asyncio", "system.slurm.module"):

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Any
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import AliquotError, HardwareError
+from aliquot.hardware.nvml.binding import library_below
 from aliquot.hardware.nvml.reader import Reader
-from aliquot.hardware.nvml.session import Session, library_below
+from aliquot.hardware.nvml.session import Session
 
 if TYPE_CHECKING:
     from aliquot.core.model.facts import Facts

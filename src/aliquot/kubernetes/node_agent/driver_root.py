@@ -7,7 +7,7 @@ import os
 import msgspec
 
 from aliquot.errors import AliquotError
-from aliquot.hardware.nvml.session import library_below
+from aliquot.hardware.nvml.binding import library_below
 
 CONTAINER = "/run/nvidia/driver"
 """Where the GPU Operator's driver container shows its root directory to the host."""

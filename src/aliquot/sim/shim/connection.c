@@ -27,7 +27,8 @@ static unsigned epoch;       /* grows when pooled connections are no longer good
 static unsigned sessions;    /* how many this process has opened */
 static int references;       /* nvmlInit less nvmlShutdown */
 static char token[64];
-static int home = -1;        /* the directory that this library lies in: the socket is beside it */
+static char folder[4096];    /* that this library lies in: the socket is beside it */
+static int home = -1;        /* that directory, open */
 
 static void forget_connections(void)
 {
@@ -63,11 +64,24 @@ __attribute__((constructor)) static void find_home(void)
     char path[4096];
     if (!dladdr((void *)find_home, &info) || !realpath(info.dli_fname, path))
         return;
-    char *folder = dirname(path);
+    strcpy(folder, dirname(path));
     size_t length = strlen(folder), end = strlen(MOUNTED);
     mounted = length >= end && !strcmp(folder + length - end, MOUNTED);
-    home = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
     pthread_atfork(NULL, NULL, in_child);
+}
+
+/* A node that was stopped and started again is another directory of the same name. */
+static void open_home(void)
+{
+    int found = open(folder, O_PATH | O_DIRECTORY | O_CLOEXEC);
+    if (found < 0)
+        return;
+    if (home < 0) {
+        home = found;
+        return;
+    }
+    dup3(found, home, O_CLOEXEC);
+    close(found);
 }
 
 /* A socket's path may have 107 bytes, a state directory more: go by way of the open directory. */
@@ -300,6 +314,7 @@ int session_open(void)
         return SUCCESS;
     }
     new_token();
+    open_home();
     int fd = home < 0 ? -1 : joined(token);
     if (fd >= 0) {
         references = 1;
