@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 
 from aliquot.sim import codes, faults
+from aliquot.sim.call_names import unknown
 from aliquot.sim.codes import Refused
 from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.gpu import SimGpu
@@ -15,11 +16,14 @@ from aliquot.sim.driver.mig_calls import WRITES
 from aliquot.sim.driver.nvml_calls import nvml_version
 from aliquot.sim.driver.usage import hold
 from aliquot.sim.kernel import control_api as kernel
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 from aliquot.sim.state import WHOLE, Fault, Process
-from aliquot.sim.template import HOSTS, mig_uuid
+from aliquot.sim.template import HOSTS, is_driver, mig_uuid
 
 Request = dict[str, Any]
+REPLACEMENTS = ("590.44.01", "580.65.06")
+"""Versions of the driver that replaces another where none is asked for."""
 
 
 class BadRequest(Exception):
@@ -211,7 +215,7 @@ def _mode(node: SimNode, session: Session, request: Request) -> object:
 
 
 def _reset(node: SimNode, session: Session, request: Request) -> object:
-    caller = Session("", session.pid, session.privileged)
+    caller = Session("", session.pid, session.privileged, gone=session.gone)
     WRITES["DeviceReset"](node, caller, [find_gpu(node, request.get("gpu")).state.index, WHOLE, WHOLE, WHOLE])
     return {}
 
@@ -228,21 +232,34 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
         facts["gpu"] = find_gpu(node, request["gpu"]).state.index
     if request.get("seconds") is not None:
         facts["until"] = node.world.now() + float(request["seconds"])
-    if request.get("kind") == "vf-delay":
+    if request.get("kind") in ("vf-delay", "slow"):
         facts["delay"], facts["until"] = float(request.get("seconds") or 0), None
     after = request.get("after")
-    if facts.get("kind") == "lost":
+    if facts.get("kind") in ("lost", "replace-driver"):
         facts["nth"] = int(after or 0)
+    if facts.get("kind") == "replace-driver":
+        facts["version"] = _other_driver(node, facts.get("version"))
     fault = msgspec.convert(facts, Fault)
-    wrong = faults.consistent(fault)
-    if wrong is not None:
+    wrong = faults.consistent(fault) or (unknown(fault.call) if fault.call is not None else "")
+    if wrong:
         raise BadRequest(wrong)
     if fault.kind == "lost" and not after:
         node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
+    elif fault.kind == "replace-driver" and not after:
+        node.replace_driver(fault.version or node.state.driver)
     else:
         node.faults.active.append(fault)
     node.save()
     return {}
+
+
+def _other_driver(node: SimNode, version: object) -> str:
+    """The version that replaces the driver: the one that was asked for, else the first of two that is not here."""
+    if version is None:
+        return next(v for v in REPLACEMENTS if v != node.state.driver)
+    if not is_driver(str(version)):
+        raise BadRequest(f"{version!r} is not a driver version (expected for example {REPLACEMENTS[0]})")
+    return str(version)
 
 
 def _xid(node: SimNode, request: Request) -> object:

@@ -1,29 +1,40 @@
 """Seeded failures. Each is a record that the node remembers until it is used up.
 
-===============  ===========================================================================================
-busy             IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
-reset-pending    a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
-lost             the GPU is lost now, or after the ``nth`` write call on it from now on
-half-create      ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
-fail             ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
-                 the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
-kill             SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
-unbind-lock      the unbindLock of a GPU is not to be had the next ``calls`` times
-vf-delay         virtual functions appear one by one within so many ``seconds`` (``delay``)
-unprivileged     every caller lacks the rights until faults are cleared
-xid              not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``, ``7/0``)
-===============  ===========================================================================================
+================  ============================================================================================
+busy              IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
+reset-pending     a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
+lost              the GPU is lost now, or after the ``nth`` write call on it from now on
+half-create       ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
+fail              ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
+                  the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
+kill              SIGKILL the caller ``before`` or ``after`` the ``nth`` write call on the node from now on
+unbind-lock       the unbindLock of a GPU is not to be had the next ``calls`` times
+vf-delay          virtual functions appear one by one within so many ``seconds`` (``delay``)
+unprivileged      every caller lacks the rights until faults are cleared
+hang              ``call`` (every call, if none is given) does not return until the fault is cleared or the caller ends
+slow              ``call`` (every call, if none is given) takes ``seconds`` longer (``delay``), the next
+                  ``calls`` times
+no-effect         ``call`` (every write call, if none is given) answers success and changes nothing
+version-mismatch  opening NVML answers LIB_RM_VERSION_MISMATCH; sessions that are open go on
+replace-driver    another driver (``version``) is loaded now, or after the ``nth`` write call on the node from now on:
+                  sessions and handles are invalid, processes, virtual functions and instances are gone
+xid               not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``,
+                  ``7/0``)
+================  ============================================================================================
 """
 
 from __future__ import annotations
 
 from aliquot.sim import codes
-from aliquot.sim.state import Fault
+from aliquot.sim.state import WHOLE, Fault
 
 KINDS = (
     *("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid"),
-    *("unbind-lock", "vf-delay"),
+    *("unbind-lock", "vf-delay", "hang", "slow", "no-effect", "version-mismatch", "replace-driver"),
 )
+
+EVERY = -2
+"""The GPU of a call that reads every GPU: it meets the faults of each."""
 
 
 def consistent(fault: Fault) -> str | None:
@@ -38,8 +49,8 @@ def consistent(fault: Fault) -> str | None:
         return "when is before or after, what is gpu or compute"
     if fault.kind == "busy" and fault.calls is None and fault.until is None:
         return "fault busy needs a number of calls or of seconds"
-    if fault.kind == "vf-delay" and not (fault.delay or 0) > 0:
-        return "fault vf-delay needs a number of seconds"
+    if fault.kind in ("vf-delay", "slow") and not (fault.delay or 0) > 0:
+        return f"fault {fault.kind} needs a number of seconds"
     return None
 
 
@@ -98,6 +109,49 @@ class Faults:
             self._take(fault)
             return True
         return False
+
+    def _first(self, kind: str, call: str, gpu: int) -> Fault | None:
+        """The first fault of a kind that meets this call."""
+        for fault in self.active:
+            if fault.kind == kind and fault.call in (None, call) and (gpu == EVERY or fault.gpu in (None, gpu)):
+                return fault
+        return None
+
+    def hangs(self, call: str, gpu: int) -> bool:
+        """Whether this call must not return yet."""
+        return self._first("hang", call, gpu) is not None
+
+    def slowness(self, call: str, gpu: int) -> float:
+        """Count a call; how many seconds longer it takes."""
+        fault = self._first("slow", call, gpu)
+        if fault is None:
+            return 0.0
+        self._take(fault)
+        return fault.delay or 0.0
+
+    def effectless(self, call: str, gpu: int, path: str = "") -> bool:
+        """Count a write; whether it only says that it was done."""
+        fault = self._first("no-effect", call, gpu)
+        if fault is None or (fault.path or "") not in path:
+            return False
+        self._take(fault)
+        return True
+
+    def opening(self) -> int | None:
+        """Count an attempt to open NVML; the code that it is refused with, if it is."""
+        if self._first("version-mismatch", "Init", WHOLE) is not None:
+            return codes.LIB_RM_VERSION_MISMATCH
+        return self.failing("Init", WHOLE)
+
+    def replaces(self) -> str | None:
+        """Count a write call on the node; the version of the driver that is loaded after it, if one is."""
+        for fault in list(self.active):
+            if fault.kind == "replace-driver":
+                fault.nth -= 1
+                if fault.nth <= 0:
+                    self.active.remove(fault)
+                    return fault.version
+        return None
 
     def lock_busy(self, gpu: int) -> bool:
         """Count an attempt at the unbindLock of a GPU; whether somebody has it."""

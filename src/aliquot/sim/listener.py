@@ -41,6 +41,16 @@ def log_end(path: str) -> int:
         return 0
 
 
+def hung_up(connection: socket.socket) -> bool:
+    """Whether the other side is gone. What it may have sent stays to be read."""
+    try:
+        return not connection.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return True
+
+
 class Doorman:
     """Accepts connections on any number of sockets; each is served in a thread of its own."""
 

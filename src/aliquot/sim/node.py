@@ -5,6 +5,7 @@ What touches the world (clock, sleep, kill, disk) comes in as a ``World``, so th
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections.abc import Callable
 from typing import NamedTuple
@@ -15,7 +16,8 @@ from aliquot.sim.driver import latency
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.events import FALLEN_OFF, Events
 from aliquot.sim.faults import Faults
-from aliquot.sim.state import WHOLE, NodeState
+from aliquot.sim.session import Gone, Session
+from aliquot.sim.state import WHOLE, GpuState, NodeState
 from aliquot.sim.template import name_uuid
 
 
@@ -29,17 +31,6 @@ class World(NamedTuple):
     log: Callable[[str], None]
 
 
-class Session:
-    """One open NVML session, or a caller without one (``token`` empty). ``links`` counts its connections."""
-
-    def __init__(self, token: str, pid: int, privileged: bool = True, hand: bool = False) -> None:
-        self.token = token
-        self.pid = pid
-        self.privileged = privileged
-        self.hand = hand
-        self.links = 0
-
-
 class Call(NamedTuple):
     """A write call: its NVML name without the prefix, and what it is about."""
 
@@ -51,8 +42,8 @@ class Call(NamedTuple):
     place: str = ""
 
 
-class Gone(Exception):
-    """The caller was killed by a fault: there is nobody to answer."""
+STALL_POLL_S = 0.02
+"""How often a call that hangs looks whether the fault was cleared, and whether its caller still exists."""
 
 
 class SimNode:
@@ -72,13 +63,18 @@ class SimNode:
 
     # -- sessions
 
-    def join(self, token: str, pid: int, privileged: bool = True) -> Session:
-        """A connection joins a session, which is opened by its first connection."""
+    def join(self, token: str, caller: Session) -> Session:
+        """A connection joins a session, which is opened by its first connection. Raises Refused where opening fails."""
+        if token not in self.sessions:
+            self.stall(caller, "Init")
         with self._lock:
             session = self.sessions.get(token)
             if session is None:
-                session = self.sessions[token] = Session(token, pid, privileged)
-                self.record(session, "Init", 0)
+                refused = self.faults.opening()
+                self.record(caller, "Init", refused or 0)
+                if refused:
+                    raise Refused(refused)
+                session = self.sessions[token] = caller
             session.links += 1
             return session
 
@@ -141,6 +137,21 @@ class SimNode:
             self.state.boot_id = boot_id or name_uuid(f"{self.state.boot_id}/{self.state.boots}")
             self.save()
 
+    def replace_driver(self, version: str) -> None:
+        """The kernel driver is unloaded, and one of another version loaded: every session and handle is invalid, and
+        what needs the driver ends. What is kept of MIG mode depends on the GPU, as after a reset.
+        """
+        with self._lock:
+            self.state.driver = version
+            for gpu in self.gpus:
+                gpu.driver_major = self.state.driver_major
+                if gpu.visible:
+                    gpu.reload()
+            self.state.vms = []
+            self.sessions.clear()
+            self.changed()
+            self.save()
+
     # -- the log
 
     def record(
@@ -178,9 +189,23 @@ class SimNode:
     def privileged(self, session: Session) -> bool:
         return session.privileged and self.faults.privileged
 
+    def stall(self, session: Session, call: str, gpu: int = WHOLE) -> None:
+        """Let a call wait as the faults ``slow`` and ``hang`` say. Raises Gone where its caller ends meanwhile."""
+        if session.hand or not self.faults.active:
+            return
+        with self._lock:
+            seconds = self.faults.slowness(call, gpu)
+        if seconds:
+            self.world.sleep(seconds)
+        while self.faults.hangs(call, gpu):
+            if session.gone():
+                raise Gone
+            self.world.sleep(STALL_POLL_S)
+
     def write(self, session: Session, call: Call, act: Callable[[SimGpu], int], step: str = "", slices: int = 0) -> int:
         """Carry out one write call: faults, the act, its time, disk, log. The act's number is the answer."""
         gpu = self.gpu(call.gpu)
+        self.stall(session, call.name, call.gpu)
         with self._lanes[call.gpu]:
             doomed = None if session.hand else self.doomed()
             if doomed == "before":
@@ -195,6 +220,9 @@ class SimNode:
                 loses = not session.hand and self.faults.loses(call.gpu)
                 if loses:
                     self.lose(gpu)
+                replaced = None if session.hand else self.faults.replaces()
+                if replaced:
+                    self.replace_driver(replaced)
                 if call.name == "DeviceCreateGpuInstance" or call.name == "DeviceCreateGpuInstanceWithPlacement":
                     rc = codes.UNKNOWN if not session.hand and self.faults.half(call.gpu, "gpu") else rc
             self.save()
@@ -215,7 +243,19 @@ class SimNode:
                 raise Refused(refused)
         if gpu.state.lost:
             raise Refused(codes.GPU_IS_LOST)
-        return act(gpu)
+        before = self._effectless(session, call, gpu)
+        number = act(gpu)
+        if before is not None:
+            for field in before.__struct_fields__:
+                setattr(gpu.state, field, getattr(before, field))
+        return number
+
+    def _effectless(self, session: Session, call: Call, gpu: SimGpu) -> GpuState | None:
+        """What a call that succeeds without effect leaves as it was; None for one that does what it says."""
+        with self._lock:
+            if session.hand or not self.faults.effectless(call.name, call.gpu):
+                return None
+            return copy.deepcopy(gpu.state)
 
     def _take_time(self, call: Call, step: str, slices: int) -> None:
         if self.state.latency == "none" or not step:

@@ -8,42 +8,41 @@ reboot (see ``control_api``).
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from aliquot.sim import codes
+from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS
 from aliquot.sim.codes import Refused
 from aliquot.sim.control_api import BadRequest, control, snapshot
-from aliquot.sim.driver import sensor_values as figures
-from aliquot.sim.driver.mig_calls import INSTANCE_READS, MIG_READS, WRITES
-from aliquot.sim.driver.nvml_calls import GPU_ONLY, GPU_OR_MIG, IDENTITY, SYSTEM, Args, metric
+from aliquot.sim.driver.mig_calls import MIG_READS
+from aliquot.sim.driver.nvml_calls import GPU_ONLY, IDENTITY, SYSTEM, Args, metric
 from aliquot.sim.driver.usage import usage
-from aliquot.sim.driver.vgpu_calls import VGPU_READS, VGPU_WRITES
+from aliquot.sim.driver.vgpu_calls import VGPU_READS
 from aliquot.sim.facts import facts
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.faults import EVERY
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 from aliquot.sim.state import WHOLE
-
-METRIC_CALLS = frozenset(figures.METRICS) | {
-    *("DeviceGetPowerUsage", "DeviceGetEnforcedPowerLimit", "DeviceGetPowerManagementLimit"),
-    *("DeviceGetPowerManagementDefaultLimit", "DeviceGetClockInfo", "DeviceGetMaxClockInfo"),
-    *("DeviceGetApplicationsClock", "DeviceGetDefaultApplicationsClock", "DeviceGetTemperatureThreshold"),
-    *("DeviceGetCurrPcieLinkGeneration", "DeviceGetMaxPcieLinkGeneration"),
-}
 
 _WHOLE_NODE = {"Snapshot": snapshot, "Facts": facts, "Usage": usage}
 
-_DEVICE_READS = GPU_OR_MIG | GPU_ONLY | MIG_READS | INSTANCE_READS | VGPU_READS
 _NEEDS_GPU = frozenset(GPU_ONLY) | frozenset(MIG_READS) | frozenset(VGPU_READS)
-_WRITES = WRITES | VGPU_WRITES
 
 
 class Link:
     """One connection to a node."""
 
-    def __init__(self, node: SimNode, pid: int, privileged: bool = True) -> None:
+    def __init__(
+        self, node: SimNode, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False
+    ) -> None:
+        """``gone``: whether the caller has ended, so that a call of it that hangs need not wait any longer."""
         self.node = node
         self.pid = pid
         self.privileged = privileged
         self.session: Session | None = None
+        self.gone = gone
 
     def close(self) -> None:
         if self.session is not None:
@@ -59,19 +58,23 @@ class Link:
         if call == "control":
             return self._control(text)
         if call == "hello":
-            return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
+            try:
+                return self._hello(words[1] if len(words) > 1 else "", "restricted" in words[2:])
+            except Refused as refusal:
+                return str(refusal.code)
         session = self.session
         if session is None or not self.node.is_open(session):
             if call != "DeviceReset":
                 return f"{codes.UNINITIALIZED}"
             session = Session("", self.pid, self.privileged)
+        session.gone = self.gone
         try:
             numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
         except ValueError:
             return f"{codes.INVALID_ARGUMENT}"
         try:
-            if call in _WRITES:
-                return _joined(_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
+            if call in DEVICE_WRITES:
+                return _joined(DEVICE_WRITES[call](self.node, session, [*numbers, *[WHOLE] * (4 - len(numbers))]))
             return self._read(session, call, numbers, text, words)
         except Refused as refusal:
             return str(refusal.code)
@@ -79,11 +82,17 @@ class Link:
     def _hello(self, token: str, restricted: bool) -> str:
         if not token or self.session is not None:
             return f"{codes.INVALID_ARGUMENT}"
-        self.session = self.node.join(token, self.pid, self.privileged and not restricted)
+        privileged = self.privileged and not restricted
+        self.session = self.node.join(token, Session(token, self.pid, privileged, gone=self.gone))
         return "0"
 
     def _read(self, session: Session, call: str, a: Args, text: str, words: list[str]) -> str:
         node = self.node
+        if call in ("Shutdown", "bye"):
+            node.stall(session, "Shutdown")
+            refused = node.faults.failing("Shutdown", WHOLE)
+            if refused:
+                return str(refused)
         if call == "Shutdown":
             node.end(session)
             return "0"
@@ -96,7 +105,7 @@ class Link:
             name = name if name.replace("_", "").isalnum() else "unknown"
             node.record(session, name, codes.NOT_SUPPORTED, more=',"implemented":false')
             return f"{codes.NOT_SUPPORTED}"
-        known = call in SYSTEM or call in _DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
+        known = call in SYSTEM or call in DEVICE_READS or call in METRIC_CALLS or call in _WHOLE_NODE
         gpu, gi, ci = ([*a, WHOLE, WHOLE, WHOLE])[:3] if known and call not in SYSTEM else (WHOLE, WHOLE, WHOLE)
         rc, body = codes.SUCCESS, ""
         try:
@@ -111,11 +120,15 @@ class Link:
 
     def _body(self, session: Session, call: str, a: Args, text: str) -> str:
         node = self.node
+        node.stall(session, call, _about(call, a))
+        refused = node.faults.failing(call, WHOLE) if call in SYSTEM or call in _WHOLE_NODE else None
+        if refused:
+            raise Refused(refused)
         if call in _WHOLE_NODE:
             return "|" + msgspec.json.encode(_WHOLE_NODE[call](node)).decode()
         if call in SYSTEM:
             return SYSTEM[call](node, session, a, text)
-        read = _DEVICE_READS.get(call)
+        read = DEVICE_READS.get(call)
         if read is None and call not in METRIC_CALLS:
             raise Refused(codes.NOT_SUPPORTED)
         gpu = node.gpu(a[0])
@@ -131,7 +144,7 @@ class Link:
         return read(node, session, gpu, a)
 
     def _control(self, text: str) -> str:
-        session = Session("", self.pid, self.privileged, hand=True)
+        session = Session("", self.pid, self.privileged, hand=True, gone=self.gone)
         try:
             result = control(self.node, session, msgspec.json.decode(text.encode(), type=dict[str, object]))
         except Refused as refusal:
@@ -139,6 +152,13 @@ class Link:
         except (BadRequest, msgspec.MsgspecError, ValueError, TypeError, KeyError) as bad:
             return f"{codes.INVALID_ARGUMENT}|" + str(bad).replace("\n", " ")
         return "0|" + msgspec.json.encode(result).decode()
+
+
+def _about(call: str, a: Args) -> int:
+    """The GPU that a read is about; WHOLE for none."""
+    if call in _WHOLE_NODE:
+        return EVERY
+    return a[0] if a and call not in SYSTEM else WHOLE
 
 
 def _joined(body: str) -> str:

@@ -26,10 +26,11 @@ from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation import atomic_file
 from aliquot.sim import template
 from aliquot.sim.change_feed import Changes
-from aliquot.sim.listener import Doorman, bind, log_end
-from aliquot.sim.node import Gone, SimNode, World
+from aliquot.sim.listener import Doorman, bind, hung_up, log_end
+from aliquot.sim.node import SimNode, World
 from aliquot.sim.node_names import names_for
 from aliquot.sim.protocol import Link
+from aliquot.sim.session import Gone
 from aliquot.sim.state import NodeState
 from aliquot.sim.store import Store
 from aliquot.sim.tools import api as tools
@@ -82,7 +83,7 @@ class Host:
     def _serve(self, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, uid, _gid = struct.unpack("3i", raw)
-        link = Link(self.node, pid, uid in (0, os.getuid()))
+        link = Link(self.node, pid, uid in (0, os.getuid()), lambda: hung_up(connection))
         self._connections.add(connection)
         try:
             converse(connection, link)

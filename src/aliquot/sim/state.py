@@ -145,6 +145,7 @@ class Fault(msgspec.Struct):
     what: str = "gpu"
     path: str | None = None
     delay: float | None = None
+    version: str | None = None
 
 
 class NodeState(msgspec.Struct):

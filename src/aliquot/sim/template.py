@@ -130,6 +130,11 @@ def split_driver(template: str, driver: str | None = None) -> tuple[str, str]:
     return plain, chosen
 
 
+def is_driver(version: str) -> bool:
+    """Return whether a text is a driver version."""
+    return _VERSION.fullmatch(version) is not None
+
+
 def build(name: str, template: str, boot_id: str, driver: str | None = None, latency: str = "none") -> NodeState:
     """A fresh node. Raises UsageError for a template that is wrong."""
     plain, version = split_driver(template, driver)

@@ -110,6 +110,8 @@ OFF = Case(
     6,
 )
 
+CLEAR = Case("two idle instances go, a held one stays", "a30", _recut, "    - {gpus: {index: 0}, mig: {2g.12gb: 1}}", 4)
+
 ALL = (RECUT, MODE, SPLIT, REBUILD, PAIR, OFF)
 ONE_LANE = (RECUT, MODE, SPLIT, REBUILD)
 """Their calls come in one order only."""

@@ -79,6 +79,28 @@ def test_a_creation_that_goes_half_wrong_leaves_nothing_behind(bench: Bench, wha
     machine.assert_finishes()
 
 
+def test_a_destruction_without_effect_is_noticed_by_the_fresh_read(bench: Bench) -> None:
+    """Every call answers success; only a fresh read of the GPUs shows that the last one changed nothing."""
+    machine = bench.machine(cases.CLEAR)
+    running = machine.held_up(FIRST + cases.CLEAR.calls)
+    machine.node.fault("no-effect", calls=1)
+    found = finish(running)
+    assert (found.code, found.document["status"]) == (40, "undone"), found
+    assert "a fresh read disagrees" in found.error["message"]
+    assert len(machine.writes()) > cases.CLEAR.calls
+    machine.assert_former()
+    machine.assert_finishes()
+
+
+def test_a_creation_without_effect_leads_back(bench: Bench) -> None:
+    machine = bench.machine(cases.RECUT)
+    running = machine.held_up(FIRST + cases.RECUT.calls)
+    machine.node.fault("no-effect", calls=1)
+    found = finish(running)
+    assert (found.code, found.document["status"]) == (40, "undone"), found
+    machine.assert_former()
+
+
 @pytest.mark.parametrize("code", [INSUFFICIENT_RESOURCES, LOST])
 def test_other_codes_lead_back_as_well(bench: Bench, code: int) -> None:
     machine = bench.machine(cases.RECUT)
@@ -86,6 +108,19 @@ def test_other_codes_lead_back_as_well(bench: Bench, code: int) -> None:
     found = machine.apply()
     assert (found.code, found.document["status"]) == (40, "undone"), found
     machine.assert_former()
+
+
+def test_a_driver_that_is_replaced_in_the_middle_ends_the_change(bench: Bench) -> None:
+    """Sessions and handles are invalid from the third call on, also for the fresh read and the way back: the error
+    says so, and the same command again does all of it.
+    """
+    machine = bench.machine(cases.REBUILD)
+    machine.node.fault("replace-driver", after=3, version="590.48.01")
+    found = machine.apply()
+    assert found.code == 40, found
+    assert "NVML return code 1 (UNINITIALIZED)" in found.error["details"]
+    assert machine.node.show()["driver"] == "590.48.01"
+    machine.assert_finishes()
 
 
 def test_a_way_back_that_fails_too_is_told_and_finished_by_the_next_run(bench: Bench) -> None:

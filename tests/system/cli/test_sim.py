@@ -74,6 +74,10 @@ def test_faults(a100: Sim, run: Run) -> None:
     assert run("sim", "show", "-o", "json").document["faults"] == []
     for words in (["nonsense"], ["busy", "gpu"], ["fail"], ["busy", "gpu=9", "calls=1"]):
         assert run("sim", "fault", *words).code == 2, words
+    misspelt = run("sim", "fault", "fail", "call=DeviceGetMigMod", "code=999")
+    assert misspelt.code == 2
+    assert "no call 'DeviceGetMigMod': did you mean DeviceGetMigMode" in misspelt.err
+    assert run("sim", "show", "-o", "json").document["faults"] == []
     assert run("sim", "fault", "lost", "gpu=0").code == 0
     assert "has fallen off the bus" in run("show").out
     assert run("sim", "reboot").code == 0

@@ -10,7 +10,7 @@ import msgspec
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel.control_api import tree_of
 from aliquot.sim.kernel.tree import TwinFiles
-from aliquot.sim.node import Session
+from aliquot.sim.session import Session
 from system.sim.memory import Memory
 
 PCI = "/sys/bus/pci/devices"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 
 from aliquot.sim.node import SimNode, World
@@ -19,21 +21,30 @@ class Memory:
         self.killed: list[int] = []
         self.saved: NodeState | None = None
         self.log: list[str] = []
-        world = World(lambda: self.now, self.slept.append, self.killed.append, self._save, self.log.append)
+        self.when_slept: Callable[[], object] = lambda: None
+        world = World(lambda: self.now, self._sleep, self.killed.append, self._save, self.log.append)
         self.node = SimNode(build("n", template, "boot-1", driver, latency), world)
         self.link = self.open(100)
         if mig:
             for gpu in self.node.gpus:
                 gpu.state.mig = gpu.state.pending = gpu.table is not None
 
+    def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.when_slept()
+
     def _save(self, state: NodeState) -> None:
         self.saved = msgspec.json.decode(msgspec.json.encode(state), type=NodeState)
 
     def open(self, pid: int, privileged: bool = True) -> Link:
         """Another NVML session."""
-        link = Link(self.node, pid, privileged)
+        link = self.open_slowly(pid, privileged)
         assert link.answer(f"hello session-{pid}") == "0"
         return link
+
+    def open_slowly(self, pid: int, privileged: bool = True, gone: Callable[[], bool] = lambda: False) -> Link:
+        """A connection that has not asked for a session yet."""
+        return Link(self.node, pid, privileged, gone)
 
     def ask(self, line: str, link: Link | None = None) -> list[int]:
         """The code and the numbers of an answer."""

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from aliquot.sim.node import Gone
+from aliquot.sim.call_names import KNOWN
+from aliquot.sim.lifecycle import WRITE_CALLS
+from aliquot.sim.session import Gone
 from system.sim.memory import Memory
 
 
@@ -134,3 +136,118 @@ def test_faults_that_make_no_sense_are_refused(facts: dict[str, object]) -> None
     assert code == 2
     assert text
     assert node.node.faults.active == []
+
+
+def test_a_call_without_effect_answers_as_if_it_had_one() -> None:
+    node = Memory("a100-sxm4-40gb")
+    kept = node.create(9)
+    fault(node, "no-effect", gpu=0, calls=2)
+    assert node.create(9) == 1
+    assert node.ask(f"GpuInstanceDestroy 0 {kept} -1") == [0]
+    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, kept]
+    assert node.create(9) == 1, "the fault is used up"
+    fault(node, "no-effect", call="GpuInstanceDestroy")
+    assert node.create(19) < 0, "a refusal is one also without effect"
+    assert node.ask(f"GpuInstanceDestroy 0 {kept} -1") == [0]
+    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0, 1, kept]
+
+
+def test_a_slow_call() -> None:
+    node = Memory("a100-sxm4-40gb")
+    fault(node, "slow", call="DeviceGetMigMode", seconds=7, calls=1)
+    for _ in range(2):
+        assert node.ask("DeviceGetMigMode 0 -1 -1") == [0, 1, 1]
+        assert node.ask("DeviceGetCount") == [0, 1]
+    assert node.slept == [7]
+
+
+def test_a_call_hangs_until_the_fault_is_cleared() -> None:
+    node = Memory("a100-sxm4-40gb*2")
+    fault(node, "hang", call="DeviceGetMigMode", gpu=0)
+    assert node.ask("DeviceGetMigMode 1 -1 -1") == [0, 1, 1], "another GPU answers"
+    assert node.ask("DeviceGetName 0 -1 -1") == [0], "another call returns"
+    node.when_slept = lambda: node.control("fault", kind="none")
+    assert node.ask("DeviceGetMigMode 0 -1 -1") == [0, 1, 1]
+    assert node.slept, "it did not wait"
+
+
+@pytest.mark.parametrize(
+    "line", ["DeviceGetCount", "DeviceGetName 0 -1 -1", "DeviceCreateGpuInstance 0 -1 -1 9", "Snapshot", "bye"]
+)
+def test_every_call_hangs(line: str) -> None:
+    node = Memory("a100-sxm4-40gb")
+    fault(node, "hang")
+    waiting = node.open_slowly(200, gone=lambda: bool(node.slept))
+    with pytest.raises(Gone):
+        waiting.answer("hello session-200")
+    node.slept.clear()
+    node.link.gone = lambda: bool(node.slept)
+    with pytest.raises(Gone):
+        node.link.answer(line)
+
+
+def test_a_call_that_hangs_ends_with_its_caller_and_does_nothing() -> None:
+    node = Memory("a100-sxm4-40gb")
+    fault(node, "hang", call="DeviceCreateGpuInstance")
+    node.link.gone = lambda: bool(node.slept)
+    with pytest.raises(Gone):
+        node.create(9)
+    node.control("fault", kind="none")
+    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0]
+
+
+def test_library_and_driver_do_not_match() -> None:
+    node = Memory("a100-sxm4-40gb")
+    fault(node, "version-mismatch")
+    assert node.ask("DeviceGetCount") == [0, 1], "an open session goes on"
+    assert node.open_slowly(200).answer("hello session-200") == "18"
+    node.control("fault", kind="none")
+    assert node.open(200).answer("DeviceGetCount") == "0 1"
+
+
+def test_the_driver_is_replaced_under_an_open_session() -> None:
+    node = Memory("a100-sxm4-40gb*2")
+    assert node.create(9) == 2
+    fault(node, "replace-driver", version="590.48.01", after=2)
+    assert node.create(9) == 1
+    assert node.create(19, gpu=1) > 0, "the call before the replacement is answered"
+    assert node.ask("DeviceGetCount") == [1], "the session is invalid"
+    assert node.ask("DeviceGetMigMode 0 -1 -1") == [1]
+    node.link = node.open(300)
+    assert node.text("SystemGetDriverVersion") == "590.48.01"
+    assert node.ask("DeviceGetMigMode 0 -1 -1") == [0, 1, 1]
+    assert node.ask("DeviceGetGpuInstances 0 -1 -1 9") == [0]
+    fault(node, "replace-driver")
+    node.link = node.open(400)
+    assert node.text("SystemGetDriverVersion") == "590.44.01"
+
+
+@pytest.mark.parametrize(
+    ("call", "near"),
+    [
+        ("NoSuchCall", "aliquot sim show --calls"),
+        ("nvmlDeviceGetMigMode", "did you mean DeviceGetMigMode"),
+        ("DeviceCreateGpuInstances", "DeviceCreateGpuInstance"),
+        ("sysfswrite", "SysfsWrite"),
+    ],
+)
+@pytest.mark.parametrize("kind", ["fail", "hang", "slow", "no-effect"])
+def test_a_call_that_does_not_exist_is_refused(kind: str, call: str, near: str) -> None:
+    node = Memory("a100-sxm4-40gb")
+    code, text = node.control("fault", kind=kind, call=call, code=5, seconds=1)
+    assert code == 2
+    assert f"no call '{call}'" in text
+    assert near in text
+    assert not node.node.faults.active
+
+
+@pytest.mark.parametrize("call", ["Init", "Shutdown", "SystemGetDriverVersion", "DeviceGetCount", "Snapshot"])
+def test_calls_that_are_about_no_gpu_fail_too(call: str) -> None:
+    node = Memory("a100-sxm4-40gb")
+    fault(node, "fail", call=call, code=999)
+    answer = node.open_slowly(200).answer("hello session-200") if call == "Init" else node.link.answer(call)
+    assert answer == "999"
+
+
+def test_only_calls_that_exist_are_known() -> None:
+    assert {*WRITE_CALLS, "Init", "Shutdown", "DeviceGetTotalEccErrors", "EventSetWait"} <= KNOWN

@@ -137,7 +137,7 @@ SIM = Command(
                 Option(
                     "kind",
                     help="busy, reset-pending, lost, half-create, fail, kill, unprivileged, unbind-lock, vf-delay, "
-                    "xid; none clears all",
+                    "hang, slow, no-effect, version-mismatch, replace-driver, xid; none clears all",
                     metavar="KIND",
                     complete="faults",
                     required=True,
@@ -145,7 +145,7 @@ SIM = Command(
                 Option(
                     "words",
                     help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 call=NAME code=999 path=TEXT when=after "
-                    "what=compute",
+                    "what=compute version=590.44.01; sim show --calls shows the names of calls",
                     metavar="KEY=VALUE",
                     kind="many",
                 ),
@@ -155,6 +155,7 @@ SIM = Command(
                 "aliquot sim fault busy gpu=0 calls=2",
                 "aliquot sim fault xid gpu=0 instance=7/0 code=95",
                 "aliquot sim fault fail call=SysfsWrite path=current_vgpu_type code=5 nth=3",
+                "aliquot sim fault hang call=GpuInstanceDestroy gpu=0",
                 "aliquot sim fault none",
             ),
         ),

@@ -52,9 +52,12 @@ class SimBackend:
         ensure(self._sim.state_dir)
         try:
             lines = connect(self._sim.directory, "nvml.sock")
-            lines.ask(f"hello {os.getpid()}-direct")
+            code = int(lines.ask(f"hello {os.getpid()}-direct").partition(" ")[0])
         except (FileNotFoundError, ConnectionError) as gone:
             raise codes.error(codes.DRIVER_NOT_LOADED, f"reaching simulated node {self.node}") from gone
+        if code:
+            lines.close()
+            raise codes.error(code, "opening NVML")
         return lines
 
     def close(self) -> None:

@@ -209,6 +209,12 @@ class SimGpu:
             self.state.neighbour = NeighbourState()
         self.restart()
 
+    def reload(self) -> None:
+        """Another driver takes the GPU: processes, virtual functions, instances and vGPUs end."""
+        self.state.processes = []
+        self.state.functions = []
+        self.restart()
+
     def restart(self) -> None:
         """What a reset leaves, and the driver's letting go of the GPU too."""
         self.state.instances = []

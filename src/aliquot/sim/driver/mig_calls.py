@@ -11,7 +11,8 @@ from aliquot.sim.driver import sensor_values as figures
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, engines, numbers
-from aliquot.sim.node import Call, Session, SimNode
+from aliquot.sim.node import Call, SimNode
+from aliquot.sim.session import Session
 
 CAPABILITY_GFX = 2
 COMPUTE_CAPABILITY_GFX = 1

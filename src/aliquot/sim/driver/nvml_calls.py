@@ -16,7 +16,8 @@ from aliquot.sim.driver import topology as place
 from aliquot.sim.driver import usage
 from aliquot.sim.driver.compute import SimInstance
 from aliquot.sim.driver.gpu import SimGpu
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 from aliquot.sim.state import WHOLE
 from aliquot.sim.template import mig_uuid
 

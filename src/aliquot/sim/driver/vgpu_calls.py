@@ -8,7 +8,8 @@ from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.driver.mig_calls import WriteCall
 from aliquot.sim.driver.nvml_calls import Args, DeviceCall, numbers
 from aliquot.sim.kernel import pci, rules
-from aliquot.sim.node import Call, Session, SimNode
+from aliquot.sim.node import Call, SimNode
+from aliquot.sim.session import Session
 
 
 def _mode(_n: SimNode, _s: Session, gpu: SimGpu, _a: Args) -> str:

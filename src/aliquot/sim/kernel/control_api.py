@@ -13,7 +13,8 @@ from aliquot.sim.kernel import write_gate as gate
 from aliquot.sim.kernel.devices import Device
 from aliquot.sim.kernel.tree import Answer, Tree, ask
 from aliquot.sim.kernel.write_gate import KernelWrite
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 from aliquot.sim.state import WHOLE, VmState
 
 Request = dict[str, Any]
@@ -33,7 +34,8 @@ def tree_of(node: SimNode) -> Tree:
 def _caller(session: Session, request: Request) -> Session:
     """Who wrote: the connection's process, or one that it speaks for (``pid``). Faults meet it unless ``hand``."""
     pid = request.get("pid")
-    return Session("", session.pid if pid is None else int(pid), session.privileged, hand=bool(request.get("hand")))
+    number, hand = session.pid if pid is None else int(pid), bool(request.get("hand"))
+    return Session("", number, session.privileged, hand=hand, gone=session.gone)
 
 
 def _files(node: SimNode, session: Session, request: Request) -> object:

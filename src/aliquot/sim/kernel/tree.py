@@ -11,7 +11,8 @@ from aliquot.sim.kernel import write_gate as gate
 from aliquot.sim.kernel.devices import refuse
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Link, Writing, folder, line, text, up
 from aliquot.sim.kernel.write_gate import KernelWrite
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 
 _MAX_LINKS = 40
 

@@ -9,7 +9,8 @@ from typing import NamedTuple
 import msgspec
 
 from aliquot.sim.kernel.devices import refuse
-from aliquot.sim.node import Session, SimNode
+from aliquot.sim.node import SimNode
+from aliquot.sim.session import Session
 from aliquot.sim.state import WHOLE
 
 
@@ -27,6 +28,7 @@ class KernelWrite(NamedTuple):
 
 def carry_out(node: SimNode, session: Session, write: KernelWrite, act: Callable[[], None]) -> None:
     """Raises OSError with the kernel's refusal, which is logged too, and ``Gone`` when a fault killed the caller."""
+    node.stall(session, write.call, write.gpu)
     with node.lane(write.gpu):
         doomed = None if session.hand else node.doomed()
         if doomed == "before":
@@ -35,7 +37,8 @@ def carry_out(node: SimNode, session: Session, write: KernelWrite, act: Callable
         try:
             _faults(node, session, write)
             with node.lock:
-                act()
+                if session.hand or not node.faults.effectless(write.call, write.gpu, write.path):
+                    act()
         except OSError as error:
             refusal = error
         else:

@@ -211,10 +211,12 @@ static int parse(struct reply *r)
     return (int)rc;
 }
 
-/* A connection that has joined this process's session. Called without the lock. */
-static int joined(const char *name)
+/* A connection that has joined this process's session, or -1; then "refused" is what to answer. A call that opens a
+ * session may be refused, or hang in the driver; one that joins an open session is not. */
+static int joined(const char *name, int *refused)
 {
     char line[128];
+    *refused = DRIVER_NOT_LOADED;
     struct timespec pause = {0, 20 * 1000 * 1000};
     for (int i = 0; i < 100; i++) {
         int fd = dial_or_revive();
@@ -225,6 +227,7 @@ static int joined(const char *name)
             if (!strcmp(line, "0"))
                 return fd;
             i = 100; /* it answers, and says no */
+            *refused = atoi(line);
         }
         close(fd);
         nanosleep(&pause, NULL); /* a server that is being killed still accepts for a moment */
@@ -234,7 +237,7 @@ static int joined(const char *name)
 
 static int take(unsigned *taken_in, char *name)
 {
-    int fd = -1;
+    int fd = -1, refused;
     pthread_mutex_lock(&lock);
     int open_sessions = references;
     if (idle_count > 0)
@@ -244,7 +247,7 @@ static int take(unsigned *taken_in, char *name)
     pthread_mutex_unlock(&lock);
     if (!open_sessions)
         return -2;
-    return fd >= 0 ? fd : joined(name);
+    return fd >= 0 ? fd : joined(name, &refused);
 }
 
 static void give(int fd, unsigned taken_in)
@@ -315,13 +318,14 @@ int session_open(void)
     }
     new_token();
     open_home();
-    int fd = home < 0 ? -1 : joined(token);
+    int refused = DRIVER_NOT_LOADED;
+    int fd = home < 0 ? -1 : joined(token, &refused);
     if (fd >= 0) {
         references = 1;
         idle[idle_count++] = fd;
     }
     pthread_mutex_unlock(&lock);
-    return fd < 0 ? DRIVER_NOT_LOADED : SUCCESS;
+    return fd < 0 ? refused : SUCCESS;
 }
 
 int session_close(void)

@@ -22,7 +22,7 @@ from aliquot.sim.tools.nvidia_smi_cli import mig_lists as lists
 from aliquot.sim.tools.nvidia_smi_cli import overview, query, vgpus
 from aliquot.sim.tools.nvidia_smi_cli import query_report as report
 from aliquot.sim.tools.nvidia_smi_cli.arguments import MIG, TOP, VGPU, Wrong, chosen, numbers, parse
-from aliquot.sim.tools.nvidia_smi_cli.driver import Device, Driver, words
+from aliquot.sim.tools.nvidia_smi_cli.driver import Device, Driver, NotOpened, words
 
 Send = Callable[[str], str]
 Say = Callable[[str], None]
@@ -52,6 +52,9 @@ def run(arguments_: Sequence[str], send: Send, say: Say, token: str) -> int:
     except lists.Nothing as nothing:
         say(str(nothing))
         return codes.NOT_FOUND
+    except NotOpened as refusal:
+        say(f"Failed to initialize NVML: {words(refusal.code)}")
+        return refusal.code
     except Refused as refusal:
         say(words(refusal.code))
         return refusal.code

@@ -28,6 +28,7 @@ WORDS = {
     codes.TIMEOUT: "Timeout",
     codes.GPU_IS_LOST: "GPU is lost",
     codes.RESET_REQUIRED: "GPU requires reset",
+    codes.LIB_RM_VERSION_MISMATCH: "Driver/library version mismatch",
     codes.IN_USE: "In use by another client",
     codes.INSUFFICIENT_RESOURCES: "Insufficient Resources",
 }
@@ -36,6 +37,10 @@ WORDS = {
 def words(code: int) -> str:
     """A return code as nvidia-smi words it (captured, or nvmlErrorString)."""
     return WORDS.get(code, "Unknown Error")
+
+
+class NotOpened(Refused):
+    """NVML could not be opened."""
 
 
 class Place(NamedTuple):
@@ -176,8 +181,10 @@ class Driver:
     def ask(self, call: str, *numbers: int) -> tuple[list[int], str]:
         """The numbers and the text of an answer. Raises Refused with NVML's code."""
         if not self._open:
+            code = int(self._send(f"hello {self._token}").partition(" ")[0])
+            if code:
+                raise NotOpened(code)
             self._open = True
-            self._send(f"hello {self._token}")
         return self.without_session(call, *numbers)
 
     def without_session(self, call: str, *numbers: int) -> tuple[list[int], str]:
