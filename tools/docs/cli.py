@@ -18,11 +18,23 @@ Colour and progress bars appear on a terminal only, and never with `NO_COLOR` se
 simulated nodes live.
 """
 
+HANGING = """\
+## A driver that hangs
+
+A driver in trouble (XID 79, 119 or 154 in the kernel log) may keep a caller waiting for ever. After 30 seconds
+(`ALIQUOT_DRIVER_HANGS_S` is another number) a command says which call has not returned, on which GPU and for how long.
+Ctrl-C, SIGTERM and SIGHUP end a command that only reads within a second. A change waits for its call, because going
+back needs the driver too; once the call hangs, a signal ends the change as well: the journal has what was begun, and
+when the driver answers, the same command again finishes it or goes back. The kernel may keep a thread that waits inside
+it, and with it the process; then only the end of the wait, or a reboot, ends the process.\
+"""
+
 
 def page() -> str:
     """The whole page."""
     lines = [HEAD, "## Exit codes", "", "| code | meaning |", "|---|---|"]
     lines += [f"| {code} | {meaning} |" for code, meaning in EXIT_CODES]
+    lines += ["", HANGING]
     for command in ROOT.children:
         if not command.hidden:
             lines += ["", *_command(command, "aliquot", "##")]

@@ -13,6 +13,22 @@ from contextlib import contextmanager
 from types import FrameType
 
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+_changes = 0
+
+
+def changing() -> bool:
+    """Return whether something is under way that a signal must not cut short (``stoppable``, ``whole``)."""
+    return _changes > 0
+
+
+@contextmanager
+def _change() -> Iterator[None]:
+    global _changes
+    _changes += 1
+    try:
+        yield
+    finally:
+        _changes -= 1
 
 
 class Stopped(KeyboardInterrupt):
@@ -43,7 +59,8 @@ def stoppable() -> Iterator[None]:
         for number, handler in former.items():
             if handler in (signal.SIG_DFL, signal.default_int_handler):
                 signal.signal(number, stop)
-        yield
+        with _change():
+            yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)
@@ -68,7 +85,8 @@ def whole(asked: Callable[[], None] = lambda: None) -> Iterator[None]:
         for number, handler in former.items():
             if handler is not signal.SIG_IGN:
                 signal.signal(number, later)
-        yield
+        with _change():
+            yield
     finally:
         for number, handler in former.items():
             signal.signal(number, handler if handler is not None else signal.SIG_DFL)

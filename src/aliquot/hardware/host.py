@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
+from aliquot.foundation.driver_calls import Running
 from aliquot.foundation.signals import whole
 
 RESET_TIMEOUT_S = 120.0
@@ -44,7 +45,7 @@ class LocalHost:
         attempt = f"resetting GPU {pci}"
         try:
             # Ctrl-C would end it in the middle of a reset: it hears of none, and we of ours when it is done.
-            with whole():
+            with whole(), Running(f"nvidia-smi -r -i {pci}", pci):
                 done = subprocess.run(
                     [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
                     stdin=subprocess.DEVNULL,

@@ -7,6 +7,8 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
+from aliquot.foundation.driver_calls import Running
+
 
 class Files(Protocol):
     """Absolute paths as the kernel shows them (``/sys/bus/pci/devices/0000:08:00.0/driver``). Symbolic links are
@@ -43,15 +45,16 @@ class RealFiles:
         self.root = os.path.realpath(root).rstrip("/")
 
     def read(self, path: str) -> str:
-        with open(self.root + path, encoding="utf-8", errors="replace") as stream:
+        with Running(f"read {path}"), open(self.root + path, encoding="utf-8", errors="replace") as stream:
             return stream.read().removesuffix("\n")
 
     def write(self, path: str, text: str) -> None:
-        descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
-        try:
-            os.write(descriptor, text.encode())
-        finally:
-            os.close(descriptor)
+        with Running(f"write {path}"):
+            descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
+            try:
+                os.write(descriptor, text.encode())
+            finally:
+                os.close(descriptor)
 
     def names(self, path: str) -> tuple[str, ...]:
         return tuple(os.listdir(self.root + path))

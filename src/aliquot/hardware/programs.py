@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.core.engine.programs import Ran
 from aliquot.errors import HardwareError
+from aliquot.foundation.driver_calls import Running
 from aliquot.foundation.signals import whole
 
 if TYPE_CHECKING:
@@ -63,7 +64,7 @@ def run_to_end(words: Sequence[str], timeout_s: float) -> Ran:
     """
     import subprocess  # a command that runs no program does not pay for it
 
-    with whole():
+    with whole(), Running(" ".join(words)):
         # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
         started = subprocess.Popen(
             words,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Any
 
+from aliquot.foundation.driver_calls import Running
 from aliquot.sim.client import Node
 
 
@@ -17,7 +18,8 @@ class SimFiles:
         self._hand = hand
 
     def _ask(self, op: str, path: str, data: str = "") -> Any:
-        value, code = self._node.files(op, path, data, self._hand)
+        with Running(f"{op} {path}"):
+            value, code = self._node.files(op, path, data, self._hand)
         if code:
             raise OSError(code, os.strerror(code), path)
         return value

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import msgspec
 
 from aliquot.errors import AliquotError, BlockedError, StorageError, UsageError
+from aliquot.foundation.driver_calls import Running
 from aliquot.foundation.paths import simulated_nodes
 
 if TYPE_CHECKING:
@@ -151,13 +152,14 @@ class Lines:
     def ask(self, line: str) -> str:
         """Raises ConnectionError when the server is gone: BrokenPipeError if it did not get the request."""
         request = line.encode() + b"\n"
-        while request:
-            request = request[os.write(self._fd, request) :]
-        while b"\n" not in self._rest:
-            chunk = os.read(self._fd, 65536)
-            if not chunk:
-                raise ConnectionResetError("the simulator closed the connection")
-            self._rest += chunk
+        with Running("a request to the simulator"):
+            while request:
+                request = request[os.write(self._fd, request) :]
+            while b"\n" not in self._rest:
+                chunk = os.read(self._fd, 65536)
+                if not chunk:
+                    raise ConnectionResetError("the simulator closed the connection")
+                self._rest += chunk
         answer, _, self._rest = self._rest.partition(b"\n")
         return answer.decode()
 
@@ -189,13 +191,8 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         if "error" in reply:
             raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
         return reply
-    raise AliquotError(
-        "the simulator's server does not start",
-        details=(
-            f"state directory: {nodes}",
-            f"its last words: {_last_words(nodes)}",
-        ),
-    )
+    details = (f"state directory: {nodes}", f"its last words: {_last_words(nodes)}")
+    raise AliquotError("the simulator's server does not start", details=details)
 
 
 def _field(reply: dict[str, Any], name: str) -> Any:

@@ -17,12 +17,16 @@ if TYPE_CHECKING:
 
 @contextmanager
 def connected(args: Args) -> Iterator[Connection]:
-    """The node that ``--node`` or ALIQUOT_SIM names, else this machine. What containers and jobs have is held."""
+    """The node that ``--node`` or ALIQUOT_SIM names, else this machine. What containers and jobs have is held. A driver
+    call that does not return is reported, and does not keep the command from ending.
+    """
+    from aliquot.foundation import driver_calls
+    from aliquot.foundation.call_watchdog import CallWatchdog
     from aliquot.node.claims import watch
     from aliquot.node.connect import connect
     from aliquot.slurm.holders import jobs
 
-    with connect(args.node, say=streams.note) as connection:
+    with CallWatchdog(streams.note, driver_calls.hangs_s()), connect(args.node, say=streams.note) as connection:
         watch(connection, (jobs.source,), streams.note)
         yield connection
 

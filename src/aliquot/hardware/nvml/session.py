@@ -13,6 +13,7 @@ from typing import Any
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError
+from aliquot.foundation.driver_calls import Running
 from aliquot.hardware.nvml import binding
 from aliquot.hardware.nvml.session_gate import Gate
 
@@ -95,7 +96,8 @@ class Session:
         """One NVML call; its return code as an error of ours if it fails."""
         self.calls += 1
         try:
-            return function(*arguments)
+            with Running(attempt, gpu):
+                return function(*arguments)
         except self.nv.NVMLError as failure:
             raise codes.error(failure.value, attempt, gpu=gpu) from failure
 
@@ -103,7 +105,8 @@ class Session:
         """One NVML call whose refusal is an answer: the return code, and the result (None unless it is SUCCESS)."""
         self.calls += 1
         try:
-            return codes.SUCCESS, function(*arguments, **accepted)
+            with Running(function.__name__):
+                return codes.SUCCESS, function(*arguments, **accepted)
         except self.nv.NVMLError as failure:
             return int(failure.value), None
 
@@ -111,6 +114,7 @@ class Session:
         """One NVML call that nvidia-ml-py does not bind: its return code."""
         self.calls += 1
         try:
-            return int(getattr(self.nv.nvmlLib, function)(*arguments))
+            with Running(function):
+                return int(getattr(self.nv.nvmlLib, function)(*arguments))
         except AttributeError:
             return codes.FUNCTION_NOT_FOUND

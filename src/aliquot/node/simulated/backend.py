@@ -12,6 +12,7 @@ import msgspec
 from aliquot.core.model import catalog
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder, Inventory, Mig
+from aliquot.foundation.driver_calls import Running
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
 from aliquot.hardware.nvml.partition_ids import swapped
 from aliquot.hardware.nvml.session_gate import Gate
@@ -52,7 +53,8 @@ class SimBackend:
         ensure(self._sim.state_dir)
         try:
             lines = connect(self._sim.directory, "nvml.sock")
-            code = int(lines.ask(f"hello {os.getpid()}-direct").partition(" ")[0])
+            with Running("opening NVML"):
+                code = int(lines.ask(f"hello {os.getpid()}-direct").partition(" ")[0])
         except (FileNotFoundError, ConnectionError) as gone:
             raise codes.error(codes.DRIVER_NOT_LOADED, f"reaching simulated node {self.node}") from gone
         if code:
@@ -87,7 +89,8 @@ class SimBackend:
             except IndexError:
                 lines = self._join()  # other threads have them all
             try:
-                answer = lines.ask(line)
+                with Running(attempt, pci):
+                    answer = lines.ask(line)
             except ConnectionError as gone:
                 lines.close()
                 if not repeatable and not isinstance(gone, BrokenPipeError):

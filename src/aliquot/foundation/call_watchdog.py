@@ -1,0 +1,109 @@
+"""A thread that watches a command's driver calls: it reports one that does not return, and lets the command be ended.
+
+Python runs the handlers of signals in the main thread, between two of its instructions: while that thread waits inside
+a library or the kernel, Ctrl-C has no effect. The interpreter's own handler in C still writes the signal's number to
+a file descriptor (``signal.set_wakeup_fd``), and this thread reads it.
+
+A thread that sleeps uninterruptibly inside the kernel outlives its process: nothing but the kernel ends it.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import signal
+import threading
+from collections.abc import Callable
+from time import monotonic
+from types import TracebackType
+
+from aliquot.foundation import driver_calls, signals
+
+GRACE_S = 1.0
+"""How long after a signal the main thread may take to end by itself."""
+_POLL_S = 0.25
+_END = 0
+
+
+class CallWatchdog:
+    """Watches from ``__enter__`` to ``__exit__``. ``report`` prints a line; ``leave`` ends the process with an exit
+    code. A call that runs for ``hangs_s`` is reported, and again after twice that time. In a thread that is not the
+    main one it reports, and leaves signals to the main thread.
+    """
+
+    def __init__(
+        self, report: Callable[[str], None], hangs_s: float, leave: Callable[[int], object] = os._exit
+    ) -> None:
+        self._report = report
+        self._hangs_s = self._notice_s = hangs_s
+        self._leave = leave
+        self._asked: tuple[int, float] | None = None
+        self._former = -1
+        self._hears = False
+
+    def __enter__(self) -> CallWatchdog:
+        self._read, self._write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+        self._hears = threading.current_thread() is threading.main_thread()
+        if self._hears:
+            self._former = signal.set_wakeup_fd(self._write, warn_on_full_buffer=False)
+        self._thread = threading.Thread(target=self._run, name="driver calls", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._hears:
+            signal.set_wakeup_fd(self._former)
+        os.write(self._write, bytes([_END]))
+        self._thread.join()
+        os.close(self._read)
+        os.close(self._write)
+
+    def _run(self) -> None:
+        while True:
+            # A command that no signal has reached has nothing to look at before its calls can be late.
+            waiting = _POLL_S if self._asked else min(1.0, self._hangs_s / 4)
+            if select.select([self._read], [], [], waiting)[0] and not self._heard(os.read(self._read, 64)):
+                return
+            call = driver_calls.oldest()
+            if call is None:
+                self._notice_s = self._hangs_s
+            elif call.seconds >= self._notice_s:
+                self._notice_s = 2 * call.seconds
+                self._report(f"waiting: {call.sentence}{self._advice}")
+            if call is not None and self._asked is not None:
+                self._end(call, *self._asked)
+
+    @property
+    def _advice(self) -> str:
+        if not self._hears or signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+            return ""
+        return (
+            "; the command is ended when it returns, or now by Ctrl-C" if self._asked else "; Ctrl-C ends the command"
+        )
+
+    def _heard(self, numbers: bytes) -> bool:
+        """Note the first signal that asks for the end. Returns False for the end of the watch."""
+        for number in numbers:
+            if number == _END:
+                return False
+            if number in signals.ENDING and self._asked is None:
+                self._asked = number, monotonic()
+        return True
+
+    def _end(self, call: driver_calls.Running, number: int, at: float) -> None:
+        """End the process if the call keeps it from ending by itself. A command that only reads loses nothing by it;
+        a change goes back, and for that its call must return: it is given up only once it hangs.
+        """
+        changing = signals.changing()
+        patience = self._hangs_s if changing else min(GRACE_S, self._hangs_s)
+        if call.seconds < patience or monotonic() - at < GRACE_S:
+            return
+        self._report(f"interrupted: {call.sentence}")
+        if changing:
+            self._report(
+                "the journal has what was begun: once the driver answers, the same command again finishes it, "
+                "or goes back"
+            )
+        self._leave(128 + number)

@@ -1,0 +1,67 @@
+"""Which driver calls have not returned, and for how long."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from aliquot.errors import UsageError
+from aliquot.foundation import driver_calls
+from aliquot.foundation.driver_calls import Running
+
+
+def test_a_call_counts_from_its_start_to_its_return() -> None:
+    assert driver_calls.oldest() is None
+    assert driver_calls.oldest_s() == 0
+    with Running("first", "0000:07:00.0") as first:
+        with Running("second"):
+            assert driver_calls.oldest() is first
+            assert driver_calls.oldest_s() > 0
+        assert driver_calls.oldest() is first
+    assert driver_calls.oldest() is None
+
+
+def test_a_call_that_fails_has_returned() -> None:
+    with pytest.raises(ValueError, match="no"), Running("call"):
+        raise ValueError("no")
+    assert driver_calls.oldest() is None
+
+
+def test_calls_of_all_threads_count() -> None:
+    go, done = threading.Event(), threading.Event()
+
+    def call() -> None:
+        with Running("theirs", "0000:07:00.0"):
+            done.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=call)
+    thread.start()
+    assert done.wait(10)
+    with Running("mine"):
+        oldest = driver_calls.oldest()
+        assert oldest is not None
+        assert oldest.sentence == "the driver has not returned from theirs (GPU 0000:07:00.0) for 0 s"
+    go.set()
+    thread.join()
+
+
+def test_a_call_costs_next_to_nothing() -> None:
+    began = time.process_time()
+    for _ in range(1000):
+        with Running("call"):
+            pass
+    assert time.process_time() - began < 0.1
+
+
+def test_the_bound_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv(driver_calls.VARIABLE, raising=False)
+    assert driver_calls.hangs_s() == driver_calls.HANGS_S == 30
+    monkeypatch.setenv(driver_calls.VARIABLE, "2.5")
+    assert driver_calls.hangs_s() == 2.5
+    for wrong in ("soon", "0", "-1", "nan", "inf"):
+        monkeypatch.setenv(driver_calls.VARIABLE, wrong)
+        with pytest.raises(UsageError, match=driver_calls.VARIABLE):
+            driver_calls.hangs_s()
