@@ -7,12 +7,15 @@ and the content. The rules are the same for all of them:
 - The content before the last one stays as ``NAME.previous``, and counts where the file itself cannot be understood.
 - What cannot be understood is reported, never fatal. The next write sets it aside as ``NAME.unreadable``.
 - Files of releases before this store have other names. Such a file is newer than ours wherever there is one, because it
-  is set aside as ``NAME.imported`` once it is taken over: its writer was an older release that ran since.
+  is set aside as ``NAME.imported`` once it is taken over: its writer was an older release that ran since. That release
+  did not see our file, so the two are merged.
 """
 
 from __future__ import annotations
 
+import errno
 import os
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, Generic, TypeVar
 from zlib import crc32
@@ -26,9 +29,26 @@ FORMAT = 1
 """Of all files. A larger one means that older versions misread the content: new fields alone do not change it."""
 MOST_BYTES = 16 << 20
 T = TypeVar("T")
+ASIDE = ".unreadable"
 
-unreadable: dict[str, str] = {}
-"""What this process could not understand: why, by path. It has warned of each once."""
+
+class Unreadable(msgspec.Struct, frozen=True, order=True):
+    """A state file that could not be understood. ``kind`` is which one, ``why`` is empty for a file that an earlier
+    process has set aside.
+    """
+
+    path: str
+    kind: str
+    why: str = ""
+
+    def __str__(self) -> str:
+        if not self.why:
+            return f"{self.path} was set aside because it could not be understood"
+        return f"{self.path} cannot be understood ({self.why})"
+
+
+unreadable: dict[str, Unreadable] = {}
+"""What this process could not understand and no write has set aside yet, by path. It has warned of each once."""
 
 
 class _File(msgspec.Struct, frozen=True):
@@ -45,8 +65,9 @@ class _Odd(Exception):
 
 class StateFile(Generic[T]):
     """One value in one file. ``kind`` tells files apart, ``shape`` is the value's type and ``empty`` what holds where
-    nothing is stored. ``former`` is the file's name in releases before this store: the bare content. Not ``durable``:
-    the last writes may be lost with the machine's power. One process at a time may save: its callers have a lock.
+    nothing is stored. ``former`` is the file's name in releases before this store: the bare content. ``merge`` joins
+    our value with one that such a release wrote since; without it the latter counts. Not ``durable``: the last writes
+    may be lost with the machine's power. One process at a time may save: its callers have a lock.
     """
 
     def __init__(
@@ -57,6 +78,7 @@ class StateFile(Generic[T]):
         empty: T,
         *,
         former: str = "",
+        merge: Callable[[T, T], T] | None = None,
         mode: int = 0o644,
         durable: bool = True,
     ) -> None:
@@ -65,6 +87,7 @@ class StateFile(Generic[T]):
         self._shape = shape
         self._empty = empty
         self._former = os.path.join(os.path.dirname(path), former) if former else ""
+        self._merge = merge
         self._mode = mode
         self._durable = durable
 
@@ -72,16 +95,14 @@ class StateFile(Generic[T]):
         """The value that was saved last. Where that cannot be understood: the one before, else ``empty``, and a warning
         in the log. Raises StorageError, PermissionDeniedError where the file system refuses to read.
         """
-        return self._load()[0]
+        older = self._older()
+        return self._ours() if older is None else self._merged(older)
 
     def save(self, value: T) -> None:
         """Replace the value. Raises StorageError, PermissionDeniedError; then the former one holds."""
         try:
             self._take_over()
-            plain, known, sound = self._plain()
-            new = msgspec.json.decode(msgspec.json.encode(value))
-            aside = f"{self.path}.previous" if sound else f"{self.path}.unreadable"
-            self._write(_with_unknown(plain, known, new), aside)
+            self._replace(value)
         except OSError as failure:
             raise atomic_file.denied(f"{self.path} cannot be written", failure) from failure
 
@@ -94,26 +115,32 @@ class StateFile(Generic[T]):
         except OSError as failure:
             raise atomic_file.denied(f"{self.path} cannot be removed", failure) from failure
 
-    def _load(self) -> tuple[T, bytes]:
-        """The value, and the content that it was decoded from."""
-        if self._former and (body := self._read(self._former)) is not None:
-            try:
-                return self._decoded(body), body
-            except _Odd as odd:
-                _warn(self._former, odd)
+    def _ours(self) -> T:
         current = self._read(self.path)
         if current is None:
-            return self._empty, b""
+            return self._empty
         try:
-            content = self._content(current)
-            return self._decoded(content), content
+            return self._decoded(self._content(current))
         except _Odd as odd:
-            _warn(self.path, odd)
+            report(self._kind, self.path, str(odd))
         try:
-            content = self._content(self._read(f"{self.path}.previous") or b"")
-            return self._decoded(content), content
+            return self._decoded(self._content(self._read(f"{self.path}.previous") or b""))
         except _Odd:
-            return self._empty, b""
+            return self._empty
+
+    def _older(self) -> T | None:
+        """What a release before this store wrote, if no save has taken it over yet."""
+        body = self._read(self._former) if self._former else None
+        if body is None:
+            return None
+        try:
+            return self._decoded(body)
+        except _Odd as odd:
+            report(self._kind, self._former, str(odd))
+            return None
+
+    def _merged(self, older: T) -> T:
+        return self._merge(self._ours(), older) if self._merge else older
 
     def _read(self, path: str) -> bytes | None:
         """The bytes of a file, None where there is none."""
@@ -153,22 +180,55 @@ class StateFile(Generic[T]):
 
     def _take_over(self) -> None:
         """Make the file of an older release ours: on disk under our name before its own goes."""
-        body = self._read(self._former) if self._former else None
-        if body is None:
+        if not self._former or self._read(self._former) is None:
             return
-        try:
-            value = self._decoded(body)
-        except _Odd:
-            atomic_file.put(self._former, f"{self._former}.unreadable")
+        older = self._older()
+        if older is None:
+            self._set_aside(self._former)
             return
-        self._write(msgspec.json.decode(msgspec.json.encode(value)), f"{self.path}.previous")
+        self._replace(self._merged(older))
         atomic_file.put(self._former, f"{self._former}.imported")
 
-    def _write(self, plain: Any, aside: str) -> None:
-        content = msgspec.json.encode(plain)
+    def _set_aside(self, path: str) -> None:
+        atomic_file.put(path, path + ASIDE)
+        unreadable.pop(path, None)
+
+    def _replace(self, value: T) -> None:
+        plain, known, sound = self._plain()
+        new = msgspec.json.decode(msgspec.json.encode(value))
+        content = msgspec.json.encode(_with_unknown(plain, known, new))
         file = _File(self._kind, FORMAT, __version__, _checksum(content), msgspec.Raw(content))
         body = msgspec.json.encode(file) + b"\n"
-        atomic_file.replace(self.path, body, mode=self._mode, durable=self._durable, old=aside)
+        if len(body) > MOST_BYTES:
+            raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
+        old = self.path + (".previous" if sound else ASIDE)
+        atomic_file.replace(self.path, body, mode=self._mode, durable=self._durable, old=old)
+        unreadable.pop(self.path, None)
+
+
+def report(kind: str, path: str, why: str) -> None:
+    """Note that a file cannot be understood, and warn of it once. Messages, metrics and events come from the notes."""
+    if path in unreadable:
+        return
+    import logging
+
+    unreadable[path] = Unreadable(path, kind, why)
+    logging.getLogger("aliquot").warning(
+        "%s cannot be understood (%s): the state before it counts; the next write sets it aside", path, why
+    )
+
+
+def found_unreadable(directory: str) -> tuple[Unreadable, ...]:
+    """Return what cannot be understood below ``directory``: what this process has noted and no write has set aside
+    yet, and files that were set aside and that still lie there.
+    """
+    try:
+        names = sorted(os.listdir(directory))
+    except OSError:
+        names = []
+    aside = [name for name in names if name.endswith(ASIDE)]
+    found = [Unreadable(os.path.join(directory, name), name.partition(".")[0]) for name in aside]
+    return (*found, *sorted(each for each in unreadable.values() if os.path.dirname(each.path) == directory))
 
 
 def _decode(body: bytes, shape: type[T]) -> T:
@@ -177,7 +237,7 @@ def _decode(body: bytes, shape: type[T]) -> T:
     except (
         ValueError,
         RecursionError,
-    ) as error:  # msgspec's errors are ValueErrors, as is that for bytes that are no text
+    ) as error:  # msgspec's errors are ValueErrors, as is the one for bytes that are not text
         raise _Odd(str(error)) from error
 
 
@@ -199,14 +259,3 @@ def _with_unknown(old: Any, known: Any, new: Any) -> Any:
     if isinstance(old, list) and isinstance(known, list) and isinstance(new, list) and len(old) == len(known):
         return [next((o for o, k in zip(old, known, strict=True) if k == each), each) for each in new]
     return new
-
-
-def _warn(path: str, odd: _Odd) -> None:
-    if path in unreadable:
-        return
-    import logging
-
-    unreadable[path] = str(odd)
-    logging.getLogger("aliquot").warning(
-        "%s cannot be understood (%s): the state before it counts; the next write sets it aside", path, odd
-    )

@@ -186,6 +186,51 @@ def test_a_kill_while_it_is_imported_loses_nothing(tmp_path: Path, monkeypatch: 
     pytest.fail("it never came to its end")
 
 
+def test_what_an_older_release_wrote_is_merged_with_ours(tmp_path: Path) -> None:
+    def both(ours: Value, older: Value) -> Value:
+        return Value(ours.parts + older.parts, older.note)
+
+    store = stored(tmp_path, former="older.json", merge=both)
+    store.save(ONE)
+    (tmp_path / "older.json").write_bytes(msgspec.json.encode(Value((Part("z"),), "older")))
+    merged = Value((Part("a", 1), Part("z")), "older")
+    assert store.load() == merged
+    store.save(store.load())
+    assert store.load() == merged
+
+
+def test_bad_bytes_are_set_aside_when_an_older_file_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / "value.json").write_bytes(b"{")
+    (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
+    stored(tmp_path, former="older.json").save(TWO)
+    assert (tmp_path / "value.json.unreadable").read_bytes() == b"{"
+
+
+def test_more_than_is_ever_read_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It could not be understood at the next start."""
+    store = stored(tmp_path)
+    store.save(ONE)
+    monkeypatch.setattr(state_store, "MOST_BYTES", 200)
+    with pytest.raises(StorageError, match=r"value\.json"):
+        store.save(Value((), "x" * 200))
+    assert store.load() == ONE
+
+
+def test_what_is_unreadable_is_found_until_it_is_removed(tmp_path: Path) -> None:
+    def found() -> list[tuple[str, str]]:
+        return [(os.path.basename(u.path), u.kind) for u in state_store.found_unreadable(str(tmp_path))]
+
+    assert found() == []
+    assert state_store.found_unreadable(str(tmp_path / "absent")) == ()
+    (tmp_path / "value.json").write_bytes(b"{")
+    stored(tmp_path).load()
+    assert found() == [("value.json", "test")]
+    stored(tmp_path).save(ONE)
+    assert found() == [("value.json.unreadable", "value")]
+    (tmp_path / "value.json.unreadable").unlink()
+    assert found() == []
+
+
 def test_what_cannot_be_written_leaves_what_was(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = stored(tmp_path)
     store.save(ONE)

@@ -65,7 +65,7 @@ def run(args: Args) -> int:
     kept = record.load()
     if not kept and record.path in unreadable:
         raise StorageError(
-            f"the boot record {record.path} cannot be understood: {unreadable[record.path]}",
+            f"the boot record {record.path} cannot be understood: {unreadable[record.path].why}",
             next_step="apply the configuration again, which writes a new record",
         )
     if not kept:

@@ -13,12 +13,19 @@ FILE = "boot-record.json"
 FORMER = "wishes.json"
 
 
+def _merged(ours: Record, older: Record) -> Record:
+    """Our record with what an older release recorded since, GPU by GPU: it did not see ours."""
+    newer = {place for kept in older.gpus for place in (kept.uuid, kept.wish.pci) if place}
+    rest = [kept for kept in ours.gpus if not newer & {kept.uuid, kept.wish.pci}]
+    return Record(tuple(sorted([*older.gpus, *rest], key=lambda kept: kept.wish.pci)))
+
+
 class FileWishes:
     """The record in one directory."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
-        self._file = StateFile(self.path, "boot-record", Record, Record(), former=FORMER)
+        self._file = StateFile(self.path, "boot-record", Record, Record(), former=FORMER, merge=_merged)
 
     def load(self) -> tuple[Kept, ...]:
         """What is recorded; nothing where there is no file. Raises StorageError, PermissionDeniedError."""

@@ -23,13 +23,21 @@ class _Reserved(msgspec.Struct, frozen=True):
     reservations: tuple[Reservation, ...] = ()
 
 
+def _merged(ours: _Reserved, older: _Reserved) -> _Reserved:
+    """Both: an older release did not see ours, and their containers may still run."""
+    ids = {each.id for each in older.reservations}
+    return _Reserved((*(each for each in ours.reservations if each.id not in ids), *older.reservations))
+
+
 class Reservations:
     """The record in one directory."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
         self._lock = os.path.join(directory, "reservations.lock")
-        self._file = StateFile(self.path, "container-reservations", _Reserved, _Reserved(), former=FORMER)
+        self._file = StateFile(
+            self.path, "container-reservations", _Reserved, _Reserved(), former=FORMER, merge=_merged
+        )
 
     def load(self) -> tuple[Reservation, ...]:
         """What is reserved; nothing where there is no file. Raises StorageError, PermissionDeniedError."""

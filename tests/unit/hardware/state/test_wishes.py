@@ -36,6 +36,18 @@ def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
     assert sorted(os.listdir(tmp_path)) == [FILE, f"{FILE}.previous", f"{FORMER}.imported"]
 
 
+def test_what_an_older_release_recorded_of_one_gpu_leaves_the_others(tmp_path: Path) -> None:
+    """It did not see our record. Before, the next save dropped the GPUs that it had not changed."""
+    wishes = FileWishes(str(tmp_path))
+    moved = Kept(GpuWish("0000:08:00.0", False, ()), "GPU-1")
+    other = Kept(GpuWish("0000:09:00.0", True, ()), "GPU-2")
+    wishes.save((*KEPT, other))
+    (tmp_path / FORMER).write_bytes(msgspec.json.encode({"gpus": [moved]}))
+    assert wishes.load() == (moved, other)
+    wishes.save(wishes.load())
+    assert wishes.load() == (moved, other)
+
+
 def test_where_it_cannot_be_written_the_old_one_holds(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     wishes = FileWishes(str(tmp_path))
     wishes.save(KEPT)

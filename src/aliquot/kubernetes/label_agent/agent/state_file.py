@@ -13,13 +13,19 @@ FILE = "agent-state.json"
 FORMER = "agent.json"
 
 
+def _merged(ours: Durable, older: Durable) -> Durable:
+    """What an older release has on record; what it has not, it did not see: that is still to be done."""
+    return Durable(older.stopped or ours.stopped, older.reboot or ours.reboot)
+
+
 class Record:
     """One file below ``directory``, replaced whole and on disk before ``write`` returns. ``fault`` says why it cannot
     be read; then it counts as empty, and nothing is written over it.
     """
 
     def __init__(self, directory: str) -> None:
-        self._file = StateFile(os.path.join(directory, FILE), "agent-state", Durable, Durable(), former=FORMER)
+        path = os.path.join(directory, FILE)
+        self._file = StateFile(path, "agent-state", Durable, Durable(), former=FORMER, merge=_merged)
         self._behind = False
         self.value = Durable()
         self.fault: AliquotError | None = None
