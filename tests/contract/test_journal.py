@@ -11,7 +11,6 @@ import tempfile
 import threading
 from collections.abc import Iterator
 from pathlib import Path
-from zlib import crc32
 
 import msgspec
 import pytest
@@ -27,13 +26,13 @@ from aliquot.node.local import FileJournal
 
 @pytest.fixture
 def path(tmp_path: Path) -> str:
-    return str(tmp_path / "lib" / "journal.jsonl")
+    return str(tmp_path / "lib" / "change-journal.jsonl")
 
 
 def run(log: FileJournal, *steps: str) -> str:
     """A run with a begin record and these steps; its id."""
     name = log.new_run()
-    log.append(Record("begin", name, boot=log.boot, plan=msgspec.Raw(b'{"kind":"Plan"}')), durable=True)
+    log.append(Record("begin", name, boot=log.boot, change=msgspec.Raw(b'{"fingerprint":"f"}')), durable=True)
     for step in steps:
         log.append(Record("intent", name, gpu="0000:07:00.0", step=step), durable=True)
     return name
@@ -53,9 +52,9 @@ def test_records_of_the_last_run_come_back_equal(path: str) -> None:
     found = again.records()
     assert [r.run for r in found] == [last] * 3
     assert [r.step for r in found] == ["", "b", "c"]
-    assert found[0].plan == msgspec.Raw(b'{"kind":"Plan"}')
+    assert found[0].change == msgspec.Raw(b'{"fingerprint":"f"}')
     assert found[0].boot == "boot-1"
-    assert found[1].plan is None
+    assert found[1].change is None
 
 
 def test_boot_is_the_kernels_when_none_is_given(path: str) -> None:
@@ -126,7 +125,7 @@ def test_a_full_disk_is_an_error_and_leaves_whole_lines_only(path: str) -> None:
 
 def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "lib").write_text("a file where a folder should be")
-    log = FileJournal(str(tmp_path / "lib" / "journal.jsonl"), "b")
+    log = FileJournal(str(tmp_path / "lib" / "change-journal.jsonl"), "b")
     with pytest.raises(StorageError):
         log.append(Record("begin", "r"), durable=True)
 
@@ -191,7 +190,7 @@ def test_a_long_journal_keeps_its_last_runs_and_never_the_run_in_the_middle(path
     assert journal.KEEP_WHOLE < len(kept) < len(runs)
     for name in kept:
         assert sum(r.run == name for r in found) == 21
-    with_plan = [r.run for r in found if r.plan is not None]
+    with_plan = [r.run for r in found if r.change is not None]
     assert with_plan[-1] == runs[-1], "the last run can be taken up again"
     assert len(with_plan) < len(kept), "older runs are thinned"
     assert not Path(path + ".new").exists()
@@ -235,20 +234,12 @@ def test_without_a_word_it_is_the_user_or_who_called_sudo(path: str, monkeypatch
     assert journal.user() == "uid 12345678"
 
 
-def test_a_journal_of_before_is_read(path: str) -> None:
-    body = b'{"kind":"begin","run":"r","boot":"b","plan":{"kind":"Plan"}}'
-    Path(path).parent.mkdir(parents=True, exist_ok=True)
-    Path(path).write_bytes(b"%08x %s\n" % (crc32(body), body))
-    (record,) = read(path)
-    assert (record.kind, record.at, record.by) == ("begin", 0.0, "")
-
-
 @settings(deadline=None)
 @given(st.lists(st.tuples(st.integers(0, 30), st.integers(0, 20_000), st.booleans()), max_size=12), st.integers(0, 40))
 def test_the_last_run_and_what_was_added_are_those_of_the_whole(runs: list[tuple[int, int, bool]], torn: int) -> None:
     """However long it is, wherever it is cut, and whenever somebody looks."""
     with tempfile.TemporaryDirectory() as folder:
-        path = os.path.join(folder, "journal.jsonl")
+        path = os.path.join(folder, "change-journal.jsonl")
         log, told, mark = FileJournal(path, "b"), list[Record](), Mark()
         for steps, size, look in runs:
             name = log.new_run()

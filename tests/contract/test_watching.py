@@ -204,7 +204,7 @@ def test_what_aliquot_makes_anew_starts_anew_and_the_rest_does_not(watched: Call
 
 
 def test_what_the_journal_tells(tmp_path: Path) -> None:
-    path = str(tmp_path / "journal.jsonl")
+    path = str(tmp_path / "change-journal.jsonl")
     journal, steps = FileJournal(path, "boot"), Journal(str(tmp_path))
     assert steps.made(0) == frozenset()
     for step in ("create gi 3g.20gb 4:4", "create ci 2/0", "destroy gi 7 1g.5gb 0:1", "mixed-size on", "reset"):
@@ -229,7 +229,7 @@ def test_the_record_is_small(watched: Callable[[str], Watched]) -> None:
 
 
 def test_the_newest_changes_are_told_to_those_who_cannot_read_the_journal(tmp_path: Path) -> None:
-    path = str(tmp_path / "journal.jsonl")
+    path = str(tmp_path / "change-journal.jsonl")
     journal, newest = FileJournal(path, "boot"), Newest(str(tmp_path))
     assert newest.pasts() == ()
     for run in range(MOST_RUNS + 3):

@@ -136,7 +136,7 @@ class Machine:
         self.former = self.geometry()
         self.holders = self.processes()
         self.folder = control.folder(bench.state, name)
-        self.journal = os.path.join(self.folder, "journal.jsonl")
+        self.journal = os.path.join(self.folder, "change-journal.jsonl")
         self.trips = os.path.join(self.folder, "trips")
         self.file = os.path.join(self.folder, "wish.yaml")
         self.saved = os.path.join(self.folder, "P.json")

@@ -80,7 +80,7 @@ def tiny(tmp_path: Path) -> Iterator[Path]:
     subprocess.run(["umount", str(place)], check=True)
 
 
-@pytest.mark.parametrize("room", [0, 2600, 3200])
+@pytest.mark.parametrize("room", [0, 1000, 1800])
 def test_a_file_system_that_fills_up(bench: Bench, tiny: Path, room: int) -> None:
     """The journal on a file system of its own, with room for none, some or most of the records."""
     machine = bench.machine(cases.RECUT)

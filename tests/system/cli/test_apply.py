@@ -14,8 +14,10 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.core.engine.ports import Record
 from aliquot.errors import AliquotError
 from aliquot.foundation.lock import FileLock
+from aliquot.hardware.state.journal import encode
 from aliquot.sim import lifecycle as control
 from support import forkserver
 
@@ -168,7 +170,7 @@ def test_an_apply_that_was_killed_is_finished_by_the_next(busy: Sim, program: Ru
 
 def test_a_journal_cut_in_half_is_no_obstacle(busy: Sim, run: Run, state: str) -> None:
     assert run("apply", *WISH).code == 0
-    journal = Path(control.folder(state, busy.name)) / "journal.jsonl"
+    journal = Path(control.folder(state, busy.name)) / "change-journal.jsonl"
     journal.write_bytes(journal.read_bytes()[: journal.stat().st_size // 2])
     assert run("apply", "--gpu", "0", "--mig", "1g.5gb").code == 0
     assert run("verify", "--gpu", "0", "--mig", "1g.5gb").code == 0
@@ -176,10 +178,9 @@ def test_a_journal_cut_in_half_is_no_obstacle(busy: Sim, run: Run, state: str) -
 
 def test_a_full_disk_starts_nothing(busy: Sim, state: str) -> None:
     """The journal is full to the last byte that the process may write."""
-    journal = Path(control.folder(state, busy.name)) / "journal.jsonl"
-    journal.write_bytes(b"")
+    journal = Path(control.folder(state, busy.name)) / "change-journal.jsonl"
     command = f"ulimit -f 1; exec {sys.executable} -m aliquot apply {' '.join(WISH)}"
-    journal.write_bytes(b"x" * 1024)
+    journal.write_bytes(encode(Record("end", "r", text="x" * 1024)))
     done = subprocess.run(
         ["sh", "-c", command], capture_output=True, text=True, env={**os.environ, "PYTHONPATH": SOURCE}
     )

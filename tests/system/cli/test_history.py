@@ -69,7 +69,7 @@ def test_a_count_that_makes_no_sense_and_a_node_that_is_not_there(run: Run, node
 
 def test_a_journal_that_cannot_be_read_is_said(run: Run, node: str, state: str) -> None:
     folder = Path(control.folder(state, node))
-    (folder / "journal.jsonl").mkdir()
+    (folder / "change-journal.jsonl").mkdir()
     result = run("history", "--node", node)
     assert result.code in (0, 20)
     assert "Traceback" not in result.err

@@ -25,6 +25,7 @@ from aliquot.cli.watch import screen_output as watchframe
 from aliquot.cli.watch.child_process import Failure
 from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.engine.ports import Record
+from aliquot.core.engine.recorded_change import encoded, recorded
 from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.dashboard.local.node_access import Spot
@@ -440,7 +441,7 @@ def at_it(a100: Sim) -> Iterator[Callable[[str, bool], None]]:
                 made = plan(inventory, adhoc(["0"], [wish], inventory), Policy())
                 stack.enter_context(connection.lock.hold())
                 journal, run = connection.journal, connection.journal.new_run()
-                journal.append(Record("begin", run, plan=msgspec.Raw(msgspec.json.encode(made))), durable=True)
+                journal.append(Record("begin", run, change=encoded(recorded(made, inventory))), durable=True)
                 for kind, step in (
                     ("intent", "mode enabled"),
                     ("done", "mode enabled"),

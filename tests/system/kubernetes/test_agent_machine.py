@@ -143,7 +143,7 @@ class TestTheDisk:
     def test_no_journal_no_change(self, only_standin: MakeAgent) -> None:
         agent = at_seven(only_standin("a100-sxm4-40gb"))
         before = len(agent.writes())
-        journal = Path(control.folder(agent.state, "machine"), "journal.jsonl")
+        journal = Path(control.folder(agent.state, "machine"), "change-journal.jsonl")
         journal.rename(journal.with_suffix(".kept"))
         journal.mkdir()
         told = agent.wish("all-3g.20gb", "failed", "ApplyRefused")

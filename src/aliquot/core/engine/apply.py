@@ -16,6 +16,7 @@ from aliquot.core.engine.context import Outcome, Report, World
 from aliquot.core.engine.executor import carry_out
 from aliquot.core.engine.gpu_executor import Run, as_fault
 from aliquot.core.engine.ports import Record
+from aliquot.core.engine.recorded_change import encoded, recorded
 from aliquot.core.engine.resume import resume, tell_of_a_cut_off_run
 from aliquot.core.engine.rollback import undo
 from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
@@ -101,8 +102,7 @@ def _begin(run: Run, plan: Plan, before: Inventory) -> None:
         run.run,
         boot=run.world.journal.boot,
         text=plan.desired.name,
-        plan=msgspec.Raw(msgspec.json.encode(plan)),
-        before=msgspec.Raw(msgspec.json.encode(before)),
+        change=encoded(recorded(plan, before)),
     )
     with run.world.timed(RECORD):
         run.world.journal.append(begin, durable=True)

@@ -6,10 +6,11 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import FORMAT, Record
 
 CUT_OFF = "cut off"
 UNDER_WAY = "under way"
+UNKNOWN = "unknown"
 _COUNTED = ("destroyed", "created")
 _SUMS = {
     "destroyed ": "destroyed",
@@ -29,8 +30,8 @@ class Past(msgspec.Struct, frozen=True):
     """One run. ``at`` and ``ended`` are seconds of wall time, 0 where the journal does not say; ``by`` is who asked, ""
     for unknown; ``name`` is the named config or what else the wish was called. ``outcome`` is done, undone, partial,
     refused (it ended before anything was touched), ``cut off`` for one that never ended, ``under way`` for one that
-    still runs. ``acts`` are what was done, ``figures`` that in sum (``2 destroyed, 1 created, MIG mode set``), ``back``
-    what of it was taken back; ``why`` is what went wrong.
+    still runs, ``unknown`` for one of a newer format. ``acts`` are what was done, ``figures`` that in sum
+    (``2 destroyed, 1 created, MIG mode set``), ``back`` what of it was taken back; ``why`` is what went wrong.
     """
 
     run: str
@@ -96,6 +97,9 @@ def _few(acts: tuple[str, ...], most: int) -> tuple[str, ...]:
 
 def _past(records: Sequence[Record], running: bool) -> Past:
     begin = next((r for r in records if r.kind == "begin"), records[0])
+    if begin.format > FORMAT:
+        why = f"Aliquot {begin.writer} recorded it in format {begin.format}, which this version does not read"
+        return Past(begin.run, begin.at, 0.0, begin.by, begin.text, UNKNOWN, why=why)
     end = next((r for r in records if r.kind == "end"), None)
     turn = next((n for n, r in enumerate(records) if r.kind == "undo"), len(records))
     forth, back = records[:turn], records[turn:]
@@ -111,7 +115,7 @@ def _past(records: Sequence[Record], running: bool) -> Past:
         at=begin.at,
         ended=end.at if end else 0.0,
         by=begin.by,
-        name=begin.text or _name(begin),
+        name=begin.text,
         outcome="refused" if untouched else end.text if end else UNDER_WAY if running else CUT_OFF,
         gpus=tuple(dict.fromkeys(r.gpu for r in records if r.gpu)),
         acts=acts,
@@ -119,16 +123,6 @@ def _past(records: Sequence[Record], running: bool) -> Past:
         why=failure or ("" if end or running else _torn(records)),
         figures=figures(acts),
     )
-
-
-def _name(begin: Record) -> str:
-    """Of a journal that is older than the names in it."""
-    if begin.plan is None:
-        return ""
-    try:
-        return str(msgspec.json.decode(begin.plan)["desired"].get("name") or "")
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        return ""
 
 
 def _torn(records: Sequence[Record]) -> str:

@@ -16,6 +16,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+FORMAT = 1
+"""Of the records of a run in the journal. A larger number says that older versions would misread them."""
+
 
 class Gpus(Protocol):
     """What the GPU driver itself does: MIG, and the modes of a GPU. Every method raises an ``AliquotError``
@@ -100,8 +103,10 @@ class Host(Protocol):
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     """One line of the journal. ``kind``: begin, intent, done, failed, undo, end. ``at`` is when it was written, in
-    seconds of wall time, 0 in journals that are older than that; ``by`` is who asked, in ``begin`` alone. A ``begin``
-    that was thinned out (see the journal) has neither plan nor the state before; its ``text`` is the wish's name.
+    seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by`` is who
+    asked, ``text`` the name of the request, ``change`` what is to be done and what was there before
+    (``recorded_change``; old runs lose it), ``format`` and ``writer`` the number of that form and the version that
+    wrote the run.
     """
 
     kind: str
@@ -110,10 +115,11 @@ class Record(msgspec.Struct, frozen=True, omit_defaults=True):
     gpu: str = ""
     step: str = ""
     text: str = ""
-    plan: msgspec.Raw | None = None
-    before: msgspec.Raw | None = None
+    change: msgspec.Raw | None = None
     at: float = 0.0
     by: str = ""
+    format: int = 0
+    writer: str = ""
 
 
 class Journal(Protocol):

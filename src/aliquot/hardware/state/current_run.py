@@ -9,14 +9,10 @@ import msgspec
 
 from aliquot.core.engine.history import began_since
 from aliquot.core.engine.ports import Record
-from aliquot.core.model.actions import Reset, SetFunctions, SetMode, SetPassthrough
-from aliquot.core.model.plan import Plan
+from aliquot.core.engine.recorded_change import change_of
 from aliquot.errors import AliquotError
 from aliquot.foundation import lock, paths
 from aliquot.hardware.state.journal_reader import JOURNAL, last_run
-
-_ALONE = (SetMode, Reset, SetFunctions, SetPassthrough)
-"""Acts that a GPU refuses, or puts off, while anybody has it open: a session that only reads included."""
 
 
 class Changing(msgspec.Struct, frozen=True):
@@ -54,12 +50,11 @@ def told(who: str, records: Sequence[Record], since: float) -> Changing:
     """What the records of the last run say of the change that ``who`` is at, who took the node's lock at ``since``. A
     run that began before is somebody else's that was cut off: this one has not said yet what it does.
     """
-    begin = next((r for r in records if r.kind == "begin" and r.plan is not None), None)
-    if begin is None or begin.plan is None or records[-1].kind == "end" or not began_since(begin.at, since):
+    begin = next((r for r in records if r.kind == "begin" and r.change is not None), None)
+    if begin is None or records[-1].kind == "end" or not began_since(begin.at, since):
         return Changing(who)
-    try:
-        actions = msgspec.json.decode(begin.plan, type=Plan).actions
-    except (ValueError, RecursionError):
+    change = change_of(begin)
+    if change is None:
         return Changing(who, alone=True)
     intents = [r for r in records if r.kind == "intent"]
     done = {(r.gpu, r.step) for r in records if r.kind == "done"}
@@ -67,8 +62,7 @@ def told(who: str, records: Sequence[Record], since: float) -> Changing:
     step = f"{open_now[-1].step} on GPU {open_now[-1].gpu}" if open_now else ""
     if any(r.kind == "undo" for r in records):
         step = f"undoing{': ' if step else ''}{step}"
-    alone = any(isinstance(a, _ALONE) for a in actions)
-    return Changing(who, step, min(_acts(records), len(actions)), len(actions), alone)
+    return Changing(who, step, min(_acts(records), change.actions), change.actions, change.exclusive)
 
 
 def _acts(records: Sequence[Record]) -> int:

@@ -1,8 +1,9 @@
 """The journal: what was about to be done, on disk before it is done. Append-only JSON lines, a checksum in each.
 
-A line is ``<crc32 as 8 hex digits> <record as JSON>``. After a power loss the last line may be torn and, on a dying
-disk, others may be bad: a line whose checksum is wrong is no record. Writing fails whole or not at all: a line that did
-not fit on the disk is cut off again.
+A line is ``<crc32 as 8 hex digits> <record as JSON>``. Writing fails whole or not at all: a line that did not fit on
+the disk, or that a power loss has torn, is cut off again. Other lines may be bad on a dying disk, or of a version that
+writes something else: before the next run they are set aside as ``NAME.unreadable``. The first record of a run says
+which version wrote it. A file of an older release is taken over then, too, and stays as ``NAME.imported``.
 """
 
 from __future__ import annotations
@@ -10,19 +11,33 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable, Sequence
+from contextlib import suppress
+from typing import Any
 from zlib import crc32
 
 import msgspec
 
-from aliquot.core.engine.ports import Record
-from aliquot.foundation import atomic_file
-from aliquot.hardware.state.journal_reader import last_run, read, storage_error
+from aliquot import __version__
+from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.foundation import atomic_file, state_store
+from aliquot.hardware.state.journal_reader import (
+    Line,
+    body,
+    decode,
+    former,
+    former_path,
+    last_run,
+    lines,
+    storage_error,
+)
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
 ROTATE_AT = 1 << 20
+MOST_TAIL = 4 << 20
+"""Where a torn line is longer than that, this much of it is cut off at a time."""
 KEEP_WHOLE = 4
-"""Runs whose plan and former state outlive a shortening: the last one can be taken up again. Older ones are for people,
-who need neither: what was done, when and for whom stays of as many as a quarter of the file takes, some hundred runs.
+"""Runs whose change outlives a shortening: the last one can be taken up again. Older ones are for people, who do not
+need it: what was done, when and for whom stays of as many as a quarter of the file takes, some hundred runs.
 """
 
 
@@ -79,13 +94,18 @@ class FileJournal:
         return self._boot
 
     def new_run(self) -> str:
-        """A fresh run id. The place where an over-long journal is cut down to its last runs: never within a run.
+        """A fresh run id. The place where the file is put in order, never within a run: the journal of an older release
+        is taken over, lines that cannot be understood are set aside, an over-long journal is cut down to its last runs.
+        Raises StorageError.
 
         The file is opened anew for each run: since the last one of ours, others may have cut the journal down, which
         leaves us a file without a name, or may have died in the middle of a line.
         """
-        self._rotate()
         self.close()
+        try:
+            self._put_in_order()
+        except OSError as failure:
+            raise storage_error(f"the journal {self.path} cannot be put in order", failure) from failure
         return os.urandom(6).hex()
 
     def append(self, record: Record, *, durable: bool) -> None:
@@ -106,8 +126,11 @@ class FileJournal:
             self._sync(mine)
 
     def _signed(self, record: Record) -> Record:
-        by = record.by or ((self._by or user()) if record.kind == "begin" else "")
-        return msgspec.structs.replace(record, at=record.at or round(self._clock(), 3), by=by)
+        at = record.at or round(self._clock(), 3)
+        if record.kind != "begin":
+            return msgspec.structs.replace(record, at=at)
+        by = record.by or self._by or user()
+        return msgspec.structs.replace(record, at=at, by=by, format=FORMAT, writer=__version__)
 
     def _sync(self, mine: int) -> None:
         """Return when record ``mine`` is on disk. Raises StorageError if it is not.
@@ -152,50 +175,74 @@ class FileJournal:
                 raise storage_error(f"the journal {self.path} cannot be opened", failure) from failure
         return self._file
 
-    def _rotate(self) -> None:
-        try:
-            if os.stat(self.path).st_size < self._rotate_at:
-                return
-        except OSError:
-            return  # none yet; if it cannot be read, the first append says why
-        body = b"".join(shortened(read(self.path), self._rotate_at // 4))
-        try:
-            self.close()
-            atomic_file.replace(self.path, body)
-        except OSError as failure:
-            raise storage_error(f"the journal {self.path} cannot be shortened", failure) from failure
+    def _put_in_order(self) -> None:
+        found, older = lines(self.path), former(self.path)
+        bad = [line.text for line in found if line.record is None]
+        kept = [line for line in found if line.record is not None]
+        known = {line.record.run for line in kept if line.record is not None}
+        kept += [Line(encode(record)[:-1], record) for record in older if record.run not in known]
+        size = sum(len(line.text) + 1 for line in kept)
+        if size >= self._rotate_at:
+            kept = shortened(kept, self._rotate_at // 4)
+        if bad:
+            atomic_file.replace(self.path + state_store.ASIDE, b"".join(text + b"\n" for text in bad))
+        if bad or older or size >= self._rotate_at:
+            atomic_file.replace(self.path, b"".join(line.text + b"\n" for line in kept))
+        state_store.unreadable.pop(self.path, None)
+        self._set_former_aside(bool(older))
+
+    def _set_former_aside(self, understood: bool) -> None:
+        path = former_path(self.path)
+        with suppress(FileNotFoundError):
+            atomic_file.put(path, path + (".imported" if understood else state_store.ASIDE))
 
 
 def encode(record: Record) -> bytes:
     """One line."""
-    body = msgspec.json.encode(record)
-    return b"%08x %s\n" % (crc32(body), body)
+    return _checked(msgspec.json.encode(record)) + b"\n"
 
 
-def shortened(records: Sequence[Record], room: int) -> list[bytes]:
+def _checked(text: bytes) -> bytes:
+    return b"%08x %s" % (crc32(text), text)
+
+
+def shortened(found: Sequence[Line], room: int) -> list[Line]:
     """The lines of a journal that is cut down: the last runs whole, earlier ones thinned, as many as ``room`` takes,
     in bytes.
     """
-    runs: dict[str, list[Record]] = {}
-    for record in records:
-        runs.setdefault(record.run, []).append(record)
-    kept: list[list[bytes]] = []
+    runs: dict[str, list[Line]] = {}
+    for line in found:
+        if line.record is not None:
+            runs.setdefault(line.record.run, []).append(line)
+    kept: list[list[Line]] = []
     for age, run in enumerate(reversed(runs.values())):
-        lines = [encode(r if age < KEEP_WHOLE else _thin(r)) for r in run]
+        whole = run if age < KEEP_WHOLE else list(map(_thin, run))
         if age >= KEEP_WHOLE:
-            room -= sum(map(len, lines))
+            room -= sum(len(line.text) + 1 for line in whole)
             if room < 0:
                 break
-        kept.append(lines)
-    return [line for lines in reversed(kept) for line in lines]
+        kept.append(whole)
+    return [line for run in reversed(kept) for line in run]
 
 
-def _thin(record: Record) -> Record:
-    return msgspec.structs.replace(record, plan=None, before=None)
+def _thin(line: Line) -> Line:
+    """The line without its change. Fields of other versions stay."""
+    fields: dict[str, Any] = msgspec.json.decode(body(line.text) or b"{}")
+    if fields.pop("change", None) is None:
+        return line
+    return Line(_checked(msgspec.json.encode(fields)), line.record)
 
 
 def _end_torn_line(file: int) -> None:
-    """A line torn by a power loss must not swallow the next record."""
+    """A line torn by a power loss must not swallow the next record. It never was on disk as a whole: it is cut off,
+    unless only its end is missing.
+    """
     size = os.fstat(file).st_size
-    if size and os.pread(file, 1, size - 1) != b"\n":
+    if not size or os.pread(file, 1, size - 1) == b"\n":
+        return
+    tail = os.pread(file, MOST_TAIL, max(0, size - MOST_TAIL))
+    torn = tail[tail.rfind(b"\n") + 1 :]
+    if decode(torn) is not None:
         os.write(file, b"\n")
+    else:
+        os.ftruncate(file, size - len(torn))

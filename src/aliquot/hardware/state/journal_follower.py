@@ -9,7 +9,7 @@ import msgspec
 from aliquot.core.engine.history import Past, newest, pasts
 from aliquot.core.engine.ports import Record
 from aliquot.errors import AliquotError
-from aliquot.hardware.state.journal_reader import JOURNAL, Mark, added
+from aliquot.hardware.state.journal_reader import JOURNAL, Mark, added, former_path, read
 
 MOST_RUNS = 12
 MOST_ACTS = 32
@@ -27,18 +27,32 @@ class Followed:
 
     def __init__(self, directory: str) -> None:
         self._path = os.path.join(directory, JOURNAL)
-        self._stamp: tuple[int, int, int] | None = None
+        self._stamp: tuple[tuple[int, int, int], ...] = ()
         self._mark = Mark()
 
     def news(self) -> News | None:
-        """What came since the last call; None where the file is as it was. Raises OSError, StorageError."""
-        facts = os.stat(self._path)
-        stamp = facts.st_ino, facts.st_size, facts.st_mtime_ns
+        """What came since the last call; None where the files are as they were. Raises OSError, StorageError."""
+        older = _stamp(former_path(self._path))
+        stamp = *older, *_stamp(self._path)
+        if not stamp:
+            raise FileNotFoundError(self._path)
         if stamp == self._stamp:
             return None
-        records, self._mark, anew = added(self._path, self._mark)
+        if older:  # an older release writes it; the next change takes it over
+            news, self._mark = News(read(self._path), anew=True), Mark()
+        else:
+            records, self._mark, anew = added(self._path, self._mark)
+            news = News(records, anew)
         self._stamp = stamp
-        return News(records, anew)
+        return news
+
+
+def _stamp(path: str) -> tuple[tuple[int, int, int], ...]:
+    try:
+        facts = os.stat(path)
+    except FileNotFoundError:
+        return ()
+    return ((facts.st_ino, facts.st_size, facts.st_mtime_ns),)
 
 
 class Newest:

@@ -1,21 +1,26 @@
 """A journal as it is read: all of it, its last run alone, or what was added since.
 
-Its file may have a torn last line and bad ones; what is no record is left out.
+Its file may have a torn last line and bad ones. What cannot be understood is reported and left out. Older releases
+wrote a file of another name and form: as long as it is there, it counts after ours, because an older release made it
+since. The next change takes it over.
 """
 
 from __future__ import annotations
 
 import os
 import stat
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from zlib import crc32
 
 import msgspec
 
 from aliquot.core.engine.ports import Record
 from aliquot.errors import PermissionDeniedError, StorageError
+from aliquot.foundation import state_store
 
-JOURNAL = "journal.jsonl"
+JOURNAL = "change-journal.jsonl"
+FORMER = "journal.jsonl"
+KIND = "change-journal"
 MOST_BYTES = 4 << 20
 """Of a file that is larger, which no journal becomes, only the end is read."""
 _FIRST_BYTES = 1 << 16
@@ -29,21 +34,51 @@ class Mark(msgspec.Struct, frozen=True):
     end: int = 0
 
 
+class Line(msgspec.Struct, frozen=True):
+    """A line and the record in it, None where it cannot be understood."""
+
+    text: bytes
+    record: Record | None
+
+
+def former_path(path: str) -> str:
+    """Return where older releases keep the journal whose path in this one is ``path``."""
+    return os.path.join(os.path.dirname(path), FORMER)
+
+
 def read(path: str) -> list[Record]:
-    """Every whole record in a journal file, in order; none if there is no file. Raises StorageError."""
-    return _records(_read(path, MOST_BYTES)[0].split(b"\n"))
+    """Every record of a journal in order, those of an older release last; none if there is no file. Raises
+    StorageError.
+    """
+    found = _records(path, lines(path))
+    return found + _unknown(former(path), found)
+
+
+def lines(path: str) -> list[Line]:
+    """Every line of a journal file, without a torn last one. Raises StorageError."""
+    text, _ = _read(path, MOST_BYTES)
+    found = [Line(each, decode(each)) for each in text.split(b"\n") if each]
+    torn = found and not text.endswith(b"\n") and found[-1].record is None
+    return found[:-1] if torn else found
 
 
 def last_run(path: str) -> list[Record]:
     """The records of the run that was written to last. A long journal is not read for it. Raises StorageError."""
+    if older := former(path):
+        found = _records(path, lines(path))
+        return last(_unknown(older, found) or found)
     most = _FIRST_BYTES
     while True:
         text, whole = _read(path, most)
-        found = _records(text.split(b"\n"))
-        run = [r for r in found if r.run == found[-1].run]
+        run = last([record for record in map(decode, text.split(b"\n")) if record is not None])
         if whole or (run and run[0].kind == "begin"):
             return run
         most *= 4
+
+
+def last(records: Sequence[Record]) -> list[Record]:
+    """Return the records of the run that the last one belongs to."""
+    return [r for r in records if r.run == records[-1].run]
 
 
 def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
@@ -62,7 +97,41 @@ def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
     except OSError as failure:
         raise storage_error(f"the journal {path} cannot be read", failure) from failure
     whole = text.rfind(b"\n") + 1
-    return _records(text[:whole].split(b"\n")), Mark(facts.st_ino, start + whole), anew
+    found = [Line(each, decode(each)) for each in text[:whole].split(b"\n") if each]
+    return _records(path, found), Mark(facts.st_ino, start + whole), anew
+
+
+def former(path: str) -> list[Record]:
+    """The records that an older release wrote and no change has taken over yet. Raises StorageError."""
+    text = _read(former_path(path), MOST_BYTES)[0]
+    if not text:
+        return []
+    from aliquot.hardware.state.journal_import import older_record
+
+    return [record for record in map(older_record, map(body, text.split(b"\n"))) if record is not None]
+
+
+def decode(line: bytes) -> Record | None:
+    """Return the record in a line without its end; None where it has none that this version understands."""
+    found = body(line)
+    if found is None:
+        return None
+    try:
+        record = msgspec.json.decode(found, type=_Line)
+    except (ValueError, RecursionError):
+        return None
+    return Record(
+        **{name: getattr(record, name) for name in record.__struct_fields__} | {"change": record.change or None}
+    )
+
+
+def body(line: bytes) -> bytes | None:
+    """Return what stands in a line behind its checksum; None where that is wrong."""
+    mark, _, text = line.partition(b" ")
+    try:
+        return text if len(mark) == 8 and int(mark, 16) == crc32(text) else None
+    except ValueError:
+        return None
 
 
 def storage_error(brief: str, failure: OSError) -> StorageError | PermissionDeniedError:
@@ -98,33 +167,24 @@ class _Line(msgspec.Struct):
     gpu: str = ""
     step: str = ""
     text: str = ""
-    plan: msgspec.Raw = msgspec.Raw()
-    before: msgspec.Raw = msgspec.Raw()
+    change: msgspec.Raw = msgspec.Raw()
     at: float = 0.0
     by: str = ""
+    format: int = 0
+    writer: str = ""
 
 
-def _records(lines: Iterable[bytes]) -> list[Record]:
-    return [record for record in map(_decode, lines) if record is not None]
+def _records(path: str, found: Iterable[Line]) -> list[Record]:
+    """The records in some whole lines. Lines without one are reported."""
+    every = list(found)
+    if bad := sum(line.record is None for line in every):
+        state_store.report(KIND, path, f"{bad} of its lines are no records of this version")
+    return [line.record for line in every if line.record is not None]
 
 
-def _decode(line: bytes) -> Record | None:
-    mark, _, body = line.partition(b" ")
-    try:
-        if int(mark, 16) != crc32(body) or len(mark) != 8:
-            return None
-        found = msgspec.json.decode(body, type=_Line)
-    except (ValueError, msgspec.MsgspecError):
-        return None
-    return Record(
-        found.kind,
-        found.run,
-        found.boot,
-        found.gpu,
-        found.step,
-        found.text,
-        plan=found.plan or None,
-        before=found.before or None,
-        at=found.at,
-        by=found.by,
-    )
+def _unknown(older: Sequence[Record], known: Sequence[Record]) -> list[Record]:
+    """The records of runs that are not known yet: a process may have been killed between taking a file over and
+    renaming it.
+    """
+    runs = {record.run for record in known}
+    return [record for record in older if record.run not in runs]

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from aliquot.core.engine.history import CUT_OFF, UNDER_WAY, Past, figures, newest, pasts
-from aliquot.core.engine.ports import Record
+from aliquot.core.engine.ports import FORMAT, Record
 
 GPU = "0000:07:00.0"
 
@@ -137,17 +135,16 @@ def test_the_newest_comes_first_and_runs_side_by_side_are_kept_apart() -> None:
     assert [(p.run, p.outcome, len(p.acts)) for p in pasts(mixed)] == [("b", "done", 1), ("a", "done", 1)]
 
 
-def test_an_old_journal_has_no_times_and_its_name_in_the_plan() -> None:
-    plan = msgspec.Raw(b'{"desired": {"gpus": [], "name": "train"}}')
-    records = [
-        Record("begin", "r", plan=plan),
-        Record("done", "r", gpu=GPU, step="reset"),
-        Record("end", "r", text="done"),
-    ]
-    past = only(records)
-    assert (past.at, past.ended, past.by, past.name) == (0.0, 0.0, "", "train")
-    for nonsense in (b"[]", b"{}", b'{"desired": 1}', b"torn"):
-        assert only([Record("begin", "r", plan=msgspec.Raw(nonsense))]).name == ""
+def test_an_old_journal_has_no_times() -> None:
+    past = only([Record("begin", "r"), Record("done", "r", gpu=GPU, step="reset"), Record("end", "r", text="done")])
+    assert (past.at, past.ended, past.by, past.name) == (0.0, 0.0, "", "")
+
+
+def test_a_run_of_a_newer_format_is_named_and_not_interpreted() -> None:
+    begin = Record("begin", "r", text="train", by="ann", at=5.0, format=FORMAT + 1, writer="9.9")
+    past = only([begin, Record("end", "r", text="done")])
+    assert (past.outcome, past.name, past.by, past.acts) == ("unknown", "train", "ann", ())
+    assert "9.9" in past.why
 
 
 def test_a_journal_whose_beginning_is_gone_is_no_trouble() -> None:

@@ -1,0 +1,65 @@
+"""The journal of older releases, which kept the whole plan and the whole inventory in the first record of a run."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.core.engine.recorded_change import encoded, recorded
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+
+
+class _Older(msgspec.Struct):
+    kind: str
+    run: str
+    boot: str = ""
+    gpu: str = ""
+    step: str = ""
+    text: str = ""
+    plan: msgspec.Raw = msgspec.Raw()
+    before: msgspec.Raw = msgspec.Raw()
+    at: float = 0.0
+    by: str = ""
+
+
+def older_record(text: bytes | None) -> Record | None:
+    """Return a record of an older release in the form of this one; None where ``text`` holds none. A plan that this
+    version does not understand is left out: then it is not continued, and the next request is planned from what exists.
+    """
+    try:
+        found = msgspec.json.decode(text or b"", type=_Older)
+    except (ValueError, RecursionError):
+        return None
+    begin = found.kind == "begin"
+    return Record(
+        found.kind,
+        found.run,
+        found.boot,
+        found.gpu,
+        found.step,
+        found.text or (_name(found.plan) if begin else ""),
+        change=_change(found),
+        at=found.at,
+        by=found.by,
+        format=FORMAT if begin else 0,
+    )
+
+
+def _change(found: _Older) -> msgspec.Raw | None:
+    try:
+        plan = msgspec.json.decode(found.plan, type=Plan)
+        return encoded(recorded(plan, msgspec.json.decode(found.before, type=Inventory)))
+    except (ValueError, RecursionError):  # none is there, or one of other fields
+        return None
+
+
+def _name(plan: msgspec.Raw) -> str:
+    """The name of the request, which the oldest releases kept in the plan only."""
+    try:
+        known: Any = msgspec.json.decode(plan)
+        return str(known["desired"].get("name") or "")
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        return ""

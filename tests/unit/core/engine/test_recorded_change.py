@@ -1,0 +1,95 @@
+"""What the journal keeps of a change: small, sufficient, and open for fields of other versions."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import given
+
+from aliquot.core.engine.ports import FORMAT, Record
+from aliquot.core.engine.recorded_change import RecordedChange, change_of, encoded, recorded
+from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import former
+from laws.oracle import world
+from laws.property import strategies
+from support.selection import laws
+
+A100 = catalog.family("a100-40gb")
+H100 = catalog.family("h100-80gb-sxm")
+
+
+@laws(100)
+@given(strategies.cases(size=2))
+def test_it_says_what_was_there_before(case: tuple[Inventory, Desired]) -> None:
+    inventory, desired = case
+    change = recorded(plan(inventory, desired), inventory)
+    again = msgspec.json.decode(encoded(change), type=RecordedChange)
+    assert again == change
+    before = again.inventory_before(inventory)
+    assert before is not None
+    pcis = [gpu.pci for gpu in inventory.gpus]
+    assert former(before, pcis) == former(inventory, pcis)
+    assert again.explains(inventory)
+
+
+def test_it_is_small() -> None:
+    gpus = [world.gpu(H100, [("1g.10gb", n) for n in range(7)], pci=f"0000:{n:02x}:00.0") for n in range(8)]
+    wishes = [each for gpu in gpus for each in world.wish(H100, ["3g.40gb", "3g.40gb"], gpu.pci).gpus]
+    inventory = world.node(*gpus)
+    made = plan(inventory, Desired(tuple(wishes)))
+    assert len(made.actions) > 8 * 7
+    assert len(encoded(recorded(made, inventory))) < 10_000 < len(msgspec.json.encode(made))
+
+
+def test_the_form_is_what_is_written_here() -> None:
+    """A change of this text is a new form: versions in use read the one that is here."""
+    inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
+    change = recorded(plan(inventory, world.wish(A100, ["2g.10gb"])), inventory)
+    text = msgspec.json.decode(encoded(change))
+    assert text.pop("fingerprint") == inventory.fingerprint
+    assert text == {
+        "desired": [
+            {
+                "pci": world.PCI,
+                "mig": True,
+                "instances": [
+                    {"profile_id": 14, "name": "2g.10gb", "compute": [1], "start": None, "compute_starts": None}
+                ],
+                "source": "",
+                "vgpus": None,
+                "functions": None,
+                "mixed": None,
+                "passthrough": None,
+                "bound": None,
+            }
+        ],
+        "before": [
+            {
+                "gpu": world.PCI,
+                "mig": "enabled",
+                "instances": [{"profile_id": 9, "placement": "4:4", "profile": "3g.20gb", "compute": [[2, "0:3"]]}],
+            }
+        ],
+        "gpus": [{"gpu": world.PCI, "instances": [[14, "4:2"]]}],
+        "actions": 2,
+    }
+
+
+@pytest.mark.parametrize("more", [{"newer": 1}, {"gpus": [{"gpu": world.PCI, "instances": [[14, "0:2"]], "x": {}}]}])
+def test_fields_of_a_newer_version_are_ignored(more: dict[str, object]) -> None:
+    inventory = world.node(world.gpu(A100, [("3g.20gb", 4)], []))
+    made = plan(inventory, world.wish(A100, ["2g.10gb"]))
+    text = msgspec.json.decode(encoded(recorded(made, inventory))) | more
+    change = change_of(Record("begin", "r", change=msgspec.Raw(msgspec.json.encode(text)), format=FORMAT))
+    assert change is not None
+    assert change.is_of(made)
+
+
+def test_a_gpu_that_is_gone_leaves_nothing_to_go_back_to() -> None:
+    two = world.node(world.gpu(A100, []), world.gpu(A100, [], pci="0000:08:00.0"))
+    change = recorded(plan(two, world.wish(A100, ["2g.10gb"])), two)
+    assert change.inventory_before(world.node(two.gpus[0])) is None
+    assert change.inventory_before(two) is not None
