@@ -75,9 +75,15 @@ class MovedError(BlockedError):
 
 
 class LockedError(BlockedError):
-    """Another process is changing this node's GPUs."""
+    """Another process is changing this node's GPUs. ``holder`` names it, "" where that is not known."""
 
     code = "LOCKED"
+
+    def __init__(
+        self, brief: str, *, details: tuple[str, ...] = (), next_step: str | None = None, holder: str = ""
+    ) -> None:
+        super().__init__(brief, details=details, next_step=next_step)
+        self.holder = holder
 
 
 class NoSuchGpuError(BlockedError):

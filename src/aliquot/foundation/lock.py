@@ -14,19 +14,36 @@ from aliquot.errors import LockedError, PermissionDeniedError, StorageError
 
 
 class FileLock:
-    """The lock at ``path``. The file says who has it: pid and command; it stays behind, unlocked, afterwards."""
+    """The lock at ``path``. The file says who has it: pid, command and, on a second line, ``place`` (a pod); it stays
+    behind, unlocked, afterwards. ``role`` is what its holder does, for the error of another process. ``identity`` is
+    the device and inode of the file that was held last: a file that was removed and made again is another lock.
+    """
 
-    def __init__(self, path: str) -> None:
+    def __init__(
+        self,
+        path: str,
+        role: str = "is changing this node's GPUs",
+        *,
+        place: str = "",
+        next_step: str = "wait for it to end, then run the command again",
+    ) -> None:
         self.path = path
+        self.identity = ""
+        self._role = role
+        self._place = place
+        self._next_step = next_step
 
     @contextmanager
     def hold(self) -> Iterator[None]:
+        """Hold the lock. Raises LockedError where another process has it, PermissionDeniedError, StorageError."""
         file = self._open()
         try:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as busy:
-                raise self._locked(os.pread(file, 4096, 0)) from busy
+                raise self._locked() from busy
+            held = os.fstat(file)
+            self.identity = f"{held.st_dev}:{held.st_ino}"
             self._sign(file)
             yield
         finally:
@@ -49,21 +66,17 @@ class FileLock:
 
     def _sign(self, file: int) -> None:
         """Who holds it, for the one that finds it held. A full disk must not stop us here: the lock itself holds."""
-        line = f"{os.getpid()} {_command()}\n".encode(errors="replace")
+        line = f"{os.getpid()} {_command()}\n{self._place}".encode(errors="replace")
         try:
             os.ftruncate(file, 0)
             os.pwrite(file, line, 0)
         except OSError:
             return
 
-    def _locked(self, signature: bytes) -> LockedError:
-        pid, _, command = signature.decode(errors="replace").strip().partition(" ")
-        who = f"process {pid} ({command})" if pid.isdigit() else "another process"
-        return LockedError(
-            f"{who} is changing this node's GPUs",
-            details=(f"lock: {self.path}",),
-            next_step="wait for it to end, then run the command again",
-        )
+    def _locked(self) -> LockedError:
+        who = _holder(self.path)
+        details = (f"lock: {self.path}",)
+        return LockedError(f"{who} {self._role}", details=details, next_step=self._next_step, holder=who)
 
 
 def private(path: str) -> int:
@@ -77,7 +90,7 @@ def private(path: str) -> int:
 def _command() -> str:
     try:
         with open("/proc/self/cmdline", "rb") as file:
-            return file.read(2048).replace(b"\0", b" ").decode(errors="replace").strip()
+            return " ".join(file.read(2048).replace(b"\0", b" ").decode(errors="replace").split())
     except OSError:
         return ""
 
@@ -92,7 +105,7 @@ def holder(path: str) -> str:
             lines = [line.split() for line in file]
     except OSError:
         return ""
-    pid, command = _signature(path)
+    pid = _signature(path)[0]
     for words in lines:
         # "7: FLOCK  ADVISORY  WRITE 4711 00:1a:3301 0 EOF"; one that waits has an arrow in the second place.
         if len(words) < 6 or words[1] != "FLOCK" or words[5].rpartition(":")[2] != str(there.st_ino):
@@ -100,7 +113,7 @@ def holder(path: str) -> str:
         major, minor = (int(part, 16) for part in words[5].split(":")[:2])
         # On some file systems stat tells another device than the kernel's list: who signed the file tells, too.
         if (major, minor) == (os.major(there.st_dev), os.minor(there.st_dev)) or words[4] == pid:
-            return f"process {pid} ({command})" if pid else "another process"
+            return _holder(path)
     return ""
 
 
@@ -114,11 +127,18 @@ def since(path: str) -> float:
         return 0.0
 
 
-def _signature(path: str) -> tuple[str, str]:
-    """The pid and the command that a lock's file tells, as far as we may read it."""
+def _holder(path: str) -> str:
+    pid, command, place = _signature(path)
+    who = f"process {pid} ({command})" if pid else "another process"
+    return f"{who} of {place}" if place else who
+
+
+def _signature(path: str) -> tuple[str, str, str]:
+    """The pid, the command and the place that the file of a lock names, as far as this process may read it."""
     try:
         with open(path, "rb") as file:
-            pid, _, command = file.read(4096).decode(errors="replace").strip().partition(" ")
+            text, _, place = file.read(4096).decode(errors="replace").partition("\n")
     except OSError:
-        return "", ""
-    return (pid, command) if pid.isdigit() else ("", "")
+        return "", "", ""
+    pid, _, command = text.strip().partition(" ")
+    return (pid, command, place.strip()) if pid.isdigit() else ("", "", "")

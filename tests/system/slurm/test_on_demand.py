@@ -141,7 +141,7 @@ def test_there_is_one_controller_and_bad_settings_are_told_whole(bed: Bed) -> No
     cluster = Cluster(bed, "n1")
     cluster.controller()
     until(lambda: "jobs may wait" in cluster.log(), cluster.log)
-    assert "another controller is at work" in cluster.once("--once", code=20).err
+    assert "is the Slurm controller here" in cluster.once("--once", code=20).err
     bed.stop("controller")
     before = bed.ok("scontrol", "--future", "show", "nodes").count("NodeName=")
     cluster.settings.write_text("version: aliquot-slurm/v1\nrecords:\n- nodes: n1\n  idle: soon\n  keep: {9g: 1}\n")

@@ -15,6 +15,7 @@ import msgspec
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu.pause_owner import Owner
 
 CLIENT = "client"
 OFF = "false"
@@ -66,13 +67,14 @@ def concerned(plan: Plan) -> tuple[Operand, ...]:
 class Paused(msgspec.Struct, frozen=True, omit_defaults=True):
     """The record of a pause, kept on the node itself so that it outlives whoever made it. ``former`` holds the values
     of the deploy labels; ``cordoned`` says that we made the node unschedulable; ``wish`` what for; ``since`` is wall
-    time in seconds, 0 where it is not known.
+    time in seconds, 0 where it is not known; ``owner`` is the agent that paused, None in records of older versions.
     """
 
     former: dict[str, str] = {}
     cordoned: bool = False
     wish: str = ""
     since: float = 0.0
+    owner: Owner | None = None
 
 
 class Marks(msgspec.Struct, frozen=True):
@@ -127,15 +129,27 @@ def joined(first: NodePatch, second: NodePatch) -> NodePatch:
     return NodePatch(first.labels | second.labels, first.annotations | second.annotations, cordon)
 
 
+ANONYMOUS = Owner()
+"""An agent that holds no lock: it may undo only what has no owner."""
+
+
 def pause(
-    node: Marks, operands: Iterable[Operand], *, wish: str = "", now: float = 0.0, cordon: bool = False
+    node: Marks,
+    operands: Iterable[Operand],
+    *,
+    wish: str = "",
+    now: float = 0.0,
+    cordon: bool = False,
+    owner: Owner = ANONYMOUS,
 ) -> NodePatch:
     """Takes these operands out of the way, and records in the same request how they were. A label that is absent or
     ``false`` is not touched: its operand does not run here. What an earlier pause recorded and nobody has changed since
     stays recorded; ``paused-for-mig-change`` that nobody recorded is taken for a running operand. Empty where nothing
-    is left to do.
+    is left to do, and where another living agent than ``owner`` has paused.
     """
     before = node.record
+    if before is not None and not owner.may_undo(before.owner):
+        return NodePatch()
     former = {name: value for name, value in _former(before).items() if node.labels.get(name) == names.PAUSED}
     labels: dict[str, str | None] = {}
     for operand in operands:
@@ -150,19 +164,21 @@ def pause(
     if before is None and not former and not cordoning:
         return NodePatch()
     since = now if before is None else before.since
-    after = Paused(former, ours or cordoning, wish, since)
+    after = Paused(former, ours or cordoning, wish, since, owner if owner.agent else None)
     if after == before and not labels and not cordoning:
         return NodePatch()
     record = msgspec.json.encode(after, order="deterministic").decode()
     return NodePatch(labels, {names.PAUSE_ANNOTATION: record}, True if cordoning else None)
 
 
-def restore(node: Marks) -> NodePatch:
+def restore(node: Marks, owner: Owner = ANONYMOUS) -> NodePatch:
     """Gives back every paused label its former value and lifts a cordon that was ours. What somebody has set to
     something else meanwhile stays as it is; ``paused-for-mig-change`` without a record becomes ``true``. Empty where
-    nothing is paused.
+    nothing is paused, and where another living agent than ``owner`` has paused.
     """
     record = node.record
+    if record is not None and not owner.may_undo(record.owner):
+        return NodePatch()
     former = _former(record)
     labels: dict[str, str | None] = {
         name: former.get(name, ON)

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
-import os
 import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
-from aliquot.errors import ConfigError, LockedError, StorageError
+from aliquot.errors import ConfigError, LockedError
+from aliquot.foundation.lock import FileLock
 from aliquot.slurm.client.errors import AwayError, SlurmError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
@@ -30,32 +30,20 @@ AWAY_S = 60.0
 """The longest pause while Slurm does not answer."""
 
 
+POLL_S = 1.0
+"""How soon after the end of another controller this one takes over."""
+
+
 class RealClock:
     def now(self) -> float:
         return time.time()
 
 
-@contextlib.contextmanager
-def alone(path: str) -> Iterator[None]:
-    """The right to act: one controller per history file. Raises LockedError where another has it, StorageError."""
-    try:
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
-        handle = os.open(f"{path}.lock", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    except OSError as error:
-        raise StorageError(f"cannot write {path}.lock: {error.strerror or error}") from error
-    try:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            owner = os.pread(handle, 32, 0).decode(errors="replace").strip()
-            raise LockedError(
-                f"another controller is at work here (process {owner or '?'})", next_step="aliquot slurm demand -f FILE"
-            ) from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
-        yield
-    finally:
-        os.close(handle)
+def alone(path: str) -> AbstractContextManager[None]:
+    """The right to act: one controller per history file. Raises LockedError where another has it, StorageError,
+    PermissionDeniedError.
+    """
+    return FileLock(f"{path}.lock", "is the Slurm controller here", next_step="aliquot slurm demand -f FILE").hold()
 
 
 def keeper(path: str) -> Callable[[History], None]:
@@ -92,37 +80,60 @@ def run(
     settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False, tally: Tally | None = None
 ) -> int:
     """Until SIGTERM or SIGINT; with ``once`` one round, and the end of what it began. Changes that are under way when
-    it is told to stop are let to their end. ``tally`` is served by whoever made it. Raises LockedError, StorageError;
-    with ``once`` SlurmError.
+    it is told to stop are let to their end. ``tally`` is served by whoever made it. Another controller is waited for;
+    with ``once`` that raises LockedError, and SlurmError is raised. Raises StorageError.
     """
-    stop = threading.Event()
-    with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
-        if once:
+    if once:
+        with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
             work.round()
             _end(work)
+        return 0
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    with contextlib.ExitStack() as held:
+        if not _take(held, settings.history, say, stop):
             return 0
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, lambda *_: stop.set())
-        telling = Telling(say)
-        pause = settings.interval_s
-        while not stop.is_set():
-            well = False
-            try:
-                work.round()
-                well, pause = True, settings.interval_s
-                telling.tell("Slurm", "")
-            except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
-                telling.tell("Slurm", in_a_line(error))
-                if tally is not None:
-                    tally.away()
-                away = isinstance(error, AwayError)
-                pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)
-            with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
-                work.wait(stop, pause, glances=well)
+        work = held.enter_context(controller(settings, slurm, say, told=tally))
+        _rounds(work, settings, say, stop, tally)
         if work.working:
             say("changes that are under way are let to their end")
         _end(work)
     return 0
+
+
+def _take(held: contextlib.ExitStack, path: str, say: Callable[[str], None], stop: threading.Event) -> bool:
+    """Wait until this controller is the only one; False where it is stopped before."""
+    telling = Telling(say)
+    while not stop.is_set():
+        try:
+            held.enter_context(alone(path))
+            return True
+        except LockedError as error:
+            telling.tell("lock", f"{error.brief}: this one changes nothing until that one ends")
+        stop.wait(POLL_S)
+    return False
+
+
+def _rounds(
+    work: Controller, settings: Settings, say: Callable[[str], None], stop: threading.Event, tally: Tally | None
+) -> None:
+    telling = Telling(say)
+    pause = settings.interval_s
+    while not stop.is_set():
+        well = False
+        try:
+            work.round()
+            well, pause = True, settings.interval_s
+            telling.tell("Slurm", "")
+        except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
+            telling.tell("Slurm", in_a_line(error))
+            if tally is not None:
+                tally.away()
+            away = isinstance(error, AwayError)
+            pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)
+        with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
+            work.wait(stop, pause, glances=well)
 
 
 def _end(work: Controller) -> None:

@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.core.model.actions import Reset
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, InUseError
+from aliquot.errors import AliquotError, InUseError, LockedError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.kubernetes.client.cancellable_wait import Bound, End
@@ -90,6 +90,8 @@ class Change:
         except AliquotError as error:
             if error.code == "MOVED":
                 return m
+            if isinstance(error, LockedError):
+                return msgspec.structs.replace(m, locked_by=error.holder or "another process")
             return self._actor.failed(trouble_of(error, "ApplyRefused"), o, m)
         finally:
             await progress.close()

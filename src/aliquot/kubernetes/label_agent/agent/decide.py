@@ -1,21 +1,25 @@
 """What to do next, from what is. Pure: the same observation and memory give the same step.
 
 The agent does one step, looks again at everything and asks again, so that no step relies on the one before it and a
-kill between any two leaves nothing that the next look does not see. A look leads to one of four ends:
+kill between any two leaves nothing that the next look does not see. A look leads to one of five ends:
 
     no wish           give back what is paused, say so, rest
     something wrong   give back what is paused, state failed with the reason, rest until it may be tried again
     nothing to do     publish, give back, state success, rest
+    another writer    say for whom, rest until it has ended
     a change          holders, pause, await, stop services, apply, and from there to one of the ends above
 """
 
 from __future__ import annotations
 
+from textwrap import shorten
+
 from aliquot.core.model.actions import Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.plan import Plan
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.gpu_operands import concerned, pause, restore
+from aliquot.kubernetes.gpu.gpu_operands import concerned, pause
 from aliquot.kubernetes.gpu.node_status import FAILED, NO_WISH, PENDING, REBOOTING, Status
 from aliquot.kubernetes.label_agent.agent import status_builder as said
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
@@ -38,6 +42,9 @@ from aliquot.kubernetes.label_agent.agent.steps import (
 from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent import pod_holders as holders
 
+LOCK_BACKOFF = Backoff(first=1.0, longest=15.0)
+LONGEST_NAME = 120
+"""Characters of the name of a process in a status."""
 REBOOT_PATIENCE_S = 600.0
 """How long a machine may take to go down before the reboot counts as refused."""
 HOLDERS_POLL_S = 5.0
@@ -78,7 +85,7 @@ def _look_on(o: Observation, m: Memory) -> Step:
     """Somebody else carries the label out: nothing but labels, plugins and CDI is ours, and what we still owe."""
     if _owed(o, m):
         return StartServices()
-    if o.marks.record is not None:
+    if o.marks.record is not None and o.restoration:
         return Restore(None)
     if _unpublished(o, m):
         return Publish()
@@ -92,7 +99,7 @@ def _no_wish(o: Observation, m: Memory) -> Step:
     status = Status(NO_WISH, "NoWish", message, config=config).at(o.now, o.status)
     if _owed(o, m):
         return StartServices()
-    if restore(o.marks):
+    if o.restoration:
         return Restore(None)
     if o.state or not status.same(o.status):
         return Withdraw(status)
@@ -110,7 +117,7 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
         return Publish()
     if _owed(o, m):
         return StartServices()
-    if restore(o.marks):
+    if o.restoration:
         return Restore(status)
     if said.untold(o, status):
         return Tell(status)
@@ -124,7 +131,7 @@ def _done(o: Observation, m: Memory) -> Step:
     if _owed(o, m):
         return StartServices()
     status = said.success(o, m)
-    if restore(o.marks):
+    if o.restoration:
         return Restore(status)
     if said.untold(o, status) or o.durable.reboot is not None:
         return Tell(status)
@@ -134,13 +141,15 @@ def _done(o: Observation, m: Memory) -> Step:
 def _owed(o: Observation, m: Memory) -> bool:
     """True if services of the host are to be started again, and it is time to try."""
     resting = m.failed is not None and m.failed.reason == OWED and o.clock < m.retry_at
-    return o.durable.stopped is not None and not resting
+    return o.durable.stopped is not None and not resting and o.owner.may_undo(o.durable.stopped_by)
 
 
 # -- the change
 
 
 def _change(o: Observation, m: Memory, plan: Plan) -> Step:
+    if o.other_agent or o.writer or m.locked_by:
+        return _locked(o, m)
     stop = _may_not(o, plan)
     if stop is not None:
         return _fail(o, m, stop)
@@ -160,7 +169,7 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
     reason = said.HEALING if drift else "Changing"
     status = said.status(o, PENDING, reason, drift + phrases.intent(plan))
     operands = concerned(plan)
-    if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon):
+    if pause(o.marks, operands, wish=o.digest, cordon=o.holding.cordon, owner=o.owner):
         return Pause(operands, o.holding.cordon, status)
     if o.state != PENDING:
         return Tell(status)
@@ -169,6 +178,23 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
     if o.services and not m.silenced and _deep(plan):
         return StopServices(o.services)
     return Apply(plan, status)
+
+
+def _locked(o: Observation, m: Memory) -> Step:
+    """Another writer is at work: nothing is paused, given back or changed before it has ended."""
+    if m.published != o.key:
+        return Publish()
+    if o.other_agent:
+        text = f"{o.other_agent} has paused GPU clients on this node under another lock: the agent waits for its end"
+        step = f"end one of both agents; if that one is gone: kubectl annotate node {o.node} {names.PAUSE_ANNOTATION}-"
+        status = said.status(o, PENDING, "AnotherAgent", text, next_step=step)
+    else:
+        who = shorten(m.locked_by or o.writer, LONGEST_NAME, placeholder=" ...)")
+        text = f"{who} is changing this node's GPUs: the agent changes nothing meanwhile and goes on when it has ended"
+        status = said.status(o, PENDING, "Locked", text)
+    if said.untold(o, status):
+        return Tell(status)
+    return Rest(LOCK_BACKOFF.pause(m.lockouts + 1), status.message, locked=True)
 
 
 def touches(plan: Plan) -> bool:
@@ -216,7 +242,7 @@ def _blocked(o: Observation, m: Memory, plan: Plan) -> Step:
         text = f"{message}: no pod, so there is nothing to evict"
         return _fail(o, m, Trouble("Held", text, rest, phrases.look(plan)))
     status = said.status(o, PENDING, "WaitingForHolders", message)
-    if pause(o.marks, (), wish=o.digest, cordon=holding.cordon):
+    if pause(o.marks, (), wish=o.digest, cordon=holding.cordon, owner=o.owner):
         return Pause((), holding.cordon, status)
     if said.untold(o, status):
         return Tell(status)

@@ -21,6 +21,7 @@ from aliquot.kubernetes.gpu import node_pods as pods
 from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
 from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, joined
 from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import decide, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import in_the_way
 from aliquot.kubernetes.label_agent.agent.apply_step import Change
@@ -42,7 +43,9 @@ PAUSES = 5
 
 
 class Actor:
-    """Does steps. ``superseded`` is set by the loop when somebody wishes something newer."""
+    """Does steps, and signs what it pauses as ``owner``. ``superseded`` is set by the loop when there is a newer
+    request.
+    """
 
     def __init__(
         self,
@@ -52,6 +55,7 @@ class Actor:
         publisher: Publisher,
         machine: HostMachine,
         tally: Tally,
+        owner: Owner,
     ) -> None:
         self.corner = corner
         self.hardware = hardware
@@ -59,6 +63,7 @@ class Actor:
         self.publisher = publisher
         self.machine = machine
         self.tally = tally
+        self.owner = owner
         self.superseded = asyncio.Event()
         self._change = Change(self)
 
@@ -119,7 +124,8 @@ class Actor:
             return m
         await self.publisher.release()
         await self.publisher.mend(o)
-        return msgspec.structs.replace(m, unpublished=self.publisher.problem)
+        lockouts = m.lockouts + 1 if step.locked else 0
+        return msgspec.structs.replace(m, unpublished=self.publisher.problem, locked_by="", lockouts=lockouts)
 
     # -- telling
 
@@ -170,13 +176,15 @@ class Actor:
         await self._write(
             step.status,
             o,
-            lambda marks: operands.pause(marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon),
+            lambda marks: operands.pause(
+                marks, step.operands, wish=o.digest, now=o.now, cordon=step.cordon, owner=self.owner
+            ),
         )
         return m
 
     def _undone_pause(self, step: steps.Pause, o: Observation, m: Memory) -> Memory:
         """Somebody is stronger: better to say so than to fight for ever, or to touch GPUs under their clients."""
-        lost = operands.pause(o.marks, step.operands, cordon=step.cordon)
+        lost = operands.pause(o.marks, step.operands, cordon=step.cordon, owner=self.owner)
         what = ", ".join(lost.labels) or "the cordon"
         text = f"somebody undoes the pause again and again: {what}"
         who = f"kubectl get node {o.node} -o yaml --show-managed-fields"
@@ -191,12 +199,16 @@ class Actor:
             "nodeSelector labels"
         )
         if step.status is None:
-            await self.corner.change(operands.restore)
+            await self.corner.change(self.restoration)
         else:
-            await self._write(step.status, o, operands.restore)
+            await self._write(step.status, o, self.restoration)
         if done and m.did:
             plain("MIG configuration applied successfully")
         return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
+
+    def restoration(self, marks: Marks) -> NodePatch:
+        """What gives back the operands that this agent may give back."""
+        return operands.restore(marks, self.owner)
 
     async def _validate(self) -> None:
         """A validator that cannot be made to run again is no reason to leave operands paused."""
@@ -245,7 +257,8 @@ class Actor:
         plain("Shutting down all GPU clients on the host by stopping their systemd services")
 
         def note(stopped: StoppedServices) -> None:
-            self.record.write(msgspec.structs.replace(self.record.value, stopped=stopped))
+            now = msgspec.structs.replace(self.record.value, stopped=stopped, stopped_by=self.owner)
+            self.record.write(now)
 
         try:
             await self.machine.stop(step.services, note, self.record.value.stopped)
@@ -268,7 +281,7 @@ class Actor:
                 left = StoppedServices(tuple(unit for unit in stopped.units if unit.name in error.remaining))
             self.record.forget(msgspec.structs.replace(self.record.value, stopped=left))
             return self.failed(trouble_of(error, decide.OWED), o, m)
-        self.record.forget(msgspec.structs.replace(self.record.value, stopped=None))
+        self.record.forget(msgspec.structs.replace(self.record.value, stopped=None, stopped_by=None))
         return m
 
     async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:

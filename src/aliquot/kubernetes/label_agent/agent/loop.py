@@ -155,7 +155,10 @@ class Loop:
         """True if operands are awaited that somebody takes out of the pause: they would never go."""
         if self.corner.node is None or not isinstance(self.step, steps.AwaitOperands):
             return False
-        return bool(operands.pause(self.corner.marks, self.step.operands, wish=o.digest, cordon=o.holding.cordon))
+        again = operands.pause(
+            self.corner.marks, self.step.operands, wish=o.digest, cordon=o.holding.cordon, owner=o.owner
+        )
+        return bool(again)
 
     async def _part(self) -> None:
         """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
@@ -164,15 +167,16 @@ class Loop:
         marks = self.corner.marks if self.corner.node is not None else operands.Marks()
         # Without a record of ours a pause is another manager's, where there is one.
         ours = self.last is not None and self.last.settings.manage
-        paused = operands.restore(marks) if ours or marks.record is not None else None
-        stopped = self.actor.record.value.stopped is not None
+        paused = self.actor.restoration(marks) if ours or marks.record is not None else None
+        durable = self.actor.record.value
+        stopped = durable.stopped is not None and self.actor.owner.may_undo(durable.stopped_by)
         if self.last is None or not (paused or stopped):
             return
         try:
             async with asyncio.timeout(PARTING_S):
                 if stopped:
                     self.memory = await self.actor.act(steps.StartServices(), self.last, self.memory)
-                await self.corner.change(operands.restore)
+                await self.corner.change(self.actor.restoration)
         except (AliquotError, TimeoutError) as error:
             log.warning("paused GPU clients stay paused until the agent is back: %s", error)
 

@@ -43,6 +43,7 @@ from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
 from aliquot.kubernetes.node_agent.last_usage import Used
 from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
 from aliquot.node.claims import watch
 from aliquot.node.connect import Connection, connect, simulated_host
@@ -101,6 +102,8 @@ class Agent:
         self.showing: Showing | None = None
         self.using = Using(self.hardware, _uses(options), self._used, every_s(place.environment))
         self.used = Used()
+        self.role = RoleLock("label agent", directories(options.node)[0], self._pod)
+        self.stopping = asyncio.Event()
         self.code = 0
 
     def _connect(self) -> Connection:
@@ -112,6 +115,11 @@ class Agent:
         watch(connection, self.options.holders, log.warning)
         connection.by = "agent"
         return connection
+
+    @property
+    def _pod(self) -> str:
+        """The agent's own pod as namespace/name, "" outside a pod."""
+        return f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
 
     def _wake(self) -> None:
         if self.loop is not None:
@@ -128,9 +136,13 @@ class Agent:
                 log.info("health and metrics on port %d", port)
             for sentence in self.remarks:
                 log.warning("%s", sentence)
-            self.loop = await self._assemble()
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
+                asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            if not await self.role.take(self.stopping):
+                return self.code
+            self.loop = await self._assemble()
+            if self.stopping.is_set():
+                self.loop.stop()
             await self.corner.start()
             background += [asyncio.create_task(each) for each in self._beside(self.loop)]
             for task in background:
@@ -148,7 +160,13 @@ class Agent:
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
                 await asyncio.wait_for(self.hardware.close(), CLOSE_S)
             await self.api.aclose()
+            self.role.close()
         return self.code
+
+    def _stop(self) -> None:
+        self.stopping.set()
+        if self.loop is not None:
+            self.loop.stop()
 
     async def _listen(self, probes: Probes) -> int:
         try:
@@ -172,7 +190,10 @@ class Agent:
         o = self.options
         record = Record(self._directory())
         uses = _uses(o)
+        owner = self.role.owner(await self._boot())
+        change_lock = os.path.join(directories(o.node)[0], "lock")
         observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
+        observer.owner, observer.change_lock = owner, change_lock
         observer.planning = self.tally.changes.planning
         publisher = Publisher(
             self.corner,
@@ -184,15 +205,14 @@ class Agent:
             owner=await self._owner(),
         )
         machine = HostMachine(o.host_root, self.simulated)
-        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally)
+        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally, owner)
         self.showing = Showing(self.api, o.place.node, document.GPUS, namespace=self.api.namespace, uses=uses)
         self.showing.on_held = self.tally.held
         return Loop(self.corner, observer, actor, self.tally, lambda *found: self._see(observer, *found))
 
     def _see(self, observer: Observer, o: Observation, step: Step) -> None:
         sources = observer.sources(o.settings, o.inventory) if o.inventory is not None else ()
-        pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
-        seen = of_look(o, sources, pod, self.used, self.hardware.pasts)
+        seen = of_look(o, sources, self._pod, self.used, self.hardware.pasts)
         assert self.showing is not None
         if seen is not None:
             self.showing.see(seen, o.uid, busy=bool(seen.drift) and not isinstance(step, Rest))
@@ -254,10 +274,12 @@ class Agent:
         return 200, "text/plain", b"ok\n"
 
     def _readyz(self) -> tuple[int, str, bytes]:
-        """Not ready: the node was not seen yet, the API server is away, or a right is missing."""
+        """Not ready: another agent of this role works, the node was not read yet, the API server is away, or a right is
+        missing.
+        """
         unseen = f"node {self.corner.name} was not read yet" if self.corner.node is None else ""
         undone = (self.loop.trouble or self.loop.actor.publisher.problem) if self.loop is not None else ""
-        problem = self.corner.away or unseen or undone
+        problem = self.role.waiting or self.corner.away or unseen or undone
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
         # Nobody's work waits for the document: an agent that cannot write it is ready, and says so.

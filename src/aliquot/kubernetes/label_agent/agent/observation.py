@@ -12,8 +12,9 @@ from aliquot.core.model.plan import Plan
 from aliquot.hardware.systemd.units import StoppedServices
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble, Wish
-from aliquot.kubernetes.gpu.gpu_operands import Marks
+from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, restore
 from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.gpu.prediction import Prediction
 
 
@@ -32,11 +33,12 @@ class RebootMark(msgspec.Struct, frozen=True):
 
 class Durable(msgspec.Struct, frozen=True, omit_defaults=True):
     """What must outlive the agent and cannot lie in the API server: written to disk before it is done. ``stopped`` are
-    host services to start again.
+    host services to start again, and ``stopped_by`` the agent that stopped them, None in records of older versions.
     """
 
     stopped: StoppedServices | None = None
     reboot: RebootMark | None = None
+    stopped_by: Owner | None = None
 
 
 class Observation(msgspec.Struct, frozen=True):
@@ -47,7 +49,8 @@ class Observation(msgspec.Struct, frozen=True):
     are faults in settings whose last good text still holds; ``reserved`` the PCI addresses that are out of bounds.
 
     ``now`` is wall time, for people alone: it may jump. What waits counts on ``clock``, seconds since the machine's
-    boot. ``uid`` tells a node object from another that was made under its name.
+    boot. ``uid`` tells a node object from another that was made under its name. ``owner`` is this agent; ``writer``
+    the process that holds the change lock, "" while none does.
     """
 
     node: str
@@ -73,6 +76,22 @@ class Observation(msgspec.Struct, frozen=True):
     unclear: tuple[str, ...] = ()
     reserved: frozenset[str] = frozenset()
     uid: str = ""
+    owner: Owner = Owner()
+    writer: str = ""
+
+    @property
+    def restoration(self) -> NodePatch:
+        """What gives back paused operands; empty where nothing is paused or another living agent may have paused it."""
+        record = self.marks.record
+        unknown = record is not None and record.owner is None
+        return NodePatch() if unknown and self.writer else restore(self.marks, self.owner)
+
+    @property
+    def other_agent(self) -> str:
+        """Another living agent that has paused operands or stopped services here, "" where there is none."""
+        record = self.marks.record
+        owners = (record.owner if record is not None else None, self.durable.stopped_by)
+        return next((each.name for each in owners if each is not None and not self.owner.may_undo(each)), "")
 
     @property
     def remarks(self) -> tuple[str, ...]:
@@ -132,7 +151,9 @@ class Memory(msgspec.Struct, frozen=True):
     ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
     plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
     sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
-    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made. ``told`` says that a status was
+    ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made. ``locked_by`` is who held the
+    change lock when an apply was tried, "" before the next try, and ``lockouts`` how often in a row that was waited
+    for. ``told`` says that a status was
     seen on the node: one that is gone was taken away, which is how the same is asked again.
     """
 
@@ -153,6 +174,8 @@ class Memory(msgspec.Struct, frozen=True):
     paused_for: str = ""
     pauses: int = 0
     told: bool = False
+    locked_by: str = ""
+    lockouts: int = 0
 
     def seen(self, o: Observation) -> Memory:
         """After each look."""

@@ -19,11 +19,13 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan as make
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.foundation import lock
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Source, Trouble, Wish, data_of, internal, read, trouble_of
 from aliquot.kubernetes.gpu.misspellings import near_misses
 from aliquot.kubernetes.gpu.node_status import parse
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.gpu.prediction import Remedy, cluster_policy, predict, settings_map
 from aliquot.kubernetes.label_agent.agent import decide
 from aliquot.kubernetes.label_agent.agent.memo import Kept
@@ -43,7 +45,8 @@ NO_RECORD = "NoRecord"
 
 class Observer:
     """Gathers observations. ``uses`` asks kubelet who is on what; None where there is no kubelet to ask;
-    ``boot`` tells the id of this boot. ``planning`` is entered around each plan that is made.
+    ``boot`` tells the id of this boot. ``planning`` is entered around each plan that is made. ``owner`` is this agent,
+    ``change_lock`` the path of the node's change lock.
     """
 
     def __init__(
@@ -56,6 +59,8 @@ class Observer:
         self._uses = uses
         self._boot = boot
         self.facts: Facts | None = None
+        self.owner = Owner()
+        self.change_lock = ""
         self.planning: Callable[[], AbstractContextManager[None]] = nullcontext
         # A look follows each step, and most of them change neither the GPUs nor the wish: what was planned still holds.
         self._plan = Kept(self._planned, 2)
@@ -79,6 +84,8 @@ class Observer:
             marks=marks,
             settings=settings,
             durable=self._record.value,
+            owner=self.owner,
+            writer=lock.holder(self.change_lock),
             label=marks.labels.get(names.CONFIG_LABEL),
             state=marks.labels.get(names.STATE_LABEL, ""),
             status=parse(marks.annotations.get(names.STATUS_ANNOTATION)),

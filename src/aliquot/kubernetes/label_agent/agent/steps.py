@@ -84,11 +84,14 @@ class Retry(msgspec.Struct, frozen=True):
 
 
 class Rest(msgspec.Struct, frozen=True):
-    """Nothing to do until something happens, or ``seconds`` have passed. ``waiting``: for holders to leave."""
+    """Nothing to do until something happens, or ``seconds`` have passed. ``waiting``: for holders to leave; ``locked``:
+    for another process that changes the GPUs.
+    """
 
     seconds: float
     sentence: str
     waiting: bool = False
+    locked: bool = False
 
 
 Step = (

@@ -15,12 +15,14 @@ from aliquot.errors import BlockedError
 from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.paths import directories
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent import driver_root as driver
 from aliquot.kubernetes.node_agent.document_publisher import Showing
 from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
 from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
 from aliquot.kubernetes.virtual_machines.agent import kubelet_pods as given
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
@@ -87,7 +89,14 @@ class DevicesAgent:
         self.using = Using(self.machine, uses, self._used, every_s(dict(os.environ)), self.machine.held)
         self.loop: Loop | None = None
         self.used = Used()
+        self.role = RoleLock("VM agent", directories(options.node)[0], self._pod)
+        self.stopping = asyncio.Event()
         self.code = 0
+
+    @property
+    def _pod(self) -> str:
+        """The agent's own pod as namespace/name, "" outside a pod."""
+        return f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
 
     # -- the machine
 
@@ -131,9 +140,11 @@ class DevicesAgent:
         try:
             if self.options.port >= 0:
                 log.info("health and metrics on port %d", await self._listen(probes))
-            self.loop = self._assemble()
             for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self.loop.stop)
+                asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            if not await self.role.take(self.stopping):
+                return self.code
+            self.loop = self._assemble()
             await self.corner.start()
             self.allocations.start()
             beside += [asyncio.create_task(each) for each in (self.showing.run(), self._mind(), self.using.run())]
@@ -153,7 +164,13 @@ class DevicesAgent:
             with suppress(TimeoutError):  # a driver call that hangs ends with the process
                 await asyncio.wait_for(self.machine.close(), CLOSE_S)
             await self.api.aclose()
+            self.role.close()
         return self.code
+
+    def _stop(self) -> None:
+        self.stopping.set()
+        if self.loop is not None:
+            self.loop.stop()
 
     def _assemble(self) -> Loop:
         work = Work(
@@ -230,8 +247,7 @@ class DevicesAgent:
         node = self.corner.node
         if node is None:
             return
-        pod = f"{self.api.namespace}/{self.options.pod}" if self.options.pod else ""
-        seen = of_round(done, node.name, pod, self.used, self.machine.pasts)
+        seen = of_round(done, node.name, self._pod, self.used, self.machine.pasts)
         if seen is not None:
             self.showing.see(seen, node.metadata.uid)
         elif self.loop is not None and self.loop.standing is not None:
@@ -256,12 +272,16 @@ class DevicesAgent:
         return 200, "text/plain", b"ok\n"
 
     def _readyz(self) -> tuple[int, str, bytes]:
-        """Not ready: something was not read yet, the API server is away, or what was to be written was not. An agent
-        that keeps its hands off is ready, and says why.
+        """Not ready: another agent of this role works, something was not read yet, the API server is away, or what was
+        to be written was not. An agent that leaves the node to another is ready, and says why.
         """
         undone = (self.offering.problem if self.offering is not None else "") or self.allocations.trouble
         trouble = (self.loop.trouble or undone) if self.loop is not None else "it is starting"
-        problem = self.corner.away or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
+        problem = (
+            self.role.waiting
+            or self.corner.away
+            or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
+        )
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
         standing = self.loop.standing if self.loop is not None else None

@@ -14,7 +14,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan as make
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, LockedError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
@@ -240,6 +240,10 @@ class Work:
             with self._tally.changes.change():
                 outcome = await self._machine.apply(due.plan, lambda line: log.info("%s", line))
         except AliquotError as error:
+            if isinstance(error, LockedError):
+                self._attempts.locked(pci, due.digest, error.holder, _clock())
+                log.info("GPU %s: %s: waiting for its end", pci, error.brief)
+                return
             self._tally.refused(time.monotonic() - started)
             if error.code == "MOVED":  # somebody changed the GPU since the look: no failure, but no hot loop either
                 self._attempts.postponed(pci, due.digest, _clock())

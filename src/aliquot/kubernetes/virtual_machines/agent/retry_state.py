@@ -8,11 +8,14 @@ import msgspec
 
 from aliquot.core.model.plan import Blocker, Plan
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.node_agent.messages import word
+from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Result
 
 FIRST_S = 1.0
 LONGEST_S = 300.0
+LOCK_BACKOFF = Backoff(first=1.0, longest=15.0)
 PATIENT = 3
 """So often in a row the same may be done at once."""
 CALM_S = 600.0
@@ -86,6 +89,15 @@ class Attempts:
         result = last.result if last is not None and last.digest == digest else None
         self._failed[pci] = Attempt(digest, last.failures if last else 0, now + FIRST_S, result)
 
+    def locked(self, pci: str, digest: str, holder: str, now: float) -> None:
+        """Another process is changing the GPUs: this is no failure, and the same is tried again when it has ended."""
+        last = self._failed.get(pci)
+        again = last is not None and last.digest == digest and last.result is not None
+        times = last.failures + 1 if last is not None and again else 1
+        who = cut(holder or "another process", 120)
+        result = Result(digest, False, PENDING, f"{who} is changing this node's GPUs: it goes on when that has ended")
+        self._failed[pci] = Attempt(digest, times, now + LOCK_BACKOFF.pause(times), result)
+
     def ended(self, pci: str) -> None:
         """The wish is met, or there is none."""
         self._failed.pop(pci, None)
@@ -149,5 +161,5 @@ def reason(error: AliquotError) -> str:
     return known.get(error.code) or word(error.code)
 
 
-def cut(text: str) -> str:
-    return text if len(text) <= _MOST else text[: _MOST - 1] + "…"
+def cut(text: str, most: int = _MOST) -> str:
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -10,7 +12,9 @@ from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Source, Trouble
+from aliquot.kubernetes.gpu.gpu_operands import Paused
 from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import steps
 from aliquot.kubernetes.label_agent.agent.decide import OWED, REBOOT_PATIENCE_S, decide
 from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
@@ -511,3 +515,63 @@ def test_killed_and_then_the_wish_is_withdrawn() -> None:
         assert names.PAUSED not in deploy.values()  # type: ignore[attr-defined]
         assert (state, stopped, unschedulable, record) == (None, None, False, None)
         assert all(services.values())  # type: ignore[attr-defined]
+
+
+class TestAnotherWriter:
+    OTHER = Owner("other", "1:11", "boot-1", "process 7")
+    ME = Owner("me", "1:10", "boot-1", "process 1")
+
+    def paused(self, owner: Owner | None, **more: Any) -> Observation:
+        record = Paused({f"{names.DEPLOY_PREFIX}dcgm": "true"}, owner=owner)
+        notes = {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()}
+        labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
+        return look("all-1g.5gb", labels=labels, annotations=notes, owner=self.ME, **more)
+
+    def test_a_process_that_changes_the_gpus_is_waited_for_before_anything_is_paused(self) -> None:
+        o = look("all-1g.5gb", writer="process 12 (aliquot apply " + "x " * 200 + ")")
+        told = decide(o, published(o))
+        assert isinstance(told, steps.Tell)
+        assert (told.status.state, told.status.reason) == ("pending", "Locked")
+        assert "process 12 (aliquot apply" in told.status.message
+        assert len(told.status.message) < 260
+
+    def test_the_wait_grows(self) -> None:
+        told = decide(*self.first())
+        assert isinstance(told, steps.Tell)
+        labels, annotations = said(told.status)
+        o = look("all-1g.5gb", writer="process 12 (x)", labels=labels, annotations=annotations)
+        rests = [decide(o, published(o, lockouts=n)) for n in (0, 1, 9)]
+        assert [rest.seconds for rest in rests if isinstance(rest, steps.Rest)] == [1.0, 2.0, 15.0]
+        assert all(isinstance(rest, steps.Rest) and rest.locked for rest in rests)
+
+    def first(self) -> tuple[Observation, Memory]:
+        o = look("all-1g.5gb", writer="process 12 (x)")
+        return o, published(o)
+
+    def test_a_lock_that_an_apply_found_taken_is_pending_too(self) -> None:
+        o = look("all-1g.5gb")
+        told = decide(o, published(o, locked_by="process 12 (x)"))
+        assert isinstance(told, steps.Tell)
+        assert told.status.reason == "Locked"
+
+    def test_a_pause_of_another_living_agent_is_left_and_named(self) -> None:
+        o = self.paused(self.OTHER)
+        told = decide(o, published(o))
+        assert isinstance(told, steps.Tell)
+        assert (told.status.state, told.status.reason) == ("pending", "AnotherAgent")
+        assert "process 7" in told.status.message
+        failed = self.paused(self.OTHER, trouble=Trouble("Broken", "broken"))
+        assert isinstance(decide(failed, published(failed)), steps.Tell), "what fails restores its own only"
+
+    def test_a_pause_without_an_owner_stays_while_another_process_changes_the_gpus(self) -> None:
+        broken = Trouble("Broken", "broken")
+        o = self.paused(None, trouble=broken, writer="process 12 (x)")
+        assert isinstance(decide(o, published(o)), steps.Tell)
+        o = self.paused(None, trouble=broken)
+        assert isinstance(decide(o, published(o)), steps.Restore)
+
+    def test_services_that_another_living_agent_stopped_are_not_started(self) -> None:
+        stopped = StoppedServices((StoppedUnit("dcgm.service"),))
+        for owner, starts in ((self.OTHER, False), (self.ME, True), (None, True)):
+            o = look(None, durable=Durable(stopped, stopped_by=owner), owner=self.ME)
+            assert isinstance(decide(o, published(o)), steps.StartServices) == starts

@@ -266,6 +266,7 @@ def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any
     me = SimpleNamespace(
         corner=corner,
         loop=loop,
+        role=SimpleNamespace(waiting=""),
         offering=None,
         allocations=SimpleNamespace(trouble=""),
         showing=SimpleNamespace(problem="exceeded quota"),

@@ -20,6 +20,7 @@ from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.node_status import FAILED, Status
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import decide, steps
 from aliquot.kubernetes.label_agent.agent import observer as observe
 from aliquot.kubernetes.label_agent.agent.executor import Actor
@@ -160,7 +161,7 @@ def test_what_is_asked_after_a_look_is_not_answered_by_it(asked: dict[str, str |
         corner = Corner(cast(Api, Server()), "gpu-1", "ns", lambda: None)
         corner.node = first
         none: Any = None
-        actor = Actor(corner, none, none, none, none, Tally("gpu-1"))
+        actor = Actor(corner, none, none, none, none, Tally("gpu-1"), Owner())
         o = look(WISH, marks=corner.marks)
         await actor.act(steps.Tell(Status(FAILED, "Held", "held", WISH)), o, Memory())
 

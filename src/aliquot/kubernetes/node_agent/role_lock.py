@@ -1,0 +1,68 @@
+"""The lock of an agent's role: of two agents of one role on a node one works, and the other waits for its end.
+
+An agent holds it for its life. The change lock is another one: every writer takes that for a single change.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+from contextlib import ExitStack, suppress
+
+from aliquot.errors import AliquotError, LockedError
+from aliquot.foundation.lock import FileLock
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.kubernetes.gpu.pause_owner import Owner
+
+POLL_S = 1.0
+"""How soon after the end of the other agent the one that waits takes over."""
+
+
+class RoleLock:
+    """``name`` is the role, as in "label agent"; ``directory`` the folder of the node's locks; ``pod`` this agent's own
+    as namespace/name, "" outside a pod. ``waiting`` says for whom, or why, the lock is waited for; "" once it is held.
+    """
+
+    def __init__(self, name: str, directory: str, pod: str) -> None:
+        self.waiting = "it is starting"
+        self.place = f"pod {pod}" if pod else ""
+        path = os.path.join(directory, f"{name.replace(' ', '-')}.lock")
+        self._lock = FileLock(path, f"is the {name} of this node", place=self.place)
+        self._held = ExitStack()
+
+    async def take(self, stopping: asyncio.Event) -> bool:
+        """Wait until the lock is held, or ``stopping`` is set; whether it is held. What prevents it is logged once."""
+        logged = ""
+        while not stopping.is_set():
+            try:
+                self._held.enter_context(self._lock.hold())
+            except AliquotError as error:
+                self.waiting = _reason(error)
+            else:
+                self.waiting = ""
+                if logged:
+                    log.info("the other agent has ended: this one takes over")
+                return True
+            if self.waiting != logged:
+                log.warning("%s", self.waiting)
+                logged = self.waiting
+            with suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await stopping.wait()
+        return False
+
+    def owner(self, boot: str) -> Owner:
+        """Return what this agent signs its pauses with, once it holds the lock."""
+        name = f"process {os.getpid()}{f' of {self.place}' if self.place else ''}"
+        return Owner(secrets.token_hex(8), self._lock.identity, boot, name)
+
+    def close(self) -> None:
+        """Let the next agent work."""
+        self._held.close()
+
+
+def _reason(error: AliquotError) -> str:
+    if isinstance(error, LockedError):
+        return f"{error.brief}: this agent changes and publishes nothing until that one ends"
+    return f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"

@@ -1,0 +1,37 @@
+"""One controller works on a history, another waits for its end."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from pathlib import Path
+
+import pytest
+
+from aliquot.errors import LockedError
+from aliquot.slurm.controller import main
+
+
+def test_the_second_waits_says_so_once_and_takes_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(main, "POLL_S", 0.01)
+    path, said, stop = str(tmp_path / "history"), list[str](), threading.Event()
+    taken = []
+    with contextlib.ExitStack() as mine:
+        with main.alone(path):
+            with pytest.raises(LockedError), main.alone(path):
+                pass
+            waiting = threading.Thread(target=lambda: taken.append(main._take(mine, path, said.append, stop)))
+            waiting.start()
+            waiting.join(0.1)
+            assert taken == []
+        waiting.join(5)
+        assert taken == [True]
+    assert len(said) == 1
+    assert "is the Slurm controller here: this one changes nothing until that one ends" in said[0]
+
+
+def test_a_stop_ends_the_wait(tmp_path: Path) -> None:
+    path, stop = str(tmp_path / "history"), threading.Event()
+    stop.set()
+    with contextlib.ExitStack() as mine, main.alone(path):
+        assert not main._take(mine, path, lambda _: None, stop)
