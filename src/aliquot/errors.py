@@ -74,6 +74,12 @@ class MovedError(BlockedError):
     code = "MOVED"
 
 
+class PlanMismatchError(BlockedError):
+    """A saved plan is not the one that the planner makes for its desired state: the file was edited."""
+
+    code = "PLAN_MISMATCH"
+
+
 class LockedError(BlockedError):
     """Another process is changing this node's GPUs. ``holder`` names it, "" where that is not known."""
 

@@ -72,7 +72,7 @@ _APPLY = Command(
         HOOKS,
         *EVERYWHERE,
     ),
-    text="A saved plan is carried out exactly, or refused (20) because the machine changed since.",
+    text="A saved plan is planned again: it is applied exactly, or refused (20) if the machine or the file changed.",
     examples=("aliquot apply -f wish.yaml -c train", "aliquot apply plan.json", "aliquot apply --gpu 0 --mig 7g.40gb"),
     exits="0 done or nothing to do, 10 the rest needs a reboot, 20 blocked, 40 hardware refused (and what was undone)",
 )

@@ -19,7 +19,7 @@ def run(args: Args) -> int:
     with node.connected(args) as connection:
         inventory = connection.backend.read()
         made = saved or plan(inventory, wish.read(args, config, inventory), policy)
-        return carry_out(Job(connection, made, inventory), args)
+        return carry_out(Job(connection, made, inventory, saved=saved is not None), args)
 
 
 def _saved(args: Args) -> Plan:

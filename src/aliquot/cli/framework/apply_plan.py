@@ -25,14 +25,15 @@ _EXIT = {"nothing": 0, "done": 0, "reboot": 10}
 
 
 class Job:
-    """A plan, the node it is for, and the inventory that it was made from."""
+    """A plan, the node it is for, and the inventory that it was made from. ``saved``: the plan comes from a file."""
 
-    __slots__ = ("connection", "inventory", "plan")
+    __slots__ = ("connection", "inventory", "plan", "saved")
 
-    def __init__(self, connection: Connection, plan: Plan, inventory: Inventory) -> None:
+    def __init__(self, connection: Connection, plan: Plan, inventory: Inventory, *, saved: bool = False) -> None:
         self.connection = connection
         self.plan = plan
         self.inventory = inventory
+        self.saved = saved
 
 
 def carry_out(job: Job, args: Args) -> int:
@@ -47,7 +48,7 @@ def carry_out(job: Job, args: Args) -> int:
     with stoppable(), _shown(job) as bar:
         if bar is not None:
             everything.watch = bar.step
-        outcome = apply(job.plan, everything, streams.note)
+        outcome = apply(job.plan, everything, streams.note, saved=job.saved)
     try:
         report(outcome, job, args)
     except StorageError as error:

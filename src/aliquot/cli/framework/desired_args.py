@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -103,14 +104,30 @@ def args_timeout(args: Args) -> float:
 
 def saved_plan(path: str) -> Plan:
     """A plan that ``aliquot plan --out`` wrote. Raises ConfigError if it is anything else."""
-    text = output.read_text(path, "plan")
+    text, again = output.read_text(path, "plan"), "aliquot plan -f FILE --out plan.json"
     try:
         plan = msgspec.json.decode(text, type=Plan)
     except (msgspec.DecodeError, RecursionError) as error:
-        raise ConfigError(f"{path} is not a plan: {error}", next_step="aliquot plan -f FILE --out plan.json") from error
+        raise ConfigError(f"{path} is not a plan: {error}", next_step=again) from error
     if plan.kind != "Plan" or plan.api_version != "aliquot/v1":
         raise ConfigError(f"{path} is a {plan.kind} of {plan.api_version}, not a Plan of aliquot/v1")
+    if plan.blockers:
+        raise ConfigError(f"{path} is a plan with blockers, which nothing can carry out", next_step=again)
+    for text in _texts(msgspec.to_builtins(plan)):
+        if not text.isprintable():
+            raise ConfigError(f"{path} is not a plan: a text in it has control characters: {text!a}", next_step=again)
     return plan
+
+
+def _texts(plain: object) -> Iterator[str]:
+    """Every text in plain data: what is printed of a file must not give orders to a terminal."""
+    if isinstance(plain, str):
+        yield plain
+    elif isinstance(plain, dict):
+        yield from _texts(list(plain.values()))
+    elif isinstance(plain, list | tuple):
+        for each in plain:
+            yield from _texts(each)
 
 
 def refuse_faults(desired: Desired) -> None:

@@ -19,6 +19,7 @@ from aliquot.core.engine.ports import Record
 from aliquot.core.engine.recorded_change import encoded, recorded
 from aliquot.core.engine.resume import resume, tell_of_a_cut_off_run
 from aliquot.core.engine.rollback import undo
+from aliquot.core.engine.saved_plan import confirm
 from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.inventory import Inventory
@@ -27,10 +28,13 @@ from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
 
 
-def apply(plan: Plan, world: World, report: Report) -> Outcome:
+def apply(plan: Plan, world: World, report: Report, *, saved: bool = False) -> Outcome:
     """Carry out a plan. Raises BlockedError for a plan with blockers, MovedError if the machine changed since,
     LockedError if another process is at it, StorageError if nothing can be recorded: in all of these nothing was
     touched. Everything that fails later is in the outcome.
+
+    A ``saved`` plan comes from a file that may have been edited. Raises PlanMismatchError unless the planner makes the
+    same plan again.
     """
     if plan.blocked:
         raise BlockedError(plan.blockers[0].message, next_step=plan.blockers[0].next_step)
@@ -40,7 +44,7 @@ def apply(plan: Plan, world: World, report: Report) -> Outcome:
         failed: AliquotError | None = None
         try:
             world.hooks.fire("apply-start")
-            outcome = _locked(plan, world, report)
+            outcome = _locked(plan, world, report, saved=saved)
             failed = outcome.error
         except AliquotError as error:
             failed = error
@@ -59,12 +63,14 @@ def _exit_hook(world: World, failed: AliquotError | None) -> None:
             raise
 
 
-def _locked(plan: Plan, world: World, report: Report) -> Outcome:
+def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome:
     with world.timed(READ):
         now = before = world.backend.read()
     work = plan
     if now.fingerprint != plan.fingerprint:
         work, before = resume(plan, now, world, report)
+    elif saved:
+        confirm(plan, now)
     if not work.actions:
         drift = _verify(work, now)
         if drift:

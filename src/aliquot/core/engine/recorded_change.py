@@ -82,8 +82,9 @@ class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     exclusive: bool = False
 
     def is_of(self, plan: Plan) -> bool:
-        """Return whether this is the change that ``plan`` describes."""
-        return (self.fingerprint, self.desired) == (plan.fingerprint, _requested(plan.desired))
+        """Return whether this is the change that ``plan`` describes. A plan from a file may have been edited since."""
+        mine = self.fingerprint, self.desired, self.gpus, self.actions
+        return mine == (plan.fingerprint, _requested(plan.desired), _changes(plan), len(plan.actions))
 
     def explains(self, now: Inventory) -> bool:
         """Return whether all that exists now existed before or is made by this change, and no other GPU moved."""
@@ -109,7 +110,7 @@ def recorded(plan: Plan, before: Inventory) -> RecordedChange:
         fingerprint=plan.fingerprint,
         desired=_requested(plan.desired),
         before=tuple(map(_before, before.gpus)),
-        gpus=tuple(_change(pci, actions) for pci, actions in plan.lanes.items()),
+        gpus=_changes(plan),
         actions=len(plan.actions),
         exclusive=any(isinstance(action, _EXCLUSIVE) for action in plan.actions),
     )
@@ -155,6 +156,10 @@ def _before(gpu: Gpu) -> GpuBefore:
         passthrough=gpu.passthrough,
         was_mig=virtual.was_mig,
     )
+
+
+def _changes(plan: Plan) -> tuple[GpuChange, ...]:
+    return tuple(_change(pci, actions) for pci, actions in plan.lanes.items())
 
 
 def _change(pci: str, actions: Iterable[Action]) -> GpuChange:

@@ -21,6 +21,13 @@ class Policy(msgspec.Struct, frozen=True):
     timeout_s: float = 60.0
     reset: bool = True
 
+    def __post_init__(self) -> None:
+        """Raise ValueError for a policy that cannot exist, also where it is decoded."""
+        if self.held not in ("refuse", "wait", "force"):
+            raise ValueError(f"there is no policy {self.held!r}: use refuse, wait or force")
+        if not 0 <= self.timeout_s < float("inf"):
+            raise ValueError(f"a policy waits 0 seconds or more, not {self.timeout_s:g}")
+
 
 class Blocker(msgspec.Struct, frozen=True):
     """Why one GPU cannot get what was asked: the rule, the slices in the way, who holds them, and what to type next.

@@ -1,0 +1,129 @@
+"""A plan from a file, compared with what the planner makes of its desired state now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from itertools import groupby
+
+import msgspec
+
+from aliquot.core.model.actions import Action, Destroy, DestroyVgpu
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan as make
+from aliquot.errors import PlanMismatchError
+
+replace = msgspec.structs.replace
+NEXT = "aliquot plan -f FILE --out plan.json"
+_LISTED = 6
+_UNPLANNABLE = (ArithmeticError, AssertionError, LookupError, TypeError, ValueError)
+"""What the planner may raise for a desired state that has the right types and was resolved for no GPU of this node."""
+
+
+def confirm(saved: Plan, now: Inventory) -> None:
+    """Raise PlanMismatchError unless the planner makes this very plan for ``now``, which has its fingerprint.
+
+    Holders are not part of the fingerprint. They may have come or gone since the plan was saved, and are read again
+    before each action that destroys, so each of ``_with_holders`` is a state in which the plan may have been made.
+    """
+    try:
+        made = [make(each, saved.desired, saved.policy) for each in _with_holders(saved, now)]
+    except _UNPLANNABLE as error:
+        raise PlanMismatchError(
+            "this file holds a desired state that cannot be planned on this node; nothing was touched",
+            details=(f"{type(error).__name__}: {error}",),
+            next_step=NEXT,
+        ) from error
+    if all(_compared(each) != _compared(saved) for each in made):
+        raise PlanMismatchError(
+            "this file does not hold the plan that Aliquot makes for its desired state; nothing was touched",
+            details=tuple(_differences(saved, next((each for each in made if not each.blocked), made[0]))),
+            next_step=NEXT,
+        )
+
+
+def same_actions(one: Plan, other: Plan) -> bool:
+    """Whether two plans do the same, whatever their texts say."""
+    return _compared(one) == _compared(other)
+
+
+def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:
+    """The node with today's holders, and with a holder on each instance that the plan leaves alone and on no other.
+
+    Whatever the planner saw when it made the plan, it makes the same one for the second. Under ``force`` only today's
+    holders count: there nothing but the planner's choice keeps a holder from being ended.
+    """
+    yield now
+    if saved.policy.held != "force":
+        destroyed = {(a.gpu, a.instance) for a in saved.actions if isinstance(a, Destroy)}
+        kept = {(gpu.pci, i.id) for gpu in now.gpus for i in gpu.instances} - destroyed
+        yield replace(now, gpus=tuple(_held(gpu, kept) for gpu in now.gpus))
+
+
+def _held(gpu: Gpu, held: set[tuple[str, int]]) -> Gpu:
+    """The GPU with only these instances held, and no client on the whole GPU or on a vGPU."""
+    instances = tuple(
+        replace(
+            i,
+            held=(gpu.pci, i.id) in held,
+            holders=(),
+            compute_instances=tuple(replace(c, holders=()) for c in i.compute_instances),
+        )
+        for i in gpu.instances
+    )
+    virtual = gpu.virtual
+    if virtual is not None:
+        virtual = replace(virtual, functions=tuple(replace(f, holders=()) for f in virtual.functions))
+    vgpus = tuple(replace(v, holders=()) for v in gpu.vgpus)
+    return replace(gpu, instances=instances, holders=(), vgpus=vgpus, virtual=virtual)
+
+
+def _compared(plan: Plan) -> tuple[object, ...]:
+    """Everything in a plan that decides what happens and what is reported. Sentences may be worded otherwise."""
+    acts = _in_order(plan.actions)
+    figures = plan.changes, plan.kept, plan.destroyed, plan.created, plan.resets, plan.reboots
+    return plan.fingerprint, plan.desired, plan.policy, bool(plan.blockers), acts, figures
+
+
+def _in_order(actions: Sequence[Action]) -> list[dict[str, object]]:
+    """The actions without their reasons. Of instances that go one after the other the planner names held ones first;
+    this order follows from holders alone and is left out.
+    """
+    found: list[dict[str, object]] = []
+    for (_, kind), run in groupby(actions, key=lambda action: (action.gpu, type(action))):
+        plain = [_plain(action) for action in run]
+        found += sorted(plain, key=repr) if kind in (Destroy, DestroyVgpu) else plain
+    return found
+
+
+def _plain(action: Action) -> dict[str, object]:
+    plain: dict[str, object] = msgspec.to_builtins(action)
+    del plain["reason"]
+    return plain
+
+
+def _differences(saved: Plan, made: Plan) -> Iterator[str]:
+    """The actions that only one of two plans has, or how else the two differ."""
+    if made.blocked:
+        yield f"the planner refuses it: {made.blockers[0].message}"
+        return
+    have, want = _in_order(saved.actions), _in_order(made.actions)
+    lines = [f"only in the file: {_text(a)}" for a in have if a not in want or have.count(a) > want.count(a)]
+    lines += [f"missing in the file: {_text(a)}" for a in want if a not in have]
+    yield from _cut(list(dict.fromkeys(lines)))
+    if not lines and have != want:
+        yield "the file has the same actions in another order"
+    for name in ("kept", "destroyed", "created", "resets", "reboots", "changes"):
+        if not lines and getattr(saved, name) != getattr(made, name):
+            yield f"the file says {name} {getattr(saved, name)}, the planner {getattr(made, name)}"
+
+
+def _cut(lines: Sequence[str]) -> Iterator[str]:
+    yield from lines[:_LISTED]
+    if len(lines) > _LISTED:
+        yield f"and {len(lines) - _LISTED} more"
+
+
+def _text(plain: dict[str, object]) -> str:
+    """An action as it stands in the file."""
+    return msgspec.json.encode(plain).decode()

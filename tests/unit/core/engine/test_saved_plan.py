@@ -1,0 +1,147 @@
+"""A saved plan is accepted whatever its holders did since, and only as the planner made it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.saved_plan import confirm
+from aliquot.core.model.actions import Create, Destroy
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
+from aliquot.core.model.plan import Policy
+from aliquot.core.planner.plan import plan
+from aliquot.errors import MovedError, PlanMismatchError
+from laws.oracle import world
+from laws.property import strategies
+from support.selection import laws
+from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.test_apply import A100, run, start
+
+LAWS = laws(100)
+PROCESS = Holder("process", "1")
+QUIET = st.sampled_from([Policy(), Policy("wait", 1.0)])
+POLICIES = st.sampled_from([Policy(), Policy("wait", 1.0), Policy("force")])
+replace = msgspec.structs.replace
+
+
+def _held(inventory: Inventory, held: bool) -> Inventory:
+    def instance(each: GpuInstance) -> GpuInstance:
+        return replace(each, held=held, holders=(PROCESS,) if held else ())
+
+    def gpu(each: Gpu) -> Gpu:
+        return replace(each, instances=tuple(map(instance, each.instances)))
+
+    return replace(inventory, gpus=tuple(map(gpu, inventory.gpus)))
+
+
+@LAWS
+@given(strategies.cases(size=2), POLICIES)
+def test_what_the_planner_made_is_accepted(case: tuple[Inventory, Desired], policy: Policy) -> None:
+    inventory, desired = case
+    made = plan(inventory, desired, policy)
+    assume(not made.blocked)
+    confirm(made, inventory)
+
+
+@LAWS
+@given(strategies.cases(size=2), QUIET)
+def test_holders_that_left_change_nothing(case: tuple[Inventory, Desired], policy: Policy) -> None:
+    inventory, desired = case
+    made = plan(inventory, desired, policy)
+    assume(not made.blocked and not any(_ends_a_holder(inventory, a) for a in made.actions))
+    confirm(made, _held(inventory, False))
+
+
+def _ends_a_holder(inventory: Inventory, action: object) -> bool:
+    if not isinstance(action, Destroy):
+        return False
+    found = inventory.gpu(action.gpu).instance(action.instance)
+    return found is not None and found.held
+
+
+@LAWS
+@given(strategies.cases(size=2), QUIET)
+def test_holders_that_came_change_nothing(case: tuple[Inventory, Desired], policy: Policy) -> None:
+    """Where they are in the way, the engine sees them before the action."""
+    inventory = _held(case[0], False)
+    made = plan(inventory, case[1], policy)
+    confirm(made, _held(inventory, True))
+
+
+PAIR = [("1g.5gb", 0), ("1g.5gb", 1)]
+
+
+@pytest.mark.parametrize("policy", [Policy(), Policy("wait", 1.0)], ids=lambda p: p.held)
+@pytest.mark.parametrize("then", range(4))
+@pytest.mark.parametrize("now", range(4))
+def test_the_choice_between_two_equal_instances_may_be_that_of_other_holders(
+    then: int, now: int, policy: Policy
+) -> None:
+    """One of two goes: which one depends on who was where when the plan was made."""
+
+    def held(bits: int) -> Inventory:
+        return start(PAIR, [place for n, place in enumerate(PAIR) if bits >> n & 1])
+
+    made = plan(held(then), world.wish(A100, ["1g.5gb"]), policy)
+    if not made.blocked:
+        confirm(made, held(now))
+
+
+def test_held_instances_that_go_first_may_be_idle_by_now() -> None:
+    made = plan(start(PAIR, PAIR[1:]), world.wish(A100, ["7g.40gb"]), Policy("wait", 1.0))
+    assert [a.placement for a in made.actions if isinstance(a, Destroy)] == ["1:1", "0:1"]
+    confirm(made, start(PAIR))
+
+
+@LAWS
+@given(strategies.cases(size=2), POLICIES, st.integers(0))
+def test_without_one_action_it_is_refused(case: tuple[Inventory, Desired], policy: Policy, nth: int) -> None:
+    inventory, desired = case
+    made = plan(inventory, desired, policy)
+    assume(made.actions)
+    dropped = nth % len(made.actions)
+    edited = replace(made, actions=made.actions[:dropped] + made.actions[dropped + 1 :])
+    with pytest.raises(PlanMismatchError, match="nothing was touched"):
+        confirm(edited, inventory)
+
+
+def test_under_force_the_planner_chooses_whose_holder_is_ended() -> None:
+    """Either instance may go; only the idle one does, also where its neighbour was idle when the plan was made."""
+    made = plan(start(PAIR), world.wish(A100, ["1g.5gb"]), Policy("force"))
+    (gone,) = made.actions
+    assert isinstance(gone, Destroy)
+    confirm(made, start(PAIR))
+    with pytest.raises(PlanMismatchError):
+        confirm(made, start(PAIR, [place for place in PAIR if f"{place[1]}:1" == gone.placement]))
+
+
+def test_an_edited_plan_does_not_resume_one_that_was_cut_off() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+
+    def kill(n: int, what: str) -> None:
+        raise Killed
+
+    bench.memory.after = kill
+    with pytest.raises(Killed):
+        run(bench, made)
+    bench.memory.after = lambda n, what: None
+    (create,) = made.actions
+    assert isinstance(create, Create)
+    edited = replace(made, actions=(create, replace(create, placement="0:1")))
+    with pytest.raises(MovedError):
+        apply(edited, bench.world, bench.said.append, saved=True)
+    assert bench.memory.writes == 1
+    assert apply(made, bench.world, bench.said.append, saved=True).status == "done"
+
+
+def test_an_edited_plan_is_not_recorded() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    with pytest.raises(PlanMismatchError):
+        apply(replace(made, actions=()), bench.world, bench.said.append, saved=True)
+    assert (bench.memory.log, bench.journal.lines) == ([], [])
