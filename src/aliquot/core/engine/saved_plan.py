@@ -42,11 +42,6 @@ def confirm(saved: Plan, now: Inventory) -> None:
         )
 
 
-def same_actions(one: Plan, other: Plan) -> bool:
-    """Whether two plans do the same, whatever their texts say."""
-    return _compared(one) == _compared(other)
-
-
 def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:
     """The node with today's holders, and with a holder on each instance that the plan leaves alone and on no other.
 
