@@ -65,8 +65,9 @@ class _Odd(Exception):
 
 class StateFile(Generic[T]):
     """One value in one file. ``kind`` tells files apart, ``shape`` is the value's type and ``empty`` what holds where
-    nothing is stored. ``former`` is the file's name in releases before this store: the bare content. ``merge`` joins
-    our value with one that such a release wrote since; without it the latter counts. Not ``durable``: the last writes
+    nothing is stored. ``former`` is the file's name in releases before this store: the bare content, which ``older``
+    decodes if it has another form (it raises ValueError for what has not). ``merge`` joins our value with one that such
+    a release wrote since; without it the latter counts. Not ``durable``: the last writes
     may be lost with the machine's power. One process at a time may save: its callers have a lock.
     """
 
@@ -78,6 +79,7 @@ class StateFile(Generic[T]):
         empty: T,
         *,
         former: str = "",
+        older: Callable[[bytes], T] | None = None,
         merge: Callable[[T, T], T] | None = None,
         mode: int = 0o644,
         durable: bool = True,
@@ -86,7 +88,8 @@ class StateFile(Generic[T]):
         self._kind = kind
         self._shape = shape
         self._empty = empty
-        self._former = os.path.join(os.path.dirname(path), former) if former else ""
+        self._former = os.path.normpath(os.path.join(os.path.dirname(path), former)) if former else ""
+        self._decode_older = older or (lambda body: msgspec.json.decode(body, type=shape))
         self._merge = merge
         self._mode = mode
         self._durable = durable
@@ -134,9 +137,9 @@ class StateFile(Generic[T]):
         if body is None:
             return None
         try:
-            return self._decoded(body)
-        except _Odd as odd:
-            report(self._kind, self._former, str(odd))
+            return self._decode_older(body)
+        except (ValueError, RecursionError) as error:
+            report(self._kind, self._former, str(error))
             return None
 
     def _merged(self, older: T) -> T:

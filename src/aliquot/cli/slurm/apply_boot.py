@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import desired_args as wish
@@ -39,13 +38,8 @@ def run(args: Args) -> int:
 
 
 def cut_off(connection: Connection) -> list[str]:
-    """The Slurm nodes of this host whose last change never ended. Raises StorageError for a record that is none."""
-    from aliquot.slurm.node.change_record import FOLDER, OPEN, RecordFile
+    """The Slurm nodes of this host whose last change never ended. Raises StorageError."""
+    from aliquot.slurm.node.change_record import OPEN, RecordFile, recorded_names
 
-    try:
-        names = sorted(os.listdir(os.path.join(connection.directory, FOLDER)))
-    except FileNotFoundError:
-        return []
-    stems = [name.removesuffix(".json") for name in names if name.endswith(".json")]
-    found = [(stem, RecordFile(connection.directory, stem).read()) for stem in stems]
-    return [stem for stem, record in found if record is not None and record.status == OPEN]
+    found = [(name, RecordFile(connection.directory, name).read()) for name in recorded_names(connection.directory)]
+    return [name for name, record in found if record is not None and record.status == OPEN]

@@ -5,12 +5,14 @@ Everything else is read from Slurm and from the nodes. A file that is lost costs
 
 from __future__ import annotations
 
+import os
 from collections.abc import Collection, Iterable
 
 import msgspec
 
-from aliquot.errors import StorageError
-from aliquot.foundation import atomic_file
+from aliquot.errors import AliquotError
+from aliquot.foundation import state_store
+from aliquot.foundation.state_store import StateFile
 
 HOUR_S = 3600.0
 RETRY_S = (30.0, 1800.0)
@@ -113,19 +115,26 @@ class History(msgspec.Struct, frozen=True):
 
 
 def read(path: str) -> tuple[History, str]:
-    """The history, and a sentence if there is one that cannot be read: it is begun anew then."""
+    """The history that belongs to ``path``, and a sentence if it cannot be read: the one before counts then, or
+    limits are counted from now on.
+    """
+    file = _file(path)
     try:
-        with open(path, "rb") as stream:
-            return msgspec.json.decode(stream.read(), type=History), ""
-    except FileNotFoundError:
-        return History(), ""
-    except (OSError, ValueError, RecursionError) as error:
-        return History(), f"{path} cannot be read ({error}): limits are counted from now on"
+        found = file.load()
+    except AliquotError as error:
+        return History(), f"{error.brief}: limits are counted from now on"
+    why = state_store.unreadable.get(file.path)
+    if why is None:
+        return found, ""
+    return found, f"{why}: limits are counted {'from now on' if found == History() else 'from the history before it'}"
 
 
 def write(path: str, history: History) -> None:
-    """Whole and on disk when this returns. Raises StorageError."""
-    try:
-        atomic_file.replace(path, msgspec.json.encode(history))
-    except OSError as error:
-        raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+    """Whole and on disk when this returns. Raises StorageError, PermissionDeniedError."""
+    _file(path).save(history)
+
+
+def _file(path: str) -> StateFile[History]:
+    """``path`` is the file in releases before the state store; its lock is the same for all."""
+    stem, extension = os.path.splitext(path)
+    return StateFile(f"{stem}-state{extension}", "slurm-controller", History, History(), former=os.path.basename(path))

@@ -1,25 +1,29 @@
 """The record of a change of a Slurm node: on disk before each step, so that a kill at any instant costs nothing.
 
-One file per Slurm node, ``slurm/NAME.json`` beside the journal. It holds what is asked, what was before, and the step
-that is under way; a step that was under way is done again, and every step may be.
+One file per Slurm node, ``slurm-changes/NAME.json`` beside the journal. It holds what is asked, what was before, and
+the step that is under way; a step that was under way is done again, and every step may be.
 """
 
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
 from aliquot.core.model.desired import Desired
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
+from aliquot.foundation.state_store import StateFile
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import Device
 from aliquot.slurm.node.record_attributes import Beside
 from aliquot.slurm.node.request import Change
 
-FOLDER = "slurm"
+FOLDER = "slurm-changes"
+FORMER = "slurm"
+"""The folder of releases before the state store."""
 OPEN, DONE, UNDONE, REFUSED = "open", "done", "undone", "refused"
 
 
@@ -87,29 +91,41 @@ class Record(msgspec.Struct, frozen=True):
         return self.change.settings.name
 
 
+class _Stored(msgspec.Struct, frozen=True):
+    change: Record | None = None
+
+
 class RecordFile:
-    """The record of one Slurm node below ``directory``, replaced whole."""
+    """The record of one Slurm node below ``directory``. One that cannot be understood is reported and counts as the one
+    before: the step that it names is done again.
+    """
 
     def __init__(self, directory: str, name: str) -> None:
         self.path = os.path.join(directory, FOLDER, f"{name}.json")
+        former = os.path.join(os.pardir, FORMER, f"{name}.json")
+        self._file = StateFile(self.path, "slurm-change", _Stored, _Stored(), former=former, older=_older, mode=0o600)
 
     def read(self) -> Record | None:
-        """None where there is none. Raises StorageError for one that cannot be read."""
-        try:
-            with open(self.path, "rb") as file:
-                return msgspec.json.decode(file.read(), type=Record)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError, RecursionError) as error:
-            raise StorageError(
-                f"the record {self.path} cannot be read: {error}",
-                details=("it says which change of this Slurm node was under way",),
-                next_step=f"look at it and at the node, then remove it: rm {self.path}",
-            ) from error
+        """None where there is none. Raises StorageError, PermissionDeniedError where the file system refuses."""
+        return self._file.load().change
 
     def write(self, record: Record) -> None:
-        """On disk when this returns. Raises StorageError."""
-        put(self.path, msgspec.json.encode(record) + b"\n", 0o600)
+        """On disk when this returns. Raises StorageError, PermissionDeniedError."""
+        self._file.save(_Stored(record))
+
+
+def _older(body: bytes) -> _Stored:
+    """What releases before the state store wrote."""
+    return _Stored(msgspec.json.decode(body, type=Record))
+
+
+def recorded_names(directory: str) -> list[str]:
+    """Return the names of the Slurm nodes that have a record below ``directory``. Raises OSError."""
+    names: set[str] = set()
+    for folder in (FOLDER, FORMER):
+        with suppress(FileNotFoundError):
+            names |= {name for name in os.listdir(os.path.join(directory, folder)) if name.endswith(".json")}
+    return sorted(name.removesuffix(".json") for name in names)
 
 
 def put(path: str, data: bytes, mode: int, *, owner: tuple[int, int] | None = None) -> None:

@@ -10,13 +10,14 @@ import os
 
 import msgspec
 
-from aliquot.errors import BlockedError, StorageError
+from aliquot.errors import BlockedError
+from aliquot.foundation.state_store import StateFile
 from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.layouts import cloud_nodes as cloud
 from aliquot.slurm.layouts import cloud_siblings as siblings
 from aliquot.slurm.layouts.families import Layout
 from aliquot.slurm.node import layout_switch as switch
-from aliquot.slurm.node.change_record import Record, put
+from aliquot.slurm.node.change_record import Record
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.request import Settings
 from aliquot.slurm.node.slurmd import START_S, daemon_of, shell
@@ -32,7 +33,7 @@ class TakenError(BlockedError):
 
 
 class Claim(msgspec.Struct, frozen=True):
-    """Whose the host is. ``resting`` are that record's lines in gres.conf for when it is so no more."""
+    """Whose the host is, empty for none. ``resting`` are that record's lines in gres.conf for when it is so no more."""
 
     record: str
     resting: tuple[str, ...] = ()
@@ -40,18 +41,17 @@ class Claim(msgspec.Struct, frozen=True):
 
 def path(world: World) -> str:
     """Where a reboot takes it away; a simulated node has its own folder, since several are one machine."""
-    return os.path.join(world.places.lib if world.places.simulated else world.places.run, "claim")
+    return os.path.join(world.places.lib if world.places.simulated else world.places.run, "cloud-claim.json")
 
 
 def read(world: World) -> Claim | None:
-    """None where nobody has the host. Raises StorageError for a file that cannot be read."""
-    try:
-        with open(path(world), "rb") as file:
-            return msgspec.json.decode(file.read(), type=Claim)
-    except FileNotFoundError:
-        return None
-    except (OSError, ValueError, RecursionError) as error:
-        raise StorageError(f"the claim {path(world)} cannot be read: {error}", next_step=f"rm {path(world)}") from error
+    """None where no record has the host. Raises StorageError, PermissionDeniedError where the file system refuses."""
+    found = _file(world).load()
+    return found if found.record else None
+
+
+def _file(world: World) -> StateFile[Claim]:
+    return StateFile(path(world), "cloud-claim", Claim, Claim(""), former="claim")
 
 
 def start(layout: Layout, board: switch.Board, settings: Settings, world: World) -> Record:
@@ -63,7 +63,7 @@ def start(layout: Layout, board: switch.Board, settings: Settings, world: World)
         _refuse_living(held, settings, world)
         stop(msgspec.structs.replace(settings, name=held.record), world)
     resting = cloud.resting(settings.name, cloud.gres(board.gpus, layout, settings.style))
-    put(path(world), msgspec.json.encode(Claim(settings.name, resting)) + b"\n", 0o644)
+    _file(world).save(Claim(settings.name, resting))
     try:
         record = switch.switch(layout, board, settings, world)
         world.say(f"starting slurmd as {settings.name}")
@@ -104,7 +104,7 @@ def stop(settings: Settings, world: World) -> bool:
 def _free(settings: Settings, resting: tuple[str, ...], world: World) -> None:
     """The host is nobody's; gres.conf speaks of no device that the next record takes away."""
     switch.put_lines(settings, resting)
-    os.unlink(path(world))
+    _file(world).remove()
 
 
 def running(settings: Settings) -> Settings:

@@ -4,7 +4,6 @@ a reboot that somebody has asked for.
 
 from __future__ import annotations
 
-import os
 import shlex
 from collections.abc import Collection, Iterator, Sequence
 
@@ -12,7 +11,7 @@ from aliquot.errors import BlockedError, StorageError
 from aliquot.slurm.client.errors import BusyError, NoNodeError, OldSlurmError
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.node import config_files as files
-from aliquot.slurm.node.change_record import FOLDER, Record, RecordFile
+from aliquot.slurm.node.change_record import Record, RecordFile, recorded_names
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.request import DYNAMIC, Settings
 
@@ -34,9 +33,7 @@ def refuse(settings: Settings, kind: str, node: SlurmNode | None, pcis: Collecti
 
 def _neighbours(settings: Settings, world: World) -> Iterator[Record]:
     """Other nodes that this host is, or was, and that Slurm still has."""
-    folder = os.path.join(world.places.lib, FOLDER)
-    names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
-    for name in (n.removesuffix(".json") for n in names if n.endswith(".json")):
+    for name in recorded_names(world.places.lib):
         if name == settings.name:
             continue
         try:

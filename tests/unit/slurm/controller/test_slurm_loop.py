@@ -6,12 +6,15 @@ import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future
+from pathlib import Path
 from typing import Any, cast
 
+import msgspec
 import pytest
 from msgspec.structs import replace
 
 from aliquot.core.model.inventory import Inventory
+from aliquot.foundation import state_store
 from aliquot.slurm.client.errors import AwayError, RefusedError
 from aliquot.slurm.client.models import Job, Partition, SlurmNode
 from aliquot.slurm.client.port import Slurm
@@ -318,18 +321,29 @@ def test_no_placeholder_goes_while_a_node_says_nothing() -> None:
     assert "delete aliquot-layouts-old-0" in bench.slurm.acts
 
 
-def test_a_history_is_kept_whole_or_begun_anew(tmp_path: Any) -> None:
-    path = str(tmp_path / "deep" / "history.json")
+def test_a_history_outlives_bad_bytes_and_older_releases(tmp_path: Path) -> None:
+    path, file = str(tmp_path / "deep/history.json"), tmp_path / "deep/history-state.json"
     assert histories.read(path) == (History(), "")
     kept = (
         History().cut(5.0, "n0", (1,)).failed(6.0, "n1", "why").decided(7.0, [4], 60.0).swapped(8.0, "h", "h-1g", (2,))
     )
-    histories.write(path, kept)
+    file.parent.mkdir()
+    (tmp_path / "deep/history.json").write_bytes(msgspec.json.encode(kept))
     assert histories.read(path) == (kept, "")
-    (tmp_path / "deep" / "history.json").write_text("{")
+    histories.write(path, kept.cut(9.0, "n2", ()))
+    assert histories.read(path) == (kept.cut(9.0, "n2", ()), "")
+    for body in (b"{", b"\xff", b'{"format":9}'):
+        state_store.unreadable.clear()
+        file.write_bytes(body)
+        found, trouble = histories.read(path)
+        assert found == kept
+        assert "cannot be understood" in trouble
+    (tmp_path / "deep/history-state.json.previous").unlink()
     found, trouble = histories.read(path)
     assert found == History()
     assert "limits are counted from now on" in trouble
+    histories.write(path, kept)
+    assert histories.read(path) == (kept, "")
 
 
 def test_words_for_a_shell_on_the_other_side_are_quoted() -> None:

@@ -1,0 +1,95 @@
+"""The record of a change and the claim of a host: bad bytes, newer fields and older releases stop nothing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+from msgspec.structs import replace
+
+from aliquot.foundation import state_store
+from aliquot.slurm.node import cloud_claim
+from aliquot.slurm.node.change_record import FOLDER, FORMER, OPEN, Record, RecordFile, recorded_names
+from aliquot.slurm.node.cloud_claim import Claim
+from aliquot.slurm.node.context import World
+from aliquot.slurm.node.request import Change, Settings
+
+RECORD = Record("run", Change(Settings(name="n1")), "dynamic", OPEN, "stop")
+BAD = [
+    b"",
+    b"{",
+    b"\xff\xfe",
+    b'{"run": 7}',
+    b'{"kind":"slurm-change","format":9,"writer":"9.9","checksum":"","content":{}}',
+]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "unreadable", {})
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_bad_bytes_cost_the_last_step_only(tmp_path: Path, body: bytes) -> None:
+    file = RecordFile(str(tmp_path), "n1")
+    assert file.read() is None
+    file.write(RECORD)
+    file.write(replace(RECORD, phase="gpus"))
+    Path(file.path).write_bytes(body)
+    assert file.read() == RECORD
+    assert [u.kind for u in state_store.unreadable.values()] == ["slurm-change"]
+    file.write(replace(RECORD, phase="gpus"))
+    assert Path(f"{file.path}.unreadable").read_bytes() == body
+    Path(file.path).write_bytes(body)
+    os.unlink(f"{file.path}.previous")
+    assert file.read() is None
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_bad_bytes_of_an_older_release_are_no_record(tmp_path: Path, body: bytes) -> None:
+    (tmp_path / FORMER).mkdir()
+    (tmp_path / FORMER / "n1.json").write_bytes(body)
+    file = RecordFile(str(tmp_path), "n1")
+    assert file.read() is None
+    file.write(RECORD)
+    assert file.read() == RECORD
+    assert os.listdir(tmp_path / FORMER) == ["n1.json.unreadable"]
+
+
+def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
+    (tmp_path / FORMER).mkdir()
+    (tmp_path / FORMER / "n1.json").write_bytes(msgspec.json.encode(RECORD) + b"\n")
+    file = RecordFile(str(tmp_path), "n1")
+    assert recorded_names(str(tmp_path)) == ["n1"]
+    assert file.read() == RECORD
+    file.write(replace(RECORD, phase="gpus"))
+    assert file.read() == replace(RECORD, phase="gpus")
+    assert os.listdir(tmp_path / FORMER) == ["n1.json.imported"]
+    assert recorded_names(str(tmp_path)) == ["n1"]
+    assert Path(file.path).stat().st_mode & 0o777 == 0o600
+    RecordFile(str(tmp_path), "n2").write(RECORD)
+    assert recorded_names(str(tmp_path)) == ["n1", "n2"]
+    assert sorted(os.listdir(tmp_path)) == [FORMER, FOLDER]
+
+
+def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
+    assert recorded_names(str(tmp_path)) == []
+
+
+@pytest.mark.parametrize("body", BAD)
+def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: bytes) -> None:
+    places = SimpleNamespace(simulated=False, run=str(tmp_path))
+    world = cast(World, SimpleNamespace(places=places))
+    assert cloud_claim.read(world) is None
+    (tmp_path / "claim").write_bytes(msgspec.json.encode(Claim("n1", ("line",))))
+    assert cloud_claim.read(world) == Claim("n1", ("line",))
+    (tmp_path / "claim").write_bytes(body)
+    assert cloud_claim.read(world) is None
+    Path(cloud_claim.path(world)).write_bytes(body)
+    assert cloud_claim.read(world) is None
+    told: list[Any] = sorted(u.kind for u in state_store.unreadable.values())
+    assert told == ["cloud-claim"] * 2
