@@ -11,6 +11,7 @@ from xml.etree import ElementTree
 from aliquot.libvirt.errors import LibvirtError
 from aliquot.libvirt.models import MDEV, PCI, Domain, Hostdev
 
+_NUMBER = re.compile(r"0[xX][0-9a-fA-F]{1,8}|[0-9]{1,9}")
 _ADDRESS = re.compile(r"([0-9a-f]{4,}):([0-9a-f]{2}):([0-9a-f]{2})\.([0-7])", re.IGNORECASE)
 
 
@@ -54,7 +55,7 @@ def domain(current: str, inactive: str = "", *, persistent: bool = True) -> Doma
     """
     root = _parsed(current)
     number = root.get("id", "-1")
-    running = number.isdigit()
+    running = number.isascii() and number.isdecimal() and len(number) < 10
     live = hostdevs(root)
     defined = hostdevs(_parsed(inactive)) if inactive else live
     return Domain(
@@ -92,7 +93,12 @@ def _hostdev(element: ElementTree.Element) -> Hostdev | None:
 
 
 def _address(element: ElementTree.Element) -> str:
-    domain, bus, slot, function = (int(element.get(key, "0"), 0) for key in ("domain", "bus", "slot", "function"))
+    words = [element.get(key, "0") for key in ("domain", "bus", "slot", "function")]
+    if not all(map(_NUMBER.fullmatch, words)):
+        raise LibvirtError(
+            f"libvirt's answer has no PCI address in {' '.join(words)[:60]!r}", next_step="virsh version"
+        )
+    domain, bus, slot, function = (int(word, 16 if word[:2] in ("0x", "0X") else 10) for word in words)
     return f"{domain:04x}:{bus:02x}:{slot:02x}.{function:x}"
 
 
@@ -104,7 +110,7 @@ def parsed(text: str) -> ElementTree.Element:
 def _parsed(text: str) -> ElementTree.Element:
     try:
         return ElementTree.fromstring(text)
-    except ElementTree.ParseError as error:
+    except (ElementTree.ParseError, UnicodeError) as error:
         raise LibvirtError(f"libvirt's answer is no XML: {error}", next_step="virsh version") from error
 
 

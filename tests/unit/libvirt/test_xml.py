@@ -141,3 +141,23 @@ def test_a_definition_says_parent_type_and_uuid() -> None:
     root = ElementTree.fromstring(nodexml.build("0000:3b:00.4", "nvidia-746", UUID))
     assert root.findtext("parent") == "pci_0000_3b_00_4"
     assert root.findtext("capability/uuid") == UUID
+
+
+@pytest.mark.parametrize("number", ["zz", "0x", "-1", "1_0", "9" * 5000, "0x" + "f" * 5000, "\u00b2"])
+@pytest.mark.parametrize("part", ["domain", "bus", "slot", "function"])
+def test_a_pci_address_that_is_none_is_an_error_of_ours(part: str, number: str) -> None:
+    address = f'<address {part}="{number}"/>'
+    hostdev = f'<hostdev mode="subsystem" type="pci"><source>{address}</source></hostdev>'
+    with pytest.raises(LibvirtError, match="PCI address"):
+        xml.domain(f"<domain><devices>{hostdev}</devices></domain>")
+
+
+@pytest.mark.parametrize("text", ["\ud800", "<domain>\ud800</domain>"])
+def test_text_that_is_no_unicode_is_no_xml(text: str) -> None:
+    with pytest.raises(LibvirtError, match="no XML"):
+        xml.domain(text)
+
+
+@pytest.mark.parametrize("number", ["\u00b2", "9" * 5000])
+def test_a_domain_id_that_is_no_number_is_that_of_none_that_runs(number: str) -> None:
+    assert xml.domain(f'<domain id="{number}"/>').id is None

@@ -13,6 +13,8 @@ from fractions import Fraction
 import msgspec
 
 _TEXT = re.compile(r"(?P<number>[+-]?(?:\d+\.?\d*|\.\d+))(?P<unit>[KMGTPE]i|[numkMGTPE]|[eE][+-]?\d{1,2})?", re.ASCII)
+MOST_CHARACTERS = 64
+"""A longer text is not an amount of anything, and Python refuses to convert one of thousands of digits."""
 _BINARY = {unit: 1024**n for n, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
 _DECIMAL = {"n": -9, "u": -6, "m": -3, "": 0, "k": 3, "M": 6, "G": 9, "T": 12, "P": 15, "E": 18}
 
@@ -33,7 +35,7 @@ class Quantity(msgspec.Struct, frozen=True):
 def read(text: str) -> Quantity | None:
     """None for what is no quantity."""
     found = _TEXT.fullmatch(text)
-    if found is None:
+    if found is None or len(text) > MOST_CHARACTERS:
         return None
     number, unit = Fraction(found["number"]), found["unit"] or ""
     if unit in _BINARY:

@@ -11,7 +11,7 @@ import re
 from aliquot.errors import ConfigError
 from aliquot.slurm.client.models import Gres
 
-_COUNT = re.compile(r"(\d+)([kmgtp]?)", re.IGNORECASE)
+_COUNT = re.compile(r"(\d{1,18})([kmgtp]?)", re.IGNORECASE)
 _INDEX = re.compile(r"(\d{1,4})(?:-(\d{1,4}))?")
 _POWER = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4, "p": 5}
 _WORD = re.compile(r"[A-Za-z0-9_.+\-]+")

@@ -13,8 +13,8 @@ from aliquot.errors import ConfigError
 
 MOST = 65536
 """Slurm's own bound (MAX_RANGE): a longer range is a slip of the pen."""
-_RANGE = re.compile(r"(\d+)(?:-(\d+))?")
-_NAME = re.compile(r"(.*?)(\d*)", re.DOTALL)
+_RANGE = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?")
+_NAME = re.compile(r"(.*?)(\d{0,18})", re.DOTALL)
 
 
 class HostlistError(ConfigError):

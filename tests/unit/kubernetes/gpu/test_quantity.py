@@ -37,3 +37,8 @@ def test_sums_are_written_in_the_canonical_form(texts: list[str], expected: str)
 @pytest.mark.parametrize("text", ["", "x", "1 Gi", "1gi", "--1", "1e", "٣"])
 def test_what_is_no_quantity(text: str) -> None:
     assert read(text) is None
+
+
+def test_a_number_longer_than_python_converts_is_no_quantity() -> None:
+    assert read("9" * 5000) is None
+    assert read("0." + "9" * 5000 + "Gi") is None

@@ -18,7 +18,7 @@ from aliquot.slurm.client.errors import (
     RefusedError,
     SlurmError,
 )
-from aliquot.slurm.client.gres_text import GresError, configured, listed, wanted_gpus
+from aliquot.slurm.client.gres_text import GresError, configured, count_of, indices, listed, wanted_gpus
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.client.states import has_ended, job_state, node_states, reason_word
 from aliquot.slurm.conf import hostlist
@@ -169,3 +169,13 @@ def test_slurms_sentences(said: str, error: type[SlurmError]) -> None:
     assert type(meant) is error
     assert "drain n1" in meant.brief
     assert error is RefusedError or meant.next_step
+
+
+def test_a_number_longer_than_python_converts_is_no_number() -> None:
+    long = "9" * 5000
+    for text in (f"n[{long}]", f"n[1-{long}]"):
+        with pytest.raises(HostlistError):
+            expand(text)
+    assert compress([f"n{long}"]) == f"n{long}"
+    assert count_of(long) is None
+    assert indices(long) == ()
