@@ -12,6 +12,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import still
+from aliquot.foundation.state_store import Unreadable
 from aliquot.metrics import instruments as make
 from aliquot.metrics.apply_metrics import Changes
 from aliquot.metrics.gpu_samples import Gpus
@@ -31,6 +32,7 @@ class AgentTally:
         self._looks = make.counter(f"{family}_looks_total", r)
         self._applies = make.counter(f"{family}_applies_total", r)
         self._took = make.histogram(f"{family}_apply_seconds", r)
+        self._unreadable = make.gauge("aliquot_state_files_unreadable", r)
         self._requests = make.counter(f"{family}_api_requests_total", r)
         self.changes = Changes(r)
         self._last = Look(node)
@@ -41,6 +43,12 @@ class AgentTally:
     def state(self, now: str) -> None:
         for state in self._states:
             self._state.labels(self._node, state).set(state == now)
+
+    def unreadable(self, files: Iterable[Unreadable]) -> None:
+        """State files that cannot be understood."""
+        self._unreadable.clear()
+        for each in files:
+            self._unreadable.labels(self._node, each.kind).inc()
 
     def applied(self, outcome: Outcome, seconds: float) -> None:
         self.ended(outcome.status, seconds)

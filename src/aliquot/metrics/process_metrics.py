@@ -22,6 +22,9 @@ _REQUEST = ("verb", "resource", "status")
 EVERY = (info("aliquot_build_info", "what runs here", tuple(PROCESSES), ("version",)),)
 
 AGENTS: tuple[Metric, ...] = (
+    gauge("aliquot_state_files_unreadable",
+          "files of the state directory that could not be understood, also those set aside, until they are removed",
+          (AGENT, DEVICES), ("node", "kind")),
     gauge("aliquot_agent_state", "1 for the state that the node is in: pending, rebooting, success, failed",
           _A, ("node", "state")),
     counter("aliquot_agent_applies_total", "applies by how they ended", _A, ("node", "outcome")),

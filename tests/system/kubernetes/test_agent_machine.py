@@ -153,6 +153,15 @@ class TestTheDisk:
         journal.rmdir()
         settled(agent, "all-3g.20gb", HALVES)
 
+    def test_a_bad_byte_in_the_agents_state_is_an_event_and_stops_nothing(self, only_standin: MakeAgent) -> None:
+        agent = only_standin("a100-sxm4-40gb")
+        path = Path(control.folder(agent.state, "machine"), "agent-state.json")
+        path.write_bytes(b"\xff")
+        agent.start()
+        agent.until(lambda: [e for e in agent.events() if e["reason"] == "StateFileUnreadable"], "the event")
+        agent.wish("all-3g.20gb")
+        assert f"{path} cannot be understood" in agent.log()
+
     def test_no_record_no_reboot(self, only_standin: MakeAgent) -> None:
         """It would be ordered again and again."""
         agent = only_standin("a100-sxm4-40gb")

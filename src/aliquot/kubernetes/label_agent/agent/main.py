@@ -44,6 +44,7 @@ from aliquot.kubernetes.node_agent.gpu_worker import Hardware
 from aliquot.kubernetes.node_agent.last_usage import Used
 from aliquot.kubernetes.node_agent.pod_holders import Use
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
+from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
 from aliquot.node.claims import watch
 from aliquot.node.connect import Connection, connect, simulated_host
@@ -223,7 +224,8 @@ class Agent:
         """What runs beside the loop, for ever."""
         assert self.showing is not None
         mind = self.showing.mind(lambda: self.hardware.stuck_s, lambda: self.corner.node)
-        return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run()
+        files = StateFileReport(self._directory(), self.tally, self.corner.warn)
+        return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run(), files.run()
 
     def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage

@@ -172,6 +172,14 @@ class Corner:
         self._changed_at = time.monotonic()
 
     async def event(self, status: Status, now: float) -> None:
+        """Write what has become of the wish as an event on the node."""
+        await self._event("Warning" if status.state == FAILED else "Normal", status.reason, status.sentence, now)
+
+    async def warn(self, reason: str, sentence: str) -> None:
+        """Write a warning as an event on the node."""
+        await self._event("Warning", reason, sentence, time.time())
+
+    async def _event(self, kind: str, reason: str, sentence: str, now: float) -> None:
         """An event on the node, where ``kubectl describe node`` shows it. A failure is logged: an event that cannot be
         written must not keep the node from its wish.
         """
@@ -180,9 +188,9 @@ class Corner:
             "metadata": {"generateName": f"{self.name}.", "namespace": "default"},
             # kubectl looks for a node's events under its name as the uid, as kubelet writes them.
             "involvedObject": {"apiVersion": "v1", "kind": "Node", "name": self.name, "uid": self.name},
-            "type": "Warning" if status.state == FAILED else "Normal",
-            "reason": status.reason,
-            "message": status.sentence,
+            "type": kind,
+            "reason": reason,
+            "message": sentence,
             "source": {"component": names.FIELD_MANAGER, "host": self.name},
             "reportingComponent": names.FIELD_MANAGER,
             "firstTimestamp": stamp,

@@ -23,6 +23,7 @@ from aliquot.kubernetes.node_agent.document_publisher import Showing
 from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
 from aliquot.kubernetes.node_agent.last_usage import Used
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
+from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
 from aliquot.kubernetes.virtual_machines.agent import kubelet_pods as given
 from aliquot.kubernetes.virtual_machines.agent import launcher_devices as launchers
@@ -147,7 +148,9 @@ class DevicesAgent:
             self.loop = self._assemble()
             await self.corner.start()
             self.allocations.start()
-            beside += [asyncio.create_task(each) for each in (self.showing.run(), self._mind(), self.using.run())]
+            files = StateFileReport(directories(self.options.node)[1], self.tally, self.teller.warn)
+            parts = self.showing.run(), self._mind(), self.using.run(), files.run()
+            beside += [asyncio.create_task(each) for each in parts]
             for task in beside:
                 task.add_done_callback(self._ended)
             await self.loop.run()

@@ -81,9 +81,18 @@ class Teller:
         if former is not None and (former.state, former.reason) == (said.state, said.reason):
             return
         log.log(30 if said.bad else 20, "%s", said.sentence)
-        # kubectl looks for a node's events under its name as the uid, as kubelet writes them.
-        about = {"apiVersion": "v1", "kind": "Node", "name": node.name, "uid": node.name}
-        await self.event(about, "Warning" if said.bad else "Normal", said.reason, said.sentence)
+        await self.event(self._node(), "Warning" if said.bad else "Normal", said.reason, said.sentence)
+
+    def _node(self) -> dict[str, str]:
+        """The node as what an event is about: kubectl looks for a node's events under its name as the uid, as kubelet
+        writes them.
+        """
+        name = self._corner.name
+        return {"apiVersion": "v1", "kind": "Node", "name": name, "uid": name}
+
+    async def warn(self, reason: str, sentence: str) -> None:
+        """Write a warning as an event on the node."""
+        await self.event(self._node(), "Warning", reason, sentence)
 
     async def changed(self, former: KubeObject | None, now: KubeObject) -> None:
         """An event on an object that has become ready, or is no longer, or for another reason."""

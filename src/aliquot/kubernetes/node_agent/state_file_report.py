@@ -1,0 +1,36 @@
+"""State files that cannot be understood, as a metric and as events of the node: a log line alone is not read."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from aliquot.foundation.state_store import Unreadable, found_unreadable
+from aliquot.metrics.agent_metrics import AgentTally
+
+REASON = "StateFileUnreadable"
+PAUSE_S = 60.0
+
+
+class StateFileReport:
+    """``directory`` is where the node's state lies; ``warn`` writes an event of a reason and a sentence."""
+
+    def __init__(self, directory: str, tally: AgentTally, warn: Callable[[str, str], Awaitable[None]]) -> None:
+        self._directory = directory
+        self._tally = tally
+        self._warn = warn
+        self._reported: set[Unreadable] = set()
+
+    async def run(self) -> None:
+        """Look again and again, without end."""
+        while True:
+            await self.look()
+            await asyncio.sleep(PAUSE_S)
+
+    async def look(self) -> None:
+        """Count the files that cannot be understood, and write an event for each new one."""
+        found = await asyncio.to_thread(found_unreadable, self._directory)
+        self._tally.unreadable(found)
+        for each in sorted(set(found) - self._reported):
+            self._reported.add(each)
+            await self._warn(REASON, f"{each}; see docs/upgrade.md: what to do with an unreadable file")
