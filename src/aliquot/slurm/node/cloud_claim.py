@@ -46,11 +46,12 @@ def path(world: World) -> str:
 
 def read(world: World) -> Claim | None:
     """None where no record has the host. Raises StorageError, PermissionDeniedError where the file system refuses."""
-    found = _file(world).load()
+    found = file(world).load()
     return found if found.record else None
 
 
-def _file(world: World) -> StateFile[Claim]:
+def file(world: World) -> StateFile[Claim]:
+    """Return the file of the host's claim."""
     return StateFile(path(world), "cloud-claim", Claim, Claim(""), former="claim")
 
 
@@ -63,7 +64,7 @@ def start(layout: Layout, board: switch.Board, settings: Settings, world: World)
         _refuse_living(held, settings, world)
         stop(msgspec.structs.replace(settings, name=held.record), world)
     resting = cloud.resting(settings.name, cloud.gres(board.gpus, layout, settings.style))
-    _file(world).save(Claim(settings.name, resting))
+    file(world).save(Claim(settings.name, resting))
     try:
         record = switch.switch(layout, board, settings, world)
         world.say(f"starting slurmd as {settings.name}")
@@ -104,7 +105,7 @@ def stop(settings: Settings, world: World) -> bool:
 def _free(settings: Settings, resting: tuple[str, ...], world: World) -> None:
     """The host is nobody's; gres.conf speaks of no device that the next record takes away."""
     switch.put_lines(settings, resting)
-    _file(world).remove()
+    file(world).remove()
 
 
 def running(settings: Settings) -> Settings:
@@ -127,4 +128,4 @@ def _start(settings: Settings) -> None:
     shell(settings.start, "--slurmd-start", START_S, told)
 
 
-__all__ = ["UNIT", "Claim", "TakenError", "path", "read", "running", "start", "stop"]
+__all__ = ["UNIT", "Claim", "TakenError", "file", "path", "read", "running", "start", "stop"]

@@ -1,0 +1,244 @@
+"""Two versions on one state directory: what a release left where it was killed, and a release that ignores ours."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import cast
+
+import msgspec
+import pytest
+
+from aliquot import __version__
+from aliquot.containers.runtime.models import Reservation
+from aliquot.core.engine.history import pasts
+from aliquot.core.engine.recorded_change import change_of
+from aliquot.core.planner.usage_tracking import Watch
+from aliquot.foundation import state_store
+from aliquot.hardware.kernel.vgpu_owners import Owners
+from aliquot.hardware.state.boot_record_file import FileWishes
+from aliquot.hardware.state.journal_reader import JOURNAL, last_run, read
+from aliquot.kubernetes.label_agent.agent.observation import Durable
+from aliquot.kubernetes.label_agent.agent.state_file import Record as AgentState
+from aliquot.node.holders.reservations import Reservations
+from aliquot.node.usage_record import Record as UsageRecord
+from aliquot.sim import lifecycle as control
+from aliquot.slurm.controller import history
+from aliquot.slurm.node import change_record, cloud_claim
+from aliquot.slurm.node.context import World
+
+from .conftest import Run
+
+ROOT = Path(__file__).resolve().parents[3]
+GOLDEN = ROOT / "tests/golden/state"
+PREVIOUS = "a5dd785"
+"""The release before this one: its name in the history."""
+NODE = "node"
+SPEC = importlib.util.spec_from_file_location("golden_state", ROOT / "tools/golden_state.py")
+assert SPEC is not None
+assert SPEC.loader is not None
+golden_state = importlib.util.module_from_spec(SPEC)
+SPEC.loader.exec_module(golden_state)
+
+
+class Story(msgspec.Struct, frozen=True):
+    """Directories of a node, and the commands that made them."""
+
+    texts: tuple[str, ...]
+    directories: tuple[dict[str, tuple[int, int]], ...]
+    before: tuple[str, ...] = ()
+    command: str = ""
+
+    def write(self, number: int, folder: Path) -> None:
+        for name, (text, size) in self.directories[number].items():
+            path = folder / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(self.texts[text][:size])
+
+
+def story(release: str, name: str) -> Story:
+    return msgspec.json.decode((GOLDEN / release / f"{name}.json").read_bytes(), type=Story)
+
+
+STORIES = [(release.name, name) for release in sorted(GOLDEN.iterdir()) for name in golden_state.STORIES]
+DIRECTORIES = [(*each, n) for each in STORIES for n in range(len(story(*each).directories))]
+OURS = [(name, n) for release, name, n in DIRECTORIES if release == __version__]
+
+
+@pytest.fixture(autouse=True)
+def _nothing_reported_yet(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "unreadable", {})
+
+
+@pytest.fixture
+def node(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """The directory of a simulated node that is started by the first command that speaks to it."""
+    state = tmp_path / "state"
+    folder = state / "sim" / NODE
+    folder.mkdir(parents=True)
+    (folder / "calls.jsonl").touch()
+    monkeypatch.setenv("ALIQUOT_STATE_DIR", str(state))
+    monkeypatch.setenv("ALIQUOT_SIM", NODE)
+    yield folder
+    control.stop(str(state))
+
+
+def test_this_release_and_the_one_before_are_there() -> None:
+    assert {PREVIOUS, __version__} <= {release for release, _ in STORIES}
+
+
+@pytest.mark.parametrize(("release", "name"), STORIES)
+def test_every_directory_is_understood(release: str, name: str, tmp_path: Path) -> None:
+    found = story(release, name)
+    kinds = set()
+    for number in range(len(found.directories)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        found.write(number, folder)
+        records = last_run(str(folder / JOURNAL))
+        assert records[0].kind == "begin"
+        change = change_of(records[0])
+        assert change is not None, number
+        assert change.gpus
+        assert change.desired
+        kinds.add(records[-1].kind)
+        assert len(pasts(read(str(folder / JOURNAL)))) == len(found.before) + 1
+        assert FileWishes(str(folder)).load()
+        assert Owners(str(folder)).load()[1] == ""
+    assert kinds == {"begin", "intent", "done", "end"}
+    assert state_store.unreadable == {}
+
+
+@pytest.mark.parametrize("release", sorted({release for release, _ in STORIES}))
+def test_the_other_state_files_are_understood(release: str, tmp_path: Path) -> None:
+    story(release, "others").write(0, tmp_path)
+    wanted, folder = golden_state.VALUES, str(tmp_path)
+    assert AgentState(folder).value == msgspec.convert(wanted["agent"], Durable)
+    assert Reservations(folder).load() == (msgspec.convert(wanted["reservations"], Reservation),)
+    assert UsageRecord(folder, folder).load() == msgspec.convert(wanted["usage"], Watch)
+    change = change_record.RecordFile(folder, "n1").read()
+    assert change == msgspec.convert(wanted["change"], change_record.Record)
+    world = cast(World, SimpleNamespace(places=SimpleNamespace(simulated=False, run=folder)))
+    assert cloud_claim.read(world) == msgspec.convert(wanted["claim"], cloud_claim.Claim)
+    kept = msgspec.convert(wanted["history"], history.History, strict=False)
+    assert history.read(os.path.join(folder, "slurm-controller.json")) == (kept, "")
+    assert state_store.unreadable == {}
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("release", "name", "number"), DIRECTORIES)
+def test_an_apply_continues_from_it(release: str, name: str, number: int, node: Path, run: Run) -> None:
+    found = story(release, name)
+    found.write(number, node)
+    past = run("history", "-o", "json")
+    assert past.code == 0, past.err
+    outcomes = [change["outcome"] for change in past.document["changes"]]
+    assert outcomes[0] == ("done" if number == len(found.directories) - 1 else outcomes[0])
+    assert outcomes[0] in ("done", "cut off")
+    assert outcomes[1:] == ["done"] * len(found.before)
+    for command in (found.command, *found.before, found.command):
+        done = run(*shlex.split(command))
+        assert done.code == 0, done.err
+        assert "internal fault" not in done.err
+    assert "done" in run("history", "--most", "1").out
+    assert not list(node.glob("*.unreadable"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("release", "name", "number"), DIRECTORIES)
+def test_a_boot_restores_what_was_recorded_last(release: str, name: str, number: int, node: Path, run: Run) -> None:
+    found = story(release, name)
+    found.write(number, node)
+    assert run("sim", "reboot").code == 0
+    kept = FileWishes(str(node)).load()
+    done = run("restore", "--boot")
+    assert done.code == 0, done.err
+    shown = run("show", "-o", "json").document
+    for each in kept:
+        gpu = next(g for g in shown["gpus"] if g["pci"] == each.wish.pci)
+        assert len(gpu["instances"]) == len(each.wish.instances or ())
+        assert len(gpu["vgpus"]) == len(each.wish.vgpus or ())
+
+
+@pytest.fixture(scope="session")
+def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The source of the release before this one."""
+    git = shutil.which("git")
+    if git is None or not (ROOT / ".git").exists():
+        pytest.skip("the release before this one is in the history, and this is no checkout")
+    folder = tmp_path_factory.mktemp("previous")
+    packed = subprocess.run([git, "archive", PREVIOUS, "src"], cwd=ROOT, capture_output=True, check=False)
+    if packed.returncode:
+        pytest.skip(f"the history does not reach back to the release before this one: {packed.stderr.decode()}")
+    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
+    return folder / "src"
+
+
+@pytest.fixture
+def old(previous: Path) -> Callable[..., str]:
+    """A command of the release before this one, which must succeed; its stderr."""
+
+    def call(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-P", "-m", "aliquot", *words],
+            env={**os.environ, "PYTHONPATH": str(previous)},
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stderr
+
+    return call
+
+
+def ours(node: Path) -> dict[str, bytes]:
+    """The files that the release before this one does not know."""
+    names = ("change-journal.jsonl", "boot-record.json", "boot-record.json.previous")
+    return {name: (node / name).read_bytes() for name in names if (node / name).exists()}
+
+
+def test_up_down_and_up_again(node: Path, old: Callable[..., str], run: Run) -> None:
+    shutil.rmtree(node)
+    old("sim", "start", "a100-sxm4-40gb,a100-sxm4-40gb", "--name", NODE)
+    old("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb")
+    assert run("apply", "--gpu", "1", "--mig", "2g.10gb").code == 0
+    before = ours(node)
+    assert len(before) == 3
+    old("apply", "--gpu", "0", "--mig", "1g.5gb")
+    assert ours(node) == before
+    assert run("restore", "--boot").code == 0
+    assert "nothing" in run("restore", "--boot", "-o", "json").out
+    assert run("apply", "--gpu", "1", "--mig", "7g.40gb").code == 0
+    assert [kept.wish.pci for kept in FileWishes(str(node)).load()] == ["0000:01:00.0", "0000:02:00.0"]
+    found = run("history", "-o", "json").document["changes"]
+    assert [each["gpus"] for each in found] == [[f"0000:0{n}:00.0"] for n in (2, 1, 2, 1)]
+    old("apply", "--gpu", "0", "--mig", "3g.20gb")
+    old("restore", "--boot")
+    assert run("apply", "--gpu", "0", "--mig", "7g.40gb").code == 0
+    assert not list(node.glob("*.unreadable"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("name", "number"), OURS)
+def test_the_release_before_goes_on_from_ours_and_leaves_it(
+    name: str, number: int, node: Path, old: Callable[..., str], run: Run
+) -> None:
+    found = story(__version__, name)
+    found.write(number, node)
+    before = ours(node)
+    for command in (found.command, *found.before):
+        old(*shlex.split(command))
+    assert ours(node) == before
+    assert run(*shlex.split(found.command)).code == 0
+    assert run("history").code == 0
+    assert not list(node.glob("*.unreadable"))
