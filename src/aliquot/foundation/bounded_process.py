@@ -1,4 +1,8 @@
-"""Programs whose words another machine writes: bounded in time, and in how much they may say."""
+"""Run a program to its end: bounded in time and in output, with its process group killed where it does not end.
+
+Every program that Aliquot runs, and waits for, runs here; ``start`` begins one that outlives this process. Modules that
+run programs import this one when they do so: a command that runs none does not pay for it.
+"""
 
 from __future__ import annotations
 
@@ -7,67 +11,185 @@ import os
 import selectors
 import signal
 import subprocess
+import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import IO, NamedTuple
 
 MOST = 8 << 20
-"""Bytes on each of stdout and stderr. What a node says of itself is some hundred kilobytes."""
+"""Bytes on each of stdout and stderr, unless a caller expects more."""
 _PIECE = 1 << 16
 _QUIET_S = 1.0
+"""How long a program that has ended may leave its output open to others before it is taken as read."""
+_KILLED_S = 5.0
+"""How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
 
 
 class Ran(NamedTuple):
+    """How a program ended: its status (minus the signal that ended it) and its output."""
+
     code: int
     out: str
     err: str
 
 
-def run(words: Sequence[str], text: str, seconds: float, env: Mapping[str, str] | None = None) -> Ran:
-    """A program to its end, ``text`` on its stdin, in a session of its own: it outlives Ctrl-C here.
+class LateError(TimeoutError):
+    """A program did not end in time and was killed. ``err`` is what it wrote to stderr."""
 
-    Raises TimeoutError after ``seconds``, OSError where it cannot be started or says more than ``MOST``; it and what it
-    started in its session are killed then. What keeps its streams open after its own end is not waited for.
+    def __init__(self, seconds: float, err: str = "") -> None:
+        super().__init__(f"no answer in {seconds:.0f} s")
+        self.err = err
+
+
+class Check(NamedTuple):
+    """Call ``ask`` once with what the program wrote to stderr, where it has not ended after ``seconds``. An exception
+    that it raises ends the program and is passed on.
+    """
+
+    seconds: float
+    ask: Callable[[str], None]
+
+
+def run(
+    words: Sequence[str],
+    seconds: float,
+    text: str = "",
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    merged: bool = False,
+    shown: bool = False,
+    most: int | None = None,
+    check: Check | None = None,
+    stop: threading.Event | None = None,
+) -> Ran:
+    """Run a program to its end, with ``text`` on its stdin, in a session of its own: Ctrl-C reaches this process only.
+
+    ``merged`` has its stderr in ``out``; ``shown`` lets it write to this process's stderr instead. ``most`` bytes of
+    output are kept, ``MOST`` by default. ``stop`` ends it when set.
+
+    Raises LateError (a TimeoutError) after ``seconds``, OSError where it cannot be started, writes more, or is stopped.
+    Then, and where an exception comes from outside, it and what it started in its session are killed. What keeps its
+    streams open after its own end is not waited for.
     """
     pipe = subprocess.PIPE
-    started = subprocess.Popen(words, stdin=pipe, stdout=pipe, stderr=pipe, env=env, start_new_session=True)
-    assert started.stdin is not None
-    assert started.stdout is not None
-    assert started.stderr is not None
-    said: dict[str, bytearray] = {"out": bytearray(), "err": bytearray()}
+    started = subprocess.Popen(
+        words,
+        stdin=pipe if text else subprocess.DEVNULL,
+        stdout=2 if shown else pipe,
+        stderr=2 if shown else subprocess.STDOUT if merged else pipe,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+    )
+    talk = _Talk(started, MOST if most is None else most, seconds, check, stop)
     try:
-        with selectors.DefaultSelector() as ready:
-            _watch(ready, started.stdin, selectors.EVENT_WRITE, memoryview(text.encode()))
-            _watch(ready, started.stdout, selectors.EVENT_READ, said["out"])
-            _watch(ready, started.stderr, selectors.EVENT_READ, said["err"])
-            _talk(ready, started, time.monotonic() + seconds, seconds)
-        return Ran(started.returncode, *(bytes(each).decode(errors="replace") for each in said.values()))
+        talk.through(text)
+        return Ran(started.returncode, _text(talk.out), _text(talk.err))
     finally:
         _end(started)
 
 
-def _watch(ready: selectors.BaseSelector, stream: IO[bytes], event: int, data: object) -> None:
-    os.set_blocking(stream.fileno(), False)
-    ready.register(stream, event, data)
+def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] | None = None) -> Ran:
+    """Run a program that starts a daemon. Its output goes to memory instead of pipes, which the daemon may keep open
+    and write to for ever; ``out`` is the last of it, stderr included.
+
+    What it leaves running keeps running, and so does the program where this process is interrupted. Raises LateError
+    after ``seconds``, with what it wrote, when it was killed; OSError where it cannot be started.
+    """
+    with os.fdopen(os.memfd_create("output", os.MFD_CLOEXEC), "rb") as output:
+        words_of = output.fileno()
+        started = _begin(words, words_of, env, None)
+        try:
+            code = started.wait(seconds)
+        except subprocess.TimeoutExpired as late:
+            _end(started)
+            raise LateError(seconds, _last(words_of)) from late
+        return Ran(code, _last(words_of), "")
 
 
-def _talk(ready: selectors.BaseSelector, started: subprocess.Popen[bytes], deadline: float, seconds: float) -> None:
-    ended = 0.0
-    while ready.get_map() or started.poll() is None:
-        now = time.monotonic()
-        if started.poll() is not None:
-            ended = ended or now
-            if now - ended > _QUIET_S:
-                return
-        if now > deadline:
-            raise TimeoutError(f"no answer in {seconds:.0f} s")
-        if not ready.get_map():
-            time.sleep(0.01)
-        for key, _ in ready.select(min(0.1, max(0.0, deadline - now))):
-            if key.events & selectors.EVENT_WRITE:
-                _write(ready, key)
-            else:
-                _read(ready, key)
+def start(words: Sequence[str], output: int, *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> int:
+    """Start a program that outlives this process, in a session of its own, without stdin; both its streams go to the
+    descriptor ``output``. Returns its pid. Raises OSError.
+    """
+    started = _begin(words, output, env, cwd)
+    started.returncode = 0  # it outlives this process, which does not wait for it
+    return started.pid
+
+
+def _begin(
+    words: Sequence[str], output: int, env: Mapping[str, str] | None, cwd: str | None
+) -> subprocess.Popen[bytes]:
+    return subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd, start_new_session=True
+    )
+
+
+class _Talk:
+    """Write to and read from one program until it has ended."""
+
+    def __init__(
+        self,
+        started: subprocess.Popen[bytes],
+        most: int,
+        seconds: float,
+        check: Check | None,
+        stop: threading.Event | None,
+    ) -> None:
+        self.out, self.err = bytearray(), bytearray()
+        self._started = started
+        self._most = most
+        self._seconds = seconds
+        self._check = check
+        self._stop = stop
+
+    def through(self, text: str) -> None:
+        with selectors.DefaultSelector() as ready:
+            for stream, event, data in (
+                (self._started.stdin, selectors.EVENT_WRITE, memoryview(text.encode())),
+                (self._started.stdout, selectors.EVENT_READ, self.out),
+                (self._started.stderr, selectors.EVENT_READ, self.err),
+            ):
+                if stream is not None:
+                    os.set_blocking(stream.fileno(), False)
+                    ready.register(stream, event, data)
+            self._until_its_end(ready)
+
+    def _until_its_end(self, ready: selectors.BaseSelector) -> None:
+        begun, ended = time.monotonic(), 0.0
+        while ready.get_map() or self._started.poll() is None:
+            now = time.monotonic()
+            if self._started.poll() is not None:
+                ended = ended or now
+                if now - ended > _QUIET_S:
+                    return
+            self._mind(now - begun)
+            if not ready.get_map():
+                time.sleep(0.01)
+            for key, _ in ready.select(min(0.1, max(0.0, begun + self._seconds - now))):
+                if key.events & selectors.EVENT_WRITE:
+                    _write(ready, key)
+                else:
+                    self._read(ready, key)
+
+    def _mind(self, elapsed: float) -> None:
+        """Raise where the program may go on no longer."""
+        if elapsed > self._seconds:
+            raise LateError(self._seconds, _text(self.err))
+        if self._stop is not None and self._stop.is_set():
+            raise InterruptedError(None, "it was stopped")
+        if self._check is not None and elapsed > self._check.seconds:
+            check, self._check = self._check, None
+            check.ask(_text(self.err))
+
+    def _read(self, ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
+        piece = os.read(key.fd, _PIECE)
+        if not piece:
+            ready.unregister(key.fileobj)
+            return
+        key.data.extend(piece)
+        if len(key.data) > self._most:
+            raise OSError(None, f"it says more than {self._most >> 20} MiB")
 
 
 def _write(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
@@ -82,21 +204,21 @@ def _write(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
     stream.close()
 
 
-def _read(ready: selectors.BaseSelector, key: selectors.SelectorKey) -> None:
-    piece = os.read(key.fd, _PIECE)
-    if not piece:
-        ready.unregister(key.fileobj)
-        return
-    key.data.extend(piece)
-    if len(key.data) > MOST:
-        raise OSError(None, f"it says more than {MOST >> 20} MiB")
+def _text(words: bytearray) -> str:
+    return bytes(words).decode(errors="replace")
+
+
+def _last(output: int) -> str:
+    size = os.fstat(output).st_size
+    return os.pread(output, 4000, max(0, size - 4000)).decode(errors="replace")
 
 
 def _end(started: subprocess.Popen[bytes]) -> None:
     if started.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            started.wait(_KILLED_S)
     for stream in (started.stdin, started.stdout, started.stderr):
         if stream:
             with contextlib.suppress(OSError):

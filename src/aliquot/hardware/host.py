@@ -9,8 +9,7 @@ from collections.abc import Callable
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
-from aliquot.foundation.driver_calls import Running
-from aliquot.foundation.signals import whole
+from aliquot.hardware.programs import run_to_end
 
 RESET_TIMEOUT_S = 120.0
 GRACE_S = 10.0
@@ -40,23 +39,10 @@ class LocalHost:
         self._way_in = () if root == "/" else ("chroot", root)
 
     def reset(self, pci: str) -> None:
-        import subprocess
-
         attempt = f"resetting GPU {pci}"
         try:
-            # Ctrl-C would end it in the middle of a reset: it hears of none, and we of ours when it is done.
-            with whole(), Running(f"nvidia-smi -r -i {pci}", pci):
-                done = subprocess.run(
-                    [*self._way_in, self.nvidia_smi, "-r", "-i", pci],
-                    stdin=subprocess.DEVNULL,
-                    capture_output=True,
-                    text=True,
-                    errors="replace",
-                    timeout=RESET_TIMEOUT_S,
-                    env={**os.environ, "LC_ALL": "C"},
-                    start_new_session=True,
-                )
-        except subprocess.TimeoutExpired as failure:
+            done = run_to_end([*self._way_in, self.nvidia_smi, "-r", "-i", pci], RESET_TIMEOUT_S, gpu=pci)
+        except TimeoutError as failure:
             raise HardwareError(
                 f"{attempt} did not end within {RESET_TIMEOUT_S:.0f} s", next_step="aliquot show"
             ) from failure
@@ -65,9 +51,9 @@ class LocalHost:
                 f"{attempt} failed: {self.nvidia_smi} cannot be run ({failure.strerror})",
                 next_step="install nvidia-smi, which comes with the driver, or reboot the machine",
             ) from failure
-        said = (done.stdout + done.stderr).strip()
-        if done.returncode:
-            raise reset_refused(attempt, pci, done.returncode, said)
+        said = (done.out + done.err).strip()
+        if done.status:
+            raise reset_refused(attempt, pci, done.status, said)
 
     def terminate(self, pid: int) -> None:
         birth = _birth(pid)

@@ -4,20 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
 from aliquot.core.engine.programs import Ran
 from aliquot.errors import HardwareError
 from aliquot.foundation.driver_calls import Running
 from aliquot.foundation.signals import whole
 
-if TYPE_CHECKING:
-    from subprocess import Popen
-
 _FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
-_KILLED_S = 5.0
-"""How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
 
 
 class LocalPrograms:
@@ -58,39 +51,14 @@ class LocalPrograms:
         return next((path for path in candidates if os.access(self._root + path, os.X_OK)), None)
 
 
-def run_to_end(words: Sequence[str], timeout_s: float) -> Ran:
+def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> Ran:
     """How a program ended, its words in English. Ctrl-C waits for that: one that switches a GPU must not stop half-way.
-    Raises TimeoutError after ``timeout_s``, when it was killed; OSError where it cannot be started.
+    ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``, when it was killed; OSError where it cannot be started.
     """
-    import subprocess  # a command that runs no program does not pay for it
+    from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 
-    with whole(), Running(" ".join(words)):
-        # A session of its own: Ctrl-C would end it between unbinding the GPU and binding it again.
-        started = subprocess.Popen(
-            words,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-            errors="replace",
-            env={**os.environ, "LC_ALL": "C"},
-            start_new_session=True,
-        )
+    with whole(), Running(" ".join(words), gpu):
         try:
-            out, err = started.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired as late:
-            _kill(started)
+            return Ran(*bounded_process.run(words, timeout_s, env={**os.environ, "LC_ALL": "C"}))
+        except TimeoutError as late:
             raise TimeoutError(f"it did not end within {timeout_s:.0f} s") from late
-        return Ran(started.returncode, out, err)
-
-
-def _kill(started: Popen[str]) -> None:
-    import signal
-    from subprocess import TimeoutExpired
-
-    with suppress(ProcessLookupError):
-        os.killpg(started.pid, signal.SIGKILL)
-    with suppress(TimeoutExpired):
-        started.wait(_KILLED_S)
-    for pipe in filter(None, (started.stdout, started.stderr)):
-        pipe.close()

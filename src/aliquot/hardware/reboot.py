@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
-import subprocess
+from typing import TYPE_CHECKING
 
 from aliquot.errors import BlockedError
+
+if TYPE_CHECKING:
+    from aliquot.foundation.bounded_process import Ran
 
 TIMEOUT_S = 30.0
 PROGRAMS = (("/usr/bin/systemctl", "reboot"), ("/bin/systemctl", "reboot"), ("/usr/sbin/reboot",), ("/sbin/reboot",))
@@ -22,6 +25,8 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
     the program ends, or without an answer after ``timeout_s``: it may be waiting for what it does. Raises
     RebootRefusedError.
     """
+    from aliquot.foundation import bounded_process
+
     found = next((p for p in PROGRAMS if os.access(os.path.join(root, p[0].lstrip("/")), os.X_OK)), None)
     if found is None:
         raise RebootRefusedError(
@@ -32,16 +37,9 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
     text = " ".join(found)
     try:
         # systemctl takes a chroot for an installation that is being prepared, and does nothing, successfully.
-        done = subprocess.run(
-            command,
-            env={**os.environ, "SYSTEMD_IGNORE_CHROOT": "1", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=timeout_s,
-        )
-    except subprocess.TimeoutExpired:
+        environment = {**os.environ, "SYSTEMD_IGNORE_CHROOT": "1", "LC_ALL": "C"}
+        done = bounded_process.run(command, timeout_s, env=environment)
+    except TimeoutError:
         return text
     except OSError as failure:
         raise RebootRefusedError(
@@ -51,12 +49,12 @@ def reboot(root: str = "/", *, timeout_s: float = TIMEOUT_S, chroot: str = "chro
     return text
 
 
-def _judge(text: str, done: subprocess.CompletedProcess[str]) -> None:
+def _judge(text: str, done: Ran) -> None:
     """Raises RebootRefusedError where the program failed, or said that it did nothing."""
-    said = tuple(line.strip() for line in (done.stdout + done.stderr).splitlines() if line.strip())
-    if done.returncode:
+    said = tuple(line.strip() for line in (done.out + done.err).splitlines() if line.strip())
+    if done.code:
         raise RebootRefusedError(
-            f"{text} on the host ended with status {done.returncode}",
+            f"{text} on the host ended with status {done.code}",
             details=said[:8],
             next_step="reboot the machine by hand",
         )

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import subprocess
 import tempfile
 
 from aliquot.libvirt import domain_xml as xml
@@ -11,6 +10,9 @@ from aliquot.libvirt import errors
 from aliquot.libvirt import nodedev_xml as nodexml
 from aliquot.libvirt.models import Domain, NodeDevice
 from aliquot.libvirt.port import BOUND_S
+
+_MOST = 64 << 20
+"""Bytes of output: a host may have thousands of devices and domains."""
 
 
 class Virsh:
@@ -117,24 +119,23 @@ class Virsh:
             return self._run(doing, verb, *words, "--file", stream.name)
 
     def _run(self, doing: str, *words: str) -> str:
+        from aliquot.foundation import bounded_process
+
         command = [self._program, "--quiet", "--connect", self.uri, *words]
         # English: errors are told apart by their sentences.
         environment = {**os.environ, "LC_ALL": "C.UTF-8", "LANGUAGE": "C"}
         try:
-            done = subprocess.run(
-                command, capture_output=True, stdin=subprocess.DEVNULL, timeout=self._bound_s, env=environment
-            )
-        except subprocess.TimeoutExpired as late:
+            done = bounded_process.run(command, self._bound_s, env=environment, most=_MOST)
+        except TimeoutError as late:
             raise errors.timed_out(doing, self._bound_s) from late
         except OSError as failure:
             raise errors.NoLibvirtError(
                 f"cannot run {self._program}: {failure.strerror or failure}",
                 next_step="install virsh (libvirt-clients) or the binding: pip install 'aliquot[libvirt]'",
             ) from failure
-        if done.returncode:
-            said = done.stderr.decode(errors="replace").replace("error: ", "")
-            raise errors.translated(said or f"virsh ended with {done.returncode}", doing)
-        return done.stdout.decode(errors="replace")
+        if done.code:
+            raise errors.translated(done.err.replace("error: ", "") or f"virsh ended with {done.code}", doing)
+        return done.out
 
 
 def _where(*, live: bool, config: bool) -> list[str]:

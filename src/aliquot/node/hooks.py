@@ -58,29 +58,27 @@ class CommandHooks:
 
     def _run(self, name: str, command: Command) -> None:
         import shutil
-        import subprocess
+
+        from aliquot.foundation import bounded_process
 
         what = f"hook {name}: {' '.join([command.command, *command.args])}"
         # The program itself is looked up in our PATH, as mig-parted does; what it runs inherits none.
         program = shutil.which(command.command) or command.command
         try:
-            done = subprocess.run(
+            done = bounded_process.run(
                 [program, *command.args],
+                self._timeout_s,
                 env={**command.envs, **self._environment},
                 cwd=command.workdir or None,
-                stdin=subprocess.DEVNULL,
-                stdout=2 if self._debug else subprocess.PIPE,
-                stderr=None if self._debug else subprocess.STDOUT,
-                text=True,
-                errors="replace",
-                timeout=self._timeout_s,
+                merged=True,
+                shown=self._debug,
             )
-        except subprocess.TimeoutExpired as failure:
+        except TimeoutError as failure:
             raise _failed(f"{what} did not end within {self._timeout_s:.0f} s", "") from failure
         except OSError as failure:
             raise _failed(f"{what} cannot be run: {failure.strerror}", "") from failure
-        if done.returncode:
-            raise _failed(f"{what} ended with status {done.returncode}", done.stdout or "")
+        if done.code:
+            raise _failed(f"{what} ended with status {done.code}", done.out)
 
 
 def _failed(brief: str, output: str) -> BlockedError:

@@ -7,13 +7,13 @@ from __future__ import annotations
 import os
 import select
 import signal
-import subprocess
 import sys
 import threading
 import time
 from collections.abc import Sequence
 
 from aliquot.errors import AliquotError, BlockedError, UsageError
+from aliquot.foundation import bounded_process
 from aliquot.sim import lifecycle as control
 from aliquot.sim.mount import library, serve
 from aliquot.sim.mount_source import WithPoints
@@ -23,6 +23,7 @@ TYPE = "aliquot-sim"
 
 _START_S = 20.0
 _POLL_S = 0.25
+_UNMOUNT_S = 60.0
 
 
 def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), lasting_s: float = 0.0) -> int:
@@ -42,22 +43,13 @@ def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), la
     command = [sys.executable, "-P", "-m", "aliquot.sim.mount_process", *words]
     package = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
     search = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
-    child = subprocess.Popen(
-        command,
-        stdin=subprocess.DEVNULL,
-        stdout=writable,
-        stderr=writable,
-        env={**os.environ, "PYTHONPATH": search},
-        start_new_session=True,
-        cwd="/",
-    )
+    pid = bounded_process.start(command, writable, env={**os.environ, "PYTHONPATH": search}, cwd="/")
     os.close(writable)
     told = _told(readable)
     os.close(readable)
-    child.returncode = 0  # it outlives this process: nobody waits for it
     if mounted(where) is None:
         raise AliquotError(f"{name} cannot be mounted on {folder}", details=tuple(told.split("\n")[-3:]))
-    return child.pid
+    return pid
 
 
 def _told(readable: int) -> str:
@@ -82,11 +74,14 @@ def unmount(folder: str) -> str:
     if name is None:
         raise BlockedError(f"no simulated node is mounted on {folder}")
     tool = ["umount"] if os.geteuid() == 0 else ["fusermount3", "-u"]
-    done = subprocess.run([*tool, where], capture_output=True, text=True, check=False)
-    if done.returncode:
+    try:
+        code, _, said = bounded_process.run([*tool, where], _UNMOUNT_S)
+    except OSError as failure:  # a TimeoutError too
+        code, said = 1, str(failure)
+    if code:
         raise BlockedError(
             f"{folder} cannot be unmounted",
-            details=tuple(done.stderr.strip().splitlines()),
+            details=tuple(said.strip().splitlines()),
             next_step=f"fuser -vm {folder}",
         )
     return name

@@ -28,6 +28,7 @@ SOURCES = (
 )
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
 _FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", f"-Wl,-soname,{NAME}")
+_COMPILE_S = 300.0
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
 
 
@@ -105,8 +106,9 @@ def stubs() -> str:
 def _build(cache: str) -> str:
     """Compile into the cache, under a name that follows from sources and compiler."""
     import hashlib
-    import subprocess
     import tempfile
+
+    from aliquot.foundation import bounded_process
 
     program = compiler()
     digest = hashlib.sha256(" ".join((program, *_FLAGS)).encode())
@@ -124,9 +126,12 @@ def _build(cache: str) -> str:
         output = os.path.join(work, NAME)
         inputs = [extra, *(os.path.join(_HERE, s) for s in SOURCES)]
         command = [program, *_FLAGS, "-I", _HERE, "-o", output, *inputs, "-ldl"]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        if done.returncode:
-            lines = tuple(done.stderr.strip().splitlines()[-6:])
+        try:
+            code, _, said = bounded_process.run(command, _COMPILE_S)
+        except OSError as failure:  # a TimeoutError too
+            code, said = 1, str(failure)
+        if code:
+            lines = tuple(said.strip().splitlines()[-6:])
             raise AliquotError(f"{program} cannot build the NVML library of a simulated node", details=lines)
         atomic_file.put(output, target)
     return target

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import sys
 from typing import TYPE_CHECKING
 
@@ -103,9 +102,11 @@ def _known(path: str) -> dict[str, Host]:
 def _spawn(what: str, record: str, args: Args) -> None:
     """A process of its own session, with none of our streams: slurmctld kills what stays in its script's group."""
     words = [sys.executable, "-m", "aliquot", "slurm", "power", "follow", what, record, "--siblings", args.siblings]
+    from aliquot.foundation import bounded_process
+
     log = _log(args.log, record)
     try:
-        subprocess.Popen(words, stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True)
+        bounded_process.start(words, log)
     finally:
         os.close(log)
 
@@ -125,13 +126,13 @@ def _follow(args: Args) -> int:
     """Run the verb on the host to its end. A start that fails sets the record down, with the reason: its jobs go back
     to the queue at once instead of after ResumeTimeout.
     """
-    from aliquot.foundation import bounded_process as far
+    from aliquot.foundation import bounded_process
     from aliquot.slurm.controller.remote_nodes import shown
 
     host, sibling = _sibling(args.record, _known(args.siblings))
     words = reach(host, sibling, args.what)
     try:
-        done = far.run(words, "", _BOUND_S)
+        done = bounded_process.run(words, _BOUND_S)
     except TimeoutError:
         return _failed(args, "TIMEOUT", f"{host.host} did not answer within {_BOUND_S:g} s")
     except OSError as error:

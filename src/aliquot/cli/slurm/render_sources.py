@@ -51,15 +51,14 @@ def check_words(args: Args) -> None:
 def said(slurmd: str, word: str) -> str:
     """What slurmd prints for one of its options; "" where there is none."""
     import shlex
-    import subprocess
+
+    from aliquot.foundation import bounded_process
 
     try:
-        done = subprocess.run(
-            [*shlex.split(slurmd), word], capture_output=True, text=True, errors="replace", timeout=_BOUND_S
-        )
-    except (OSError, ValueError, subprocess.TimeoutExpired):
+        done = bounded_process.run([*shlex.split(slurmd), word], _BOUND_S)
+    except (OSError, ValueError):  # a TimeoutError too
         return ""
-    return done.stdout if done.returncode == 0 else ""
+    return done.out if done.code == 0 else ""
 
 
 def listed_capabilities() -> dict[str, int]:

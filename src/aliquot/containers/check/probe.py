@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -113,18 +112,13 @@ def _settings(path: str) -> tuple[dict[str, Any], str]:
 
 
 def _said(program: str, *words: str) -> str:
+    from aliquot.foundation import bounded_process
+
     try:
-        done = subprocess.run(
-            [program, *words],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            stdin=subprocess.DEVNULL,
-            timeout=_PATIENCE_S,
-        )
-    except (OSError, subprocess.TimeoutExpired):
+        done = bounded_process.run([program, *words], _PATIENCE_S)
+    except OSError:  # a TimeoutError too
         return ""
-    return done.stdout + done.stderr
+    return done.out + done.err
 
 
 def spec(path: str, document: Mapping[str, Any]) -> SpecFacts:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import shutil
-import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
@@ -17,6 +16,8 @@ from aliquot.containers.runtime.models import Container, Reservation
 
 NAMES = ("docker", "podman", "nerdctl")
 PATIENCE_S = 10.0
+_MOST = 256 << 20
+"""Bytes of output: a host may have thousands of containers."""
 _WHERE = (
     "DOCKER_HOST",
     "DOCKER_CONTEXT",
@@ -121,26 +122,20 @@ class Runtime:
 
     def _call(self, *words: str, partial: bool = False) -> str:
         """Its stdout. ``partial``: it prints what it has and fails because the rest is gone."""
+        from aliquot.foundation import bounded_process
+
         try:
-            done = subprocess.run(
-                [self.name, *words],
-                capture_output=True,
-                text=True,
-                errors="replace",
-                stdin=subprocess.DEVNULL,
-                env=self._environment,
-                timeout=self._patience_s,
-            )
+            done = bounded_process.run([self.name, *words], self._patience_s, env=self._environment, most=_MOST)
         except FileNotFoundError as error:
             raise self._away(f"{self.name} is not installed", _PACKAGES.get(self.name)) from error
-        except subprocess.TimeoutExpired as error:
+        except TimeoutError as error:
             raise self._away(f"{self.name} does not answer within {self._patience_s:g} s") from error
         except OSError as error:
             raise self._away(f"{self.name} cannot be run: {error.strerror}") from error
-        if done.returncode and not (partial and "no such" in done.stderr.lower()):
-            said = " ".join(done.stderr.split())[-300:] or f"exit code {done.returncode}"
+        if done.code and not (partial and "no such" in done.err.lower()):
+            said = " ".join(done.err.split())[-300:] or f"exit code {done.code}"
             raise self._away(f"{self.name} {words[0]} fails: {said}")
-        return done.stdout
+        return done.out
 
     def _away(self, sentence: str, step: str | None = None) -> RuntimeAwayError:
         return RuntimeAwayError(sentence, next_step=step or f"{self.name} info")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import base64
 import os
+import threading
 import time
 from collections.abc import Callable
 from datetime import UTC, datetime
@@ -149,26 +150,22 @@ class Plugin:
         self.certificate = pair if all(pair) else None
         return given
 
-    async def _output(self, env: dict[str, str]) -> bytes:
+    async def _output(self, env: dict[str, str]) -> str:
+        from aliquot.foundation import bounded_process
+
         words = [self._plugin.command, *(self._plugin.args or ())]
-        pipe, nothing = asyncio.subprocess.PIPE, asyncio.subprocess.DEVNULL
+        stop = threading.Event()
         try:
-            process = await asyncio.create_subprocess_exec(*words, env=env, stdin=nothing, stdout=pipe, stderr=pipe)
-        except OSError as error:
-            raise self._failed(f"cannot be started: {error.strerror}") from error
-        try:
-            async with asyncio.timeout(PLUGIN_TIMEOUT_S):
-                out, said = await process.communicate()
+            ran = await asyncio.to_thread(bounded_process.run, words, PLUGIN_TIMEOUT_S, env=env, stop=stop)
         except TimeoutError:
             raise self._failed(f"did not end within {PLUGIN_TIMEOUT_S:g} s") from None
+        except OSError as error:
+            raise self._failed(f"cannot be started: {error.strerror}") from error
         finally:
-            if process.returncode is None:
-                process.kill()
-                await process.wait()
-        if process.returncode:
-            lines = said.decode(errors="replace").strip().splitlines()[-5:]
-            raise self._failed(f"ended with {process.returncode}", tuple(lines))
-        return out
+            stop.set()  # a request that is cancelled does not leave the plugin running
+        if ran.code:
+            raise self._failed(f"ended with {ran.code}", tuple(ran.err.strip().splitlines()[-5:]))
+        return ran.out
 
     def _environment(self) -> dict[str, str]:
         spec: dict[str, object] = {"interactive": False}

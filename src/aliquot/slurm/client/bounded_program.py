@@ -4,14 +4,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
-import signal
-import subprocess
-import time
-from collections.abc import Sequence
-from typing import NamedTuple
 
+from aliquot.foundation import bounded_process
+from aliquot.foundation.bounded_process import Ran
 from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client.errors import NoSlurmError
 from aliquot.slurm.client.port import BOUND_S
@@ -21,12 +17,8 @@ PING_S = 2.0
 PACKAGES = "install Slurm's programs: apt-get install slurm-client, or dnf install slurm"
 
 
-class Ran(NamedTuple):
-    """How a program ended."""
-
-    code: int
-    out: str
-    err: str
+MOST = 256 << 20
+"""Bytes of output: the jobs of a large cluster are many."""
 
 
 class Programs:
@@ -45,12 +37,16 @@ class Programs:
     def run(self, doing: str, *words: str) -> Ran:
         """To its end, whatever that is. Raises NoSlurmError (not installed, no slurm.conf), AwayError (no answer)."""
         self._check_conf(doing)
-        deadline = time.monotonic() + self._bound_s
-        started = self._start(doing, words)
+        pings = words[1:2] != ("ping",)
+        patience = bounded_process.Check(PATIENCE_S, lambda err: self._ask(doing, err)) if pings else None
         try:
-            return self._wait(started, doing, deadline, pings=words[1:2] != ("ping",))
-        finally:
-            _end(started)
+            return bounded_process.run(words, self._bound_s, env=self._env, most=MOST, check=patience)
+        except bounded_process.LateError as late:
+            raise complaints.away(doing, (*_last(late.err), f"no answer in {self._bound_s:g} s")) from None
+        except OSError as failure:
+            raise NoSlurmError(
+                f"cannot {doing}: {words[0]} cannot be run: {failure.strerror or failure}", next_step=PACKAGES
+            ) from failure
 
     def ok(self, doing: str, *words: str) -> str:
         """Its stdout. Raises what Slurm's complaint means, too."""
@@ -67,57 +63,15 @@ class Programs:
                 f"cannot {doing}: SLURM_CONF={conf} is not there", next_step="export SLURM_CONF=/etc/slurm/slurm.conf"
             )
 
-    def _start(self, doing: str, words: Sequence[str]) -> subprocess.Popen[str]:
+    def _ask(self, doing: str, err: str) -> None:
+        """Raises AwayError where every slurmctld of the cluster is known to be down."""
         try:
-            return subprocess.Popen(
-                words,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-                errors="replace",
-                env=self._env,
-                start_new_session=True,  # a wrapper's children end with it
-            )
-        except OSError as failure:
-            raise NoSlurmError(
-                f"cannot {doing}: {words[0]} cannot be run: {failure.strerror or failure}", next_step=PACKAGES
-            ) from failure
-
-    def _wait(self, started: subprocess.Popen[str], doing: str, deadline: float, *, pings: bool) -> Ran:
-        try:
-            out, err = started.communicate(timeout=min(PATIENCE_S, self._bound_s))
-        except subprocess.TimeoutExpired as late:
-            if pings and self._down():
-                raise complaints.away(doing, _said(late)) from None
-            try:
-                out, err = started.communicate(timeout=max(deadline - time.monotonic(), 0.1))
-            except subprocess.TimeoutExpired as later:
-                raise complaints.away(doing, (*_said(later), f"no answer in {self._bound_s:g} s")) from None
-        return Ran(started.returncode, out, err)
-
-    def _down(self) -> bool:
-        """Every slurmctld of the cluster is known to be down."""
-        try:
-            done = subprocess.run(
-                ["scontrol", "ping"], capture_output=True, text=True, timeout=PING_S, env=self._env, errors="replace"
-            )
-        except (OSError, subprocess.TimeoutExpired):
-            return False
-        return " is DOWN" in done.stdout and " is UP" not in done.stdout
+            done = bounded_process.run(["scontrol", "ping"], PING_S, env=self._env)
+        except OSError:  # a TimeoutError too
+            return
+        if " is DOWN" in done.out and " is UP" not in done.out:
+            raise complaints.away(doing, _last(err))
 
 
-def _said(late: subprocess.TimeoutExpired) -> tuple[str, ...]:
-    said = late.stderr or b""
-    text = said.decode(errors="replace") if isinstance(said, bytes) else said
-    return tuple(line.strip() for line in text.splitlines() if line.strip())[-3:]
-
-
-def _end(started: subprocess.Popen[str]) -> None:
-    if started.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(started.pid, signal.SIGKILL)
-        started.wait()
-    for stream in (started.stdout, started.stderr):
-        if stream:
-            stream.close()
+def _last(err: str) -> tuple[str, ...]:
+    return tuple(line.strip() for line in err.splitlines() if line.strip())[-3:]

@@ -16,7 +16,7 @@ import msgspec
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import BlockedError
-from aliquot.foundation import bounded_process as far
+from aliquot.foundation import bounded_process
 from aliquot.slurm.controller.settings import Host
 from aliquot.slurm.controller.untrusted_input import DoubtError, believable
 
@@ -101,7 +101,7 @@ class Programs:
         own = ["slurm", *words, "--node-name", host.name, *host.options, "-o", "json"]
         there = {k: v for k, v in os.environ.items() if k != "SLURMD_NODENAME"}
         try:
-            return far.run(command(host.reach, own), text, bound_s, there)
+            return bounded_process.run(command(host.reach, own), bound_s, text, env=there)
         except TimeoutError as error:
             raise UnreachableError(f"{host.name}: no answer in {bound_s:.0f} s") from error
         except OSError as error:

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import os
 import re
-import subprocess
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -20,6 +20,9 @@ from aliquot.slurm.client.gres_text import GresError
 from aliquot.slurm.files import fence
 from aliquot.slurm.files.job_devices import Offering
 from aliquot.slurm.files.node_line import NAME
+
+if TYPE_CHECKING:
+    from aliquot.foundation.bounded_process import Ran
 
 BOUND_S = 30.0
 _LISTED = re.compile(r"Gres Name=(\S+) Type=(\S+) Count=(\d+) .*?File=(\S+)")
@@ -72,20 +75,18 @@ def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd"
         return _read(_listing(slurmd, node, folder, texts), folder, tuple(missing))
 
 
-def _listing(
-    slurmd: Sequence[str], node: str, folder: str, texts: Mapping[str, str]
-) -> subprocess.CompletedProcess[str]:
+def _listing(slurmd: Sequence[str], node: str, folder: str, texts: Mapping[str, str]) -> Ran:
     """What slurmd says. Its guess about control groups, which do not matter here, ends it on hosts that have other
     ones than it thinks (22.05: without a word); where the files have no word on them, it is told another.
     """
     first = done = _run(slurmd, node, folder)
     for guess in _PLUGINS if not texts.get("cgroup.conf", "").strip() else ():
-        if not done.returncode:
+        if not done.code:
             return done
         with open(os.path.join(folder, "cgroup.conf"), "w") as file:
             file.write(f"CgroupPlugin={guess}\n")
         done = _run(slurmd, node, folder)
-    return first if done.returncode else done
+    return first if done.code else done
 
 
 def minimal(node: str, gres: str) -> str:
@@ -154,31 +155,26 @@ def _stood_in(gres: str, missing: Iterable[str], folder: str) -> str:
     return _DEVICE.sub(lambda found: folder + found[0] if found[0] in absent else found[0], gres)
 
 
-def _run(slurmd: Sequence[str], node: str, folder: str) -> subprocess.CompletedProcess[str]:
+def _run(slurmd: Sequence[str], node: str, folder: str) -> Ran:
+    from aliquot.foundation import bounded_process
+
     conf = os.path.join(folder, "slurm.conf")
     environment = {k: v for k, v in os.environ.items() if not k.startswith("SLURM")}
     try:
-        return subprocess.run(
-            [*slurmd, "-G", "-N", node, "-f", conf],
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=BOUND_S,
-            stdin=subprocess.DEVNULL,
-            env=environment | {"SLURM_CONF": conf, "LC_ALL": "C.UTF-8"},
-        )
+        environment |= {"SLURM_CONF": conf, "LC_ALL": "C.UTF-8"}
+        return bounded_process.run([*slurmd, "-G", "-N", node, "-f", conf], BOUND_S, env=environment)
     except FileNotFoundError as absent:
         raise NoSlurmError(
             f"{slurmd[0]} is not on this host: the files cannot be checked here",
             next_step="apt-get install slurmd, or dnf install slurm-slurmd",
         ) from absent
-    except (OSError, subprocess.TimeoutExpired) as failure:
+    except OSError as failure:  # a TimeoutError too
         raise NoSlurmError(f"{slurmd[0]} -G did not come to an end: {failure}", next_step="slurmd -V") from failure
 
 
-def _read(done: subprocess.CompletedProcess[str], folder: str, missing: tuple[str, ...]) -> Parsed:
-    said = (done.stderr + done.stdout).replace(folder + "/dev", "/dev").replace(folder + "/", "")
-    if done.returncode and "cannot create auth context" in said:
+def _read(done: Ran, folder: str, missing: tuple[str, ...]) -> Parsed:
+    said = (done.err + done.out).replace(folder + "/dev", "/dev").replace(folder + "/", "")
+    if done.code and "cannot create auth context" in said:
         raise NoSlurmError(
             "slurmd -G cannot be asked: it has no auth/none, or the files name a way to authenticate that does not "
             "work here",
@@ -190,7 +186,7 @@ def _read(done: subprocess.CompletedProcess[str], folder: str, missing: tuple[st
         for line in said.splitlines()
         if re.search(r"\b(error|fatal):", line) and not any(each in line for each in _HARMLESS)
     ]
-    return Parsed(listed(said), tuple(dict.fromkeys(errors)), missing, done.returncode != 0)
+    return Parsed(listed(said), tuple(dict.fromkeys(errors)), missing, done.code != 0)
 
 
 def listed(said: str) -> tuple[tuple[str, int, tuple[str, ...]], ...]:

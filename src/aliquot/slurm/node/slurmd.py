@@ -106,31 +106,17 @@ def shell(command: str, option: str, seconds: float, told: dict[str, str]) -> No
     """Run a shell command to its end. What it leaves running keeps running, whatever becomes of us. Raises BlockedError
     for one that fails or does not end, with its last words.
     """
-    import subprocess
-    import tempfile
+    from aliquot.foundation import bounded_process
 
-    # A file, not a pipe: a daemon that it starts may keep it open for ever.
-    with tempfile.TemporaryFile() as words:
-        run = subprocess.Popen(
-            ["/bin/sh", "-c", command],
-            stdin=subprocess.DEVNULL,
-            stdout=words,
-            stderr=words,
-            # A slurmd that finds a token speaks by it, and slurmctld takes it for one that does not answer.
-            env={**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **told},
-            start_new_session=True,
-        )
-        try:
-            status = run.wait(seconds)
-        except subprocess.TimeoutExpired as late:
-            run.kill()
-            run.wait()
-            raise _failed(f"{option} did not end within {seconds:g} s", command, words.fileno()) from late
-        if status:
-            raise _failed(f"{option} ended with status {status}", command, words.fileno())
+    # A slurmd that finds a token speaks by it, and slurmctld takes it for one that does not answer.
+    env = {**{k: v for k, v in os.environ.items() if k != "SLURM_JWT"}, **told}
+    try:
+        ran = bounded_process.run_starter(["/bin/sh", "-c", command], seconds, env=env)
+    except bounded_process.LateError as late:
+        raise _failed(f"{option} did not end within {seconds:g} s", command, late.err) from late
+    if ran.code:
+        raise _failed(f"{option} ended with status {ran.code}", command, ran.out)
 
 
-def _failed(brief: str, command: str, words: int) -> BlockedError:
-    size = os.fstat(words).st_size
-    said = os.pread(words, 4000, max(0, size - 4000)).decode(errors="replace")
+def _failed(brief: str, command: str, said: str) -> BlockedError:
     return BlockedError(brief, details=(command, *said.strip().splitlines()[-10:]), next_step=command)
