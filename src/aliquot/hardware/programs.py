@@ -53,7 +53,8 @@ class LocalPrograms:
 
 def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> Ran:
     """How a program ended, its words in English. Ctrl-C waits for that: one that switches a GPU must not stop half-way.
-    ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``, when it was killed; OSError where it cannot be started.
+    ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``, when it was killed; OSError
+    where it cannot be started.
     """
     from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 
