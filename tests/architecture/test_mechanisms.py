@@ -1,4 +1,4 @@
-"""One mechanism each: what runs a program, and where it may be imported."""
+"""One mechanism each: what runs a program, and what makes pauses grow."""
 
 from __future__ import annotations
 
@@ -56,3 +56,40 @@ def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
 
 
 RUNNER_MODULE = "aliquot.foundation.bounded_process"
+
+
+def test_one_module_makes_pauses_grow() -> None:
+    found = {name: lines for name, tree in modules() if (lines := growing(tree))}
+    assert set(found) <= {"foundation/backoff.py"}, found
+
+
+def growing(tree: ast.Module) -> list[int]:
+    """Lines with 2 to the power of something, or with ``x = min(x * 2, ...)``: pauses that double by hand."""
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Pow):
+            base, power = node.left, node.right
+            if isinstance(base, ast.Constant) and base.value == 2 and not isinstance(power, ast.Constant):
+                found.append(node.lineno)
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
+            names = {target.id for target in node.targets if isinstance(target, ast.Name)}
+            called = isinstance(node.value.func, ast.Name) and node.value.func.id in ("min", "max")
+            if called and any(multiplied(each, names) for each in node.value.args):
+                found.append(node.lineno)
+    return found
+
+
+def multiplied(node: ast.expr, names: set[str]) -> bool:
+    """True for a product of one of these names and a number."""
+    if not isinstance(node, ast.BinOp) or not isinstance(node.op, ast.Mult):
+        return False
+    sides = (node.left, node.right)
+    return any(isinstance(s, ast.Name) and s.id in names for s in sides) and any(
+        isinstance(s, ast.Constant) for s in sides
+    )
+
+
+def test_a_pause_that_doubles_by_hand_is_found() -> None:
+    assert growing(ast.parse("pause = min(pause * 2, 60.0)"))
+    assert growing(ast.parse("return min(FIRST * 2.0 ** min(n - 1, 10), LONGEST)"))
+    assert not growing(ast.parse("MOST = 16 * 2**20"))

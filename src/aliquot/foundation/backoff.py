@@ -9,17 +9,19 @@ import msgspec
 
 class Backoff(msgspec.Struct, frozen=True):
     """``first`` is the pause after one failure and ``longest`` the most, in seconds; each further failure multiplies it
-    by ``factor``. With ``jitter`` 0.2 a pause is up to 20 % shorter or longer, so that many processes do not return at
-    the same moment.
+    by ``factor``. Then it is multiplied by a random number in ``jitter``, so that many processes do not return at the
+    same moment.
     """
 
     first: float
     longest: float
     factor: float = 2.0
-    jitter: float = 0.0
+    jitter: tuple[float, float] = (1.0, 1.0)
 
-    def pause(self, failures: int) -> float:
-        """Return the seconds to wait after so many failures in a row; 0 before the first."""
+    def pause(self, failures: int, least: float = 0.0) -> float:
+        """Return the seconds to wait after so many failures in a row; 0 before the first. A server that asked for
+        ``least`` seconds gets them, but no more than the longest pause.
+        """
         if failures < 1:
             return 0.0
         seconds = self.first
@@ -27,5 +29,4 @@ class Backoff(msgspec.Struct, frozen=True):
             if seconds >= self.longest:
                 break
             seconds *= self.factor
-        seconds = min(seconds, self.longest)
-        return seconds * random.uniform(1.0 - self.jitter, 1.0 + self.jitter) if self.jitter else seconds
+        return min(max(seconds, least), self.longest) * random.uniform(*self.jitter)

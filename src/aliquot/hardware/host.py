@@ -9,11 +9,13 @@ from collections.abc import Callable
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
+from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.programs import run_to_end
 
 RESET_TIMEOUT_S = 120.0
 GRACE_S = 10.0
 _KILL_WAIT_S = 30.0
+_END_POLL = Backoff(first=0.005, longest=0.1)
 
 _REFUSALS: tuple[tuple[str, int], ...] = (
     ("in use by another client", codes.IN_USE),
@@ -98,10 +100,10 @@ def _birth(pid: int) -> str | None:
 
 def _wait(done: Callable[[], bool], seconds: float) -> bool:
     deadline = time.monotonic() + seconds
-    pause = 0.005
+    looks = 0
     while not done():
         if time.monotonic() > deadline:
             return False
-        time.sleep(pause)
-        pause = min(pause * 2, 0.1)
+        looks += 1
+        time.sleep(_END_POLL.pause(looks))
     return True

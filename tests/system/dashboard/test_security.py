@@ -123,13 +123,13 @@ def test_a_refused_token_is_asked_about_again_after_its_wait() -> None:
     counted = attempts.Attempts(lambda: now[0])
     for _ in range(attempts.FREE + 20):
         counted.wrong("192.0.2.1", "old")
-    assert counted.wait("192.0.2.1", "old") == attempts.LONGEST_S
+    assert counted.wait("192.0.2.1", "old") == attempts.BACKOFF.longest
     assert counted.wait("192.0.2.2", "old") == 0, "counted by address, too"
     assert counted.wait("192.0.2.1", "new") == 0
-    now[0] += attempts.LONGEST_S
+    now[0] += attempts.BACKOFF.longest
     assert counted.wait("192.0.2.1", "old") == 0
     counted.wrong("192.0.2.1", "old")
-    assert counted.wait("192.0.2.1", "old") == attempts.LONGEST_S
+    assert counted.wait("192.0.2.1", "old") == attempts.BACKOFF.longest
     counted.right("192.0.2.1", "old")
     assert counted.wait("192.0.2.1", "old") == 0
     now[0] += attempts.FORGET_S + 1

@@ -12,10 +12,11 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable
 
 from aliquot.dashboard.security.token_authenticator import digest
+from aliquot.foundation.backoff import Backoff
 
 FREE = 5
 """Anybody mistypes."""
-LONGEST_S = 60.0
+BACKOFF = Backoff(first=1.0, longest=60.0)
 FORGET_S = 900.0
 MOST = 4096
 """Entries of each kind; the oldest gives way."""
@@ -58,7 +59,7 @@ class Attempts:
         count, last = wrong or (0, 0.0)
         if count < FREE:
             return 0.0
-        return max(0.0, last + min(LONGEST_S, 2.0 ** (count - FREE)) - self._clock())
+        return max(0.0, last + BACKOFF.pause(count - FREE + 1) - self._clock())
 
 
 def _count(counts: OrderedDict[Hashable, tuple[int, float]], key: Hashable, now: float) -> None:

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from aliquot.core.engine.ports import Clock
 from aliquot.errors import HardwareError, InUseError
+from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel.errors import CLIENTS, refused
 from aliquot.hardware.kernel.sriov import count, links
@@ -60,6 +61,8 @@ def _give_back(files: Files, pci: str, driver: str) -> None:
             bus.rebind(files, pci, driver)
 
 
+_LOCK_POLL = Backoff(first=0.25, longest=2.0)
+_READY_POLL = Backoff(first=0.02, longest=0.5, factor=1.5)
 _MEANING = {
     errno.EBUSY: "other virtual functions are on, or one of them is in use",
     errno.ERANGE: "the device has fewer virtual functions than that",
@@ -74,7 +77,7 @@ _NEXT = "install NVIDIA's vGPU host driver, or set ALIQUOT_DRIVER_ROOT to where 
 
 def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
     attempt = f"switching the virtual functions of {pci} {'on' if on else 'off'}"
-    deadline, pause = clock.now() + LOCK_S, 0.25
+    deadline, tries = clock.now() + LOCK_S, 0
     while True:
         status, said = tools.manage(pci, on)
         # The program's status does not always tell: what it says about the lock does.
@@ -85,14 +88,14 @@ def _manage(tools: Tools, clock: Clock, pci: str, on: bool) -> None:
         details = (f"{tools.sriov_manage} ended with status {status}", *lines)
         if not busy:
             raise HardwareError(f"{attempt} failed", details=details, next_step=f"aliquot show {pci}")
-        if clock.now() + pause > deadline:
+        if clock.now() + _LOCK_POLL.pause(tries + 1) > deadline:
             raise InUseError(
                 f"{attempt} failed: a client still has the GPU open, so that its driver cannot be unbound",
                 details=(*details, CLIENTS),
                 next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
             )
-        clock.sleep(pause)
-        pause = min(pause * 2, 2.0)
+        tries += 1
+        clock.sleep(_LOCK_POLL.pause(tries))
 
 
 def wait(
@@ -101,7 +104,7 @@ def wait(
     """Return when there are ``wanted`` virtual functions, each with a driver and ready (``lists_types``). Raises
     HardwareError after DEADLINE_S, saying which are not.
     """
-    deadline, told, pause = clock.now() + DEADLINE_S, clock.now() + _TELL_S, 0.02
+    deadline, told, tries = clock.now() + DEADLINE_S, clock.now() + _TELL_S, 0
     ready: set[str] = set()
     by_hand = optional(files, bus.attribute(pci, "sriov_drivers_autoprobe")) == "0"
     while True:
@@ -119,8 +122,8 @@ def wait(
         if clock.now() >= told:
             say(f"GPU {pci}: {len(ready)} of {wanted} virtual functions are ready")
             told = clock.now() + _TELL_S
-        clock.sleep(pause)
-        pause = min(pause * 1.5, 0.5)
+        tries += 1
+        clock.sleep(_READY_POLL.pause(tries))
     late = [link.pci for link in found if link.pci not in ready]
     raise HardwareError(
         f"{len(ready)} of {wanted} virtual functions of {pci} were ready after {DEADLINE_S:.0f} s",

@@ -9,6 +9,7 @@ from contextlib import suppress
 from aliquot.core.engine.ports import Clock
 from aliquot.core.model.inventory import Stranger
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError
+from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import pci as bus
 from aliquot.hardware.kernel.errors import CLIENTS, refused
 from aliquot.hardware.kernel.sysfs import optional
@@ -17,6 +18,7 @@ from aliquot.hardware.kernel.vfio_holders import Holders
 from aliquot.hardware.kernel_files import Files
 
 LOCK_S = 10.0
+_LOCK_POLL = Backoff(first=0.1, longest=1.0)
 _STUB = ("", bus.VFIO, "pci-stub", "pcieport")
 """Drivers beside which VFIO gives a group to a virtual machine: none, itself, stubs, ports."""
 
@@ -80,7 +82,7 @@ def lock(files: Files, clock: Clock, pci: str) -> bool:
     path = f"/proc/driver/nvidia/gpus/{pci}/unbindLock"
     if not files.exists(path):
         return False
-    deadline, pause = clock.now() + LOCK_S, 0.1
+    deadline, tries = clock.now() + LOCK_S, 0
     while True:
         try:
             files.write(path, "1")
@@ -89,14 +91,14 @@ def lock(files: Files, clock: Clock, pci: str) -> bool:
                 raise refused(failure, f"locking {pci} against new clients", path) from failure
         if (optional(files, path) or "").endswith("1"):
             return True
-        if clock.now() + pause > deadline:
+        if clock.now() + _LOCK_POLL.pause(tries + 1) > deadline:
             raise InUseError(
                 f"{pci} is in use: a client has it open, so that its driver cannot be unbound",
                 details=(f"{path} is not granted", CLIENTS),
                 next_step=f"see who holds it with aliquot show {pci}, end that work, then run the command again",
             )
-        clock.sleep(pause)
-        pause = min(pause * 2, 1.0)
+        tries += 1
+        clock.sleep(_LOCK_POLL.pause(tries))
 
 
 def give(files: Files, clock: Clock, pci: str, others: Sequence[str]) -> None:

@@ -10,6 +10,7 @@ from aliquot.core.engine.ports import Clock
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import VgpuTable
 from aliquot.errors import AliquotError, BlockedError, HardwareError, InUseError, StorageError
+from aliquot.foundation.backoff import Backoff
 from aliquot.hardware.kernel import framework_detection as worlds
 from aliquot.hardware.kernel import sriov
 from aliquot.hardware.kernel.errors import refused
@@ -22,6 +23,7 @@ from aliquot.hardware.kernel.vgpu_owners import Book, Owner, Owners, claim
 from aliquot.hardware.kernel_files import Files
 
 _SETTLE_S = 5.0
+_GONE_POLL = Backoff(first=0.01, longest=0.5)
 """How long a vGPU that was ended may still show: the kernel unregisters it after the write has returned."""
 
 _REFUSED = {
@@ -187,9 +189,9 @@ class Vgpus:
                 self._owners.change(lambda book: book.without([owner]))
 
     def _wait_gone(self, world: World, found: Found, attempt: str) -> None:
-        deadline, pause = self._clock.now() + _SETTLE_S, 0.01
+        deadline, tries = self._clock.now() + _SETTLE_S, 0
         while any((f.type_id, f.uuid) == (found.type_id, found.uuid) for f in self._inspect(world, found.function)):
             if self._clock.now() > deadline:
                 raise HardwareError(f"{attempt} had no effect: it is still there", next_step="aliquot show")
-            self._clock.sleep(pause)
-            pause = min(pause * 2, 0.5)
+            tries += 1
+            self._clock.sleep(_GONE_POLL.pause(tries))

@@ -15,6 +15,7 @@ from typing import Generic
 
 import msgspec
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.client import Api, Selection, Selector
 from aliquot.kubernetes.client.codec import T, WatchEvent, decode
 from aliquot.kubernetes.client.errors import (
@@ -120,7 +121,7 @@ class _Watch(Generic[T]):
                         yield change
             except GoneError:
                 self._expired()
-                await asyncio.sleep(self._backoff() if self._gone > 1 else self._jitter())
+                await asyncio.sleep(self._pause() if self._gone > 1 else self._jitter())
             except ApiError as error:
                 if error.reason == TOO_LARGE:
                     self._expired()
@@ -154,7 +155,7 @@ class _Watch(Generic[T]):
             self._well()
         else:
             self._failures += 1  # a server that hangs up at once must not be asked in a hot loop
-        await asyncio.sleep(self._backoff() if self._failures else self._jitter() / 4)
+        await asyncio.sleep(self._pause() if self._failures else self._jitter() / 4)
 
     def _take(self, event: WatchEvent) -> Change[T] | None:
         if event.type == "ERROR":
@@ -208,13 +209,13 @@ class _Watch(Generic[T]):
 
     def _delay(self, error: ApiError) -> float:
         if isinstance(error, ApiAwayError | UnauthorizedError | ThrottledError):
-            return max(self._backoff(), error.retry_after_s or 0)
-        doubled = 2 * self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
-        return min(doubled, self._timing.refused_s) * random.uniform(0.75, 1.25)
+            return max(self._pause(), error.retry_after_s or 0)
+        refused = Backoff(2 * self._timing.first_backoff_s, self._timing.refused_s, jitter=(0.75, 1.25))
+        return refused.pause(self._failures)
 
-    def _backoff(self) -> float:
-        doubled = self._timing.first_backoff_s * 2.0 ** min(self._failures - 1, 16)
-        return min(doubled, self._timing.longest_backoff_s) * random.uniform(0.5, 1.0)
+    def _pause(self) -> float:
+        backoff = Backoff(self._timing.first_backoff_s, self._timing.longest_backoff_s, jitter=(0.5, 1.0))
+        return backoff.pause(self._failures)
 
     def _jitter(self) -> float:
         return random.uniform(0, self._timing.first_backoff_s)

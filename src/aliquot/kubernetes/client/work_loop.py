@@ -5,14 +5,14 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 
+from aliquot.foundation.backoff import Backoff
+
 
 class Rounds:
-    """Changes that come within ``gather_s`` seconds are answered once. What failed is tried again after a pause that
-    doubles, from the first of ``retry_s`` to the longest.
-    """
+    """Changes that come within ``gather_s`` seconds are answered once. What failed is tried again by ``backoff``."""
 
-    def __init__(self, gather_s: float, retry_s: tuple[float, float]) -> None:
-        self._gather_s, self._retry_s = gather_s, retry_s
+    def __init__(self, gather_s: float, backoff: Backoff) -> None:
+        self._gather_s, self._backoff = gather_s, backoff
         self._woken = asyncio.Event()
 
     def wake(self) -> None:
@@ -24,14 +24,14 @@ class Rounds:
 
     async def run(self, work: Callable[[], Awaitable[bool | None]]) -> None:
         """For ever. ``work`` says False where it has to be done again, None where it may not be done now."""
-        pause, longest = self._retry_s
+        failures = 0
         while True:
             await self._woken.wait()
             await asyncio.sleep(self._gather_s)
             self._woken.clear()
             done = await work()
             if done:
-                pause = self._retry_s[0]
+                failures = 0
             elif done is not None:
-                self.wake_in(pause)
-                pause = min(pause * 2, longest)
+                failures += 1
+                self.wake_in(self._backoff.pause(failures))

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
@@ -40,8 +41,8 @@ if TYPE_CHECKING:
 LEASE = "aliquot-controller"
 GATHER_S = 0.1
 """Several changes that come together are answered once."""
-RETRY_S = (1.0, 60.0)
-"""The first and the longest pause before what failed is tried again; doubling."""
+RETRY = Backoff(first=1.0, longest=60.0)
+"""The pause before what failed is tried again."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -88,7 +89,7 @@ class Controller:
             Standing(lambda: self.waiting.waits, lambda: self.webhook.expires if self.webhook is not None else None)
         )
         self._effective = Effective(api, self.world.effective, self.tally)
-        self._rounds = Rounds(GATHER_S, RETRY_S)
+        self._rounds = Rounds(GATHER_S, RETRY)
         self._dirty: set[str] = set()
         self._seen: dict[str, object] = {}
         self._said: tuple[str, ...] = ()

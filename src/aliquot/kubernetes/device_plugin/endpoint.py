@@ -5,13 +5,13 @@ from __future__ import annotations
 import asyncio
 import logging
 import os
-import random
 import time
 from collections.abc import Callable
 
 import msgspec
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.device_plugin.allocate import Allocation
 from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
 from aliquot.kubernetes.device_plugin.grpc_sockets import Identity, SocketServer
@@ -78,9 +78,9 @@ class Endpoint:
             await register(self._directory, self._name, self.resource, self._timing.register)
         except AliquotError as error:
             self._told, self.problem = None, error
-            pause = min(self._timing.longest_pause, self._timing.first_pause * 2.0**self._failures)
-            self._failures = min(self._failures + 1, 30)
-            self._not_before = time.monotonic() + pause * random.uniform(0.5, 1.0)
+            self._failures += 1
+            backoff = Backoff(self._timing.first_pause, self._timing.longest_pause, jitter=(0.5, 1.0))
+            self._not_before = time.monotonic() + backoff.pause(self._failures)
         else:
             self._told, self.problem, self._failures = kubelet, None, 0
             self._known_at = time.monotonic()

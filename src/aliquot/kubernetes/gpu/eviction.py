@@ -12,6 +12,7 @@ from typing import Any, Protocol
 
 import msgspec
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.cancellable_wait import Bound, End, passing
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
@@ -87,10 +88,10 @@ class _Leaver:
         """Evicts and waits, for as long as it takes."""
         if not await self._present() or not self._judge():
             return
-        pause = self.poll_s
+        backoff, refusals = Backoff(self.poll_s, self.poll_s * _SLOWEST), 0
         while not await self._asked():
-            await asyncio.sleep(pause)
-            pause = min(pause * 2, self.poll_s * _SLOWEST)
+            refusals += 1
+            await asyncio.sleep(backoff.pause(refusals))
             if not await self._present():
                 return
         while await self._present():

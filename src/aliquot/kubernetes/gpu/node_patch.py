@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import random
 from collections.abc import Callable
 from typing import Any, Protocol, TypeVar
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.errors import ConflictError
 from aliquot.kubernetes.client.objects import KubeObject, Node
 from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
@@ -14,7 +14,7 @@ from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
 K = TypeVar("K", bound=KubeObject)
 
 _ATTEMPTS = 12
-_LONGEST_S = 0.5
+_BACKOFF = Backoff(first=0.01, longest=0.5, jitter=(0.0, 1.0))
 
 
 class NodeApi(Protocol):
@@ -48,4 +48,4 @@ async def change_node(api: NodeApi, name: str, change: Callable[[Marks], NodePat
             if attempt == _ATTEMPTS:
                 raise
             # Soon again: a node changes seldom, and whoever writes all the time is not waited out but overtaken.
-            await asyncio.sleep(random.uniform(0, min(0.005 * 2.0**attempt, _LONGEST_S)))
+            await asyncio.sleep(_BACKOFF.pause(attempt))

@@ -14,6 +14,7 @@ import msgspec
 from aliquot.core.model.claims import unheld
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
@@ -27,6 +28,7 @@ Uses = Callable[[], Awaitable[Sequence[Use]]]
 HANGS_S = 180.0
 """A driver call that takes longer is told of: the slowest known (a reset) gives up after 120 s a GPU."""
 HANGS = "a call to the GPU driver has been running for minutes"
+BACKOFF = Backoff(first=1.0, longest=60.0)
 MIND_S = 15.0
 _MOST_TROUBLE = 400
 
@@ -105,7 +107,7 @@ class Showing:
 
     async def run(self) -> None:
         """For ever. What cannot be written is logged once and tried again: nothing waits for it."""
-        pause = 1.0
+        failures = 0
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(self._pace.check_s):
@@ -116,10 +118,10 @@ class Showing:
             except ApiError as error:
                 self._trouble(error)
                 self._news.set()
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 60.0)
+                failures += 1
+                await asyncio.sleep(BACKOFF.pause(failures))
             else:
-                self.problem, pause = "", 1.0
+                self.problem, failures = "", 0
 
     async def _follow(self) -> None:
         """Writes until what is there is what was seen."""

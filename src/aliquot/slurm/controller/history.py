@@ -12,11 +12,12 @@ import msgspec
 
 from aliquot.errors import AliquotError
 from aliquot.foundation import state_store
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.state_store import StateFile
 
 HOUR_S = 3600.0
-RETRY_S = (30.0, 1800.0)
-"""The first and the longest pause after a change that failed; doubling."""
+RETRY = Backoff(first=30.0, longest=1800.0)
+"""The pause after a change that failed."""
 
 
 class Cut(msgspec.Struct, frozen=True):
@@ -37,7 +38,7 @@ class Failure(msgspec.Struct, frozen=True):
 
     @property
     def retry_at(self) -> float:
-        return self.when + min(RETRY_S[1], RETRY_S[0] * 2.0 ** min(self.times - 1, 10))
+        return self.when + RETRY.pause(self.times)
 
 
 class History(msgspec.Struct, frozen=True):

@@ -12,6 +12,7 @@ from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING
 
 from aliquot.errors import ConfigError, LockedError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.lock import FileLock
 from aliquot.slurm.client.errors import AwayError, SlurmError
 from aliquot.slurm.client.port import Slurm
@@ -119,19 +120,20 @@ def _rounds(
     work: Controller, settings: Settings, say: Callable[[str], None], stop: threading.Event, tally: Tally | None
 ) -> None:
     telling = Telling(say)
-    pause = settings.interval_s
+    backoff, failures = Backoff(max(1.0, 2 * settings.interval_s), AWAY_S), 0
     while not stop.is_set():
-        well = False
+        well, pause = False, settings.interval_s
         try:
             work.round()
-            well, pause = True, settings.interval_s
+            well, failures = True, 0
             telling.tell("Slurm", "")
         except (SlurmError, ConfigError) as error:  # a host list that cannot be read is a ConfigError
             telling.tell("Slurm", in_a_line(error))
             if tally is not None:
                 tally.away()
+            failures += 1
             away = isinstance(error, AwayError)
-            pause = min(AWAY_S, max(1.0, pause * 2)) if away else max(5.0, settings.interval_s)
+            pause = backoff.pause(failures) if away else max(5.0, settings.interval_s)
         with contextlib.suppress(SlurmError, ConfigError):  # the look that follows tells it
             work.wait(stop, pause, glances=well)
 

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 import msgspec
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.slurm.client.models import SlurmNode
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import placeholders
@@ -13,7 +14,7 @@ from aliquot.slurm.controller.log_once import Telling
 from aliquot.slurm.controller.models import Record
 from aliquot.slurm.controller.placeholders import REASON
 
-AGAIN_S, LONGEST_S = 5.0, 300.0
+BACKOFF = Backoff(first=5.0, longest=300.0)
 """What Slurm refused to make is tried again after this long, and after twice as long each time."""
 
 
@@ -24,7 +25,7 @@ class Placing:
         self._slurm = slurm
         self._telling = telling
         self._last: dict[str, SlurmNode] = {}
-        self._refused: dict[str, tuple[float, float]] = {}
+        self._refused: dict[str, tuple[float, int]] = {}
         """By name: until when it is not tried again, and for how long it was not."""
 
     def hold(
@@ -40,7 +41,7 @@ class Placing:
         names = {n.name for n in nodes}
         self._refused = {p.name: self._refused[p.name] for p in acts.create if p.name in self._refused}
         for place in acts.create:
-            if self._refused.get(place.name, (now, 0.0))[0] > now:
+            if self._refused.get(place.name, (now, 0))[0] > now:
                 continue
             if place.name in names:  # slurmctld was started anew, and forgot its types
                 self._telling.tried(f"delete {place.name}", self._slurm.delete, place.name)
@@ -48,8 +49,8 @@ class Placing:
                 self._telling.tell(place.name, f"jobs may wait for {place.gres_text}")
                 self._telling.tried(f"drain {place.name}", self._slurm.drain, place.name, REASON)
             else:
-                pause = min(LONGEST_S, max(AGAIN_S, 2 * self._refused.get(place.name, (0.0, 0.0))[1]))
-                self._refused[place.name] = now + pause, pause
+                failures = self._refused.get(place.name, (0.0, 0))[1] + 1
+                self._refused[place.name] = now + BACKOFF.pause(failures), failures
         for name in acts.drain:
             self._telling.tried(f"drain {name}", self._slurm.drain, name, REASON)
         if all(r.cards or r.host.rules.untouched for r in known):

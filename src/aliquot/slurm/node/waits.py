@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator
 from msgspec.structs import replace
 
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.foundation.backoff import Backoff
 from aliquot.slurm.client.errors import AwayError, BusyError, NoNodeError, RefusedError
 from aliquot.slurm.client.models import Job, SlurmNode
 from aliquot.slurm.node.change_record import Record
@@ -18,7 +19,7 @@ from aliquot.slurm.node.next_step import Seen
 from aliquot.slurm.node.request import DYNAMIC, REFUSE, REQUEUE, held, ours
 
 POLL_S = 0.1
-LONGEST_POLL_S = 0.5
+POLL = Backoff(POLL_S, longest=0.5, factor=1.5)
 SLOW_S = 1.0
 TELL_EVERY_S = 10.0
 REGISTER_S = 60.0
@@ -35,11 +36,11 @@ HELD = "HELD"
 
 def _turns(world: World, seconds: float) -> Iterator[None]:
     """Yield once, and again until ``seconds`` have passed. The pauses grow: each turn is a request to slurmctld."""
-    begin, pause = world.now(), POLL_S
+    begin, turns = world.now(), 0
     while world.now() - begin <= seconds:
         yield
-        world.sleep(pause)
-        pause = min(pause * 1.5, LONGEST_POLL_S)
+        turns += 1
+        world.sleep(POLL.pause(turns))
 
 
 def look(name: str, world: World) -> Seen:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.work_loop import Rounds
 
 BOUND_S = 30
@@ -14,7 +15,7 @@ class Noted(Rounds):
     """Wakes at once, and notes how long it would have waited."""
 
     def __init__(self) -> None:
-        super().__init__(0.0, (1.0, 3.0))
+        super().__init__(0.0, Backoff(1.0, 3.0))
         self.pauses: list[float] = []
 
     def wake_in(self, seconds: float) -> None:
@@ -62,7 +63,7 @@ def test_what_may_not_be_done_now_is_neither_a_failure_nor_a_success() -> None:
 
 def test_what_comes_together_is_answered_once_and_what_comes_meanwhile_again() -> None:
     async def main() -> int:
-        rounds, over, count = Rounds(0.05, (1.0, 1.0)), asyncio.Event(), 0
+        rounds, over, count = Rounds(0.05, Backoff(1.0, 1.0)), asyncio.Event(), 0
 
         async def work() -> bool:
             nonlocal count

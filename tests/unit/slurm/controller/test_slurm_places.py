@@ -13,7 +13,7 @@ from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import placeholders
 from aliquot.slurm.controller.log_once import Telling
 from aliquot.slurm.controller.models import Record
-from aliquot.slurm.controller.placeholder_sync import LONGEST_S, Placing
+from aliquot.slurm.controller.placeholder_sync import BACKOFF, Placing
 from aliquot.slurm.controller.settings import Rules
 from support.slurmtoy import Toy, ToyNode, toy
 
@@ -116,9 +116,9 @@ def test_what_slurm_refuses_to_make_is_tried_ever_more_rarely_and_then_as_before
         slurm.now = 5.0 * look
         placing.hold(records(toy("7g.40gb")), (), {}, slurm.now)
     assert 10 < len(slurm.asked) < 20, "an hour of looks, each 5 s"
-    assert slurm.asked[-1] - slurm.asked[-2] == LONGEST_S
+    assert slurm.asked[-1] - slurm.asked[-2] == BACKOFF.longest
     assert len([s for s in said if "node table is full" in s]) == 1
     assert not [s for s in said if "jobs may wait" in s]
     slurm.full = False
-    placing.hold(records(toy("7g.40gb")), (), {}, slurm.now + LONGEST_S)
+    placing.hold(records(toy("7g.40gb")), (), {}, slurm.now + BACKOFF.longest)
     assert len(slurm.drained) == 1

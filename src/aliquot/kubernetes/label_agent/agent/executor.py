@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 import msgspec
 
 from aliquot.errors import AliquotError, StorageError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.hardware.systemd.errors import ServicesError
@@ -299,7 +300,7 @@ class Actor:
     def failed(self, trouble: Trouble, o: Observation, m: Memory) -> Memory:
         """The attempt failed: said, counted, and not made again before its time."""
         failures = m.failures + 1 if m.attempt == o.attempt else 1
-        pause = min(o.settings.retry_first_s * 2 ** min(failures - 1, 16), o.settings.retry_longest_s)
+        pause = Backoff(o.settings.retry_first_s, o.settings.retry_longest_s).pause(failures)
         log.error("%s: next attempt in %d s", trouble.reason, pause)
         if trouble.reason not in COUNTED:
             self.tally.changes.failed(trouble.reason)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Callable
 from contextlib import suppress
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.gpu import gpu_operands as operands
@@ -23,8 +23,7 @@ from aliquot.kubernetes.label_agent.agent.node_informer import Corner, NotReadYe
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 from aliquot.kubernetes.label_agent.agent.observer import Observer
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
 PARTING_S = 10.0
 
 
@@ -80,7 +79,7 @@ class Loop:
                 pause = await self.cycle()
                 self._troubles, self.trouble = 0, ""
             except NotReadYetError:
-                pause = LONGEST_PAUSE_S  # the watch wakes us
+                pause = BACKOFF.longest  # the watch wakes us
             except AliquotError as error:
                 pause = self._trouble(error)
             except Exception as error:  # noqa: BLE001 -- a defect of ours must not leave the node paused
@@ -114,12 +113,10 @@ class Loop:
     def _trouble(self, error: AliquotError) -> float:
         """The API server or the disk is in the way of a step, not the step itself."""
         self._troubles += 1
-        pause = min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
-        if isinstance(error, ApiError) and error.retry_after_s:
-            pause = max(pause, min(error.retry_after_s, LONGEST_PAUSE_S))
+        asked = error.retry_after_s if isinstance(error, ApiError) else None
         self.trouble = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
         log.warning("%s", self.trouble)
-        return pause * random.uniform(0.8, 1.2)
+        return BACKOFF.pause(self._troubles, asked or 0.0)
 
     def _defect(self, error: Exception) -> float:
         """Something that should not happen. It counts as a failed attempt, so that what is paused is given back."""
@@ -127,7 +124,7 @@ class Loop:
         self._troubles += 1
         if self.last is not None:
             self.memory = self.actor.failed(internal(error), self.last, self.memory)
-        return min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
+        return BACKOFF.pause(self._troubles)
 
     def _outrun(self, o: Observation) -> bool:
         """True if what the last look saw is no longer worth waiting for."""

@@ -5,12 +5,12 @@ happens.
 from __future__ import annotations
 
 import asyncio
-import random
 import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
 from aliquot.kubernetes.virtual_machines.agent.informers import Corner
@@ -18,8 +18,7 @@ from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
 from aliquot.kubernetes.virtual_machines.agent.node_report import Standing, Teller
 from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
 
-FIRST_PAUSE_S = 0.5
-LONGEST_PAUSE_S = 30.0
+BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
 UNREAD_S = 30.0
 """The watches wake the loop: this long only where they have nothing to tell."""
 
@@ -121,12 +120,10 @@ class Loop:
     def _failed(self, error: AliquotError) -> float:
         """The API server, the bus or a defect is in the way of a whole round."""
         self._troubles += 1
-        pause = min(FIRST_PAUSE_S * 2.0 ** min(self._troubles - 1, 10), LONGEST_PAUSE_S)
-        if isinstance(error, ApiError) and error.retry_after_s:
-            pause = max(pause, min(error.retry_after_s, LONGEST_PAUSE_S))
+        asked = error.retry_after_s if isinstance(error, ApiError) else None
         self.trouble = f"{error.brief}{f' | next: {error.next_step}' if error.next_step else ''}"
         log.warning("%s", self.trouble)
-        return pause * random.uniform(0.8, 1.2)
+        return BACKOFF.pause(self._troubles, asked or 0.0)
 
 
 def _place(error: BaseException) -> str:

@@ -13,8 +13,7 @@ from aliquot.kubernetes.node_agent.messages import word
 from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Result
 
-FIRST_S = 1.0
-LONGEST_S = 300.0
+BACKOFF = Backoff(first=1.0, longest=300.0)
 LOCK_BACKOFF = Backoff(first=1.0, longest=15.0)
 PATIENT = 3
 """So often in a row the same may be done at once."""
@@ -72,14 +71,14 @@ class Attempts:
         self._done[pci] = Done(digest, times, now)
         self._undone.pop(pci, None)
         if times > PATIENT:
-            pause = min(FIRST_S * 2.0 ** min(times - PATIENT - 1, 16), LONGEST_S)
+            pause = BACKOFF.pause(times - PATIENT)
             self._undone[pci] = Attempt(digest, 0, now + pause, _undone(pci, digest))
 
     def failed(self, pci: str, result: Result, now: float) -> float:
         """An attempt failed; how long, in seconds, until the next one."""
         last = self._failed.get(pci)
         failures = last.failures + 1 if last is not None and last.digest == result.attempt else 1
-        pause = min(FIRST_S * 2.0 ** min(failures - 1, 16), LONGEST_S)
+        pause = BACKOFF.pause(failures)
         self._failed[pci] = Attempt(result.attempt, failures, now + pause, result)
         return pause
 
@@ -87,7 +86,7 @@ class Attempts:
         """Nothing failed, but it is not the moment: the same again a little later."""
         last = self._failed.get(pci)
         result = last.result if last is not None and last.digest == digest else None
-        self._failed[pci] = Attempt(digest, last.failures if last else 0, now + FIRST_S, result)
+        self._failed[pci] = Attempt(digest, last.failures if last else 0, now + BACKOFF.first, result)
 
     def locked(self, pci: str, digest: str, holder: str, now: float) -> None:
         """Another process is changing the GPUs: this is no failure, and the same is tried again when it has ended."""

@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable
 
 import msgspec
 
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.kind_watch import KIND_TIMING, Shelf
@@ -25,8 +26,8 @@ ANNOTATION = "aliquot.dev/devices"
 """On a node: how our agent stands there."""
 PCIDEVICES = "PcidevicesRuns"
 GATHER_S = 0.2
-RETRY_S = (0.5, 60.0)
-"""The first and the longest pause before what failed is tried again; doubling."""
+RETRY = Backoff(first=0.5, longest=60.0)
+"""The pause before what failed is tried again."""
 
 
 class Pace(msgspec.Struct, frozen=True):
@@ -59,7 +60,7 @@ class DevicesPart:
         tally.registry.register(Figures(self.world))
         self._permit = Permit(api, self.world, tally)
         self._removal = Removal(api, self.world, tally, patience_s=pace.patience_s)
-        self._rounds = Rounds(GATHER_S, RETRY_S)
+        self._rounds = Rounds(GATHER_S, RETRY)
         self._said = ""
 
     def wake(self) -> None:

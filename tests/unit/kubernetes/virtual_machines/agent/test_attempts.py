@@ -8,9 +8,8 @@ from aliquot.core.model.inventory import Holder
 from aliquot.core.model.plan import Blocker, Plan, Policy, make_plan
 from aliquot.errors import HardwareError, InUseError
 from aliquot.kubernetes.virtual_machines.agent.retry_state import (
+    BACKOFF,
     CALM_S,
-    FIRST_S,
-    LONGEST_S,
     PATIENT,
     Attempts,
     judged,
@@ -28,10 +27,10 @@ def failure(digest: str = "a") -> Result:
 def test_pauses_double_up_to_five_minutes() -> None:
     attempts, now = Attempts(), 100.0
     pauses = [attempts.failed(PCI, failure(), now) for _ in range(12)]
-    assert pauses[:4] == [FIRST_S, 2 * FIRST_S, 4 * FIRST_S, 8 * FIRST_S]
-    assert pauses[-1] == LONGEST_S
-    assert not attempts.due(PCI, "a", now + LONGEST_S - 1)
-    assert attempts.due(PCI, "a", now + LONGEST_S)
+    assert pauses[:4] == [BACKOFF.first, 2 * BACKOFF.first, 4 * BACKOFF.first, 8 * BACKOFF.first]
+    assert pauses[-1] == BACKOFF.longest
+    assert not attempts.due(PCI, "a", now + BACKOFF.longest - 1)
+    assert attempts.due(PCI, "a", now + BACKOFF.longest)
 
 
 def test_another_wish_is_tried_at_once_and_has_no_failures_of_the_former() -> None:
@@ -40,7 +39,7 @@ def test_another_wish_is_tried_at_once_and_has_no_failures_of_the_former() -> No
         attempts.failed(PCI, failure(), 0.0)
     assert attempts.due(PCI, "b", 0.0)
     assert attempts.result(PCI, "b") is None
-    assert attempts.failed(PCI, failure("b"), 0.0) == FIRST_S
+    assert attempts.failed(PCI, failure("b"), 0.0) == BACKOFF.first
 
 
 def test_one_gpu_does_not_wait_for_another() -> None:
@@ -65,7 +64,7 @@ def test_what_is_only_postponed_tells_nothing_and_does_not_count() -> None:
     attempts.postponed(PCI, "a", 0.0)
     assert attempts.result(PCI, "a") is None
     assert not attempts.due(PCI, "a", 0.5)
-    assert attempts.failed(PCI, failure(), 2.0) == FIRST_S
+    assert attempts.failed(PCI, failure(), 2.0) == BACKOFF.first
 
 
 def test_a_wish_that_is_over_is_forgotten() -> None:
@@ -124,15 +123,15 @@ def test_what_somebody_undoes_again_and_again_is_done_less_and_less_often() -> N
     attempts.done(PCI, "a", now)
     attempts.ended(PCI)
     assert not attempts.due(PCI, "a", now)
-    assert attempts.next({PCI: "a"}, now) == FIRST_S
+    assert attempts.next({PCI: "a"}, now) == BACKOFF.first
     told = attempts.result(PCI, "a")
     assert told is not None
     assert (told.ok, told.reason) == (False, "Undone")
     assert attempts.due(PCI, "b", now), "another wish is free of it"
-    assert attempts.due(PCI, "a", now + FIRST_S)
+    assert attempts.due(PCI, "a", now + BACKOFF.first)
     for _ in range(12):
         attempts.done(PCI, "a", now)
-    assert attempts.next({PCI: "a"}, now) == LONGEST_S
+    assert attempts.next({PCI: "a"}, now) == BACKOFF.longest
 
 
 def test_the_same_wish_long_afterwards_is_nothing_odd() -> None:
