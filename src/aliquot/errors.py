@@ -139,6 +139,12 @@ class HardwareError(AliquotError):
         self.nvml_code = nvml_code
 
 
+class DriverHangsError(HardwareError):
+    """A driver call does not return. It goes on: nothing but the driver ends it."""
+
+    code = "DRIVER_HANGS"
+
+
 class GpuLostError(HardwareError):
     """The GPU has fallen off the bus."""
 

@@ -19,6 +19,7 @@ from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu import node_status as status
 from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.virtual_machines.agent import loop as devices_loop
 from aliquot.kubernetes.virtual_machines.agent import main as devices_run
 from aliquot.kubernetes.virtual_machines.agent import node_report as tell
 from aliquot.kubernetes.virtual_machines.agent import reconcile as work
@@ -34,6 +35,7 @@ ENDS = {
     "_change": "a change",
     "_blocked": "a change that something is in the way of",
     "_reboot": "a change that only a reboot completes",
+    "_locked": "a change while another process is changing the GPUs",
 }
 """What leads to each function of the decision."""
 RELEASES = (("22.05.8", STATIC), ("24.11.5", STATIC), ("24.11.5", DYNAMIC))
@@ -141,7 +143,7 @@ def _devices() -> Iterator[str]:
 def _standings() -> set[tuple[str, str]]:
     """Every ``Standing(state, reason, ...)`` in the agent's code."""
     found: set[tuple[str, str]] = set()
-    for module in (work, devices_run):
+    for module in (work, devices_run, devices_loop):
         for node in ast.walk(ast.parse(inspect.getsource(module))):
             if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "Standing":
                 state, reason = node.args[0], node.args[1]
@@ -149,6 +151,8 @@ def _standings() -> set[tuple[str, str]]:
                 word = getattr(tell, state.attr)
                 if isinstance(reason, ast.Constant):
                     found.add((f"`{word}`", f"`{reason.value!s}`"))
+                elif isinstance(reason, ast.Name):
+                    found.add((f"`{word}`", f"`{getattr(module, reason.id)}`"))
                 else:
                     found.add((f"`{word}`", "the reason why no driver answers, as `NoDriver`"))
     return found

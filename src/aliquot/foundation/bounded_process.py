@@ -21,7 +21,7 @@ MOST = 8 << 20
 _PIECE = 1 << 16
 _QUIET_S = 1.0
 """How long a program that has ended may leave its output open to others before it is taken as read."""
-_KILLED_S = 5.0
+KILLED_S = 5.0
 """How long a program is waited for after SIGKILL: inside the kernel it may hang on."""
 
 
@@ -218,7 +218,7 @@ def _end(started: subprocess.Popen[bytes]) -> None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(started.pid, signal.SIGKILL)
         with contextlib.suppress(subprocess.TimeoutExpired):
-            started.wait(_KILLED_S)
+            started.wait(KILLED_S)
     for stream in (started.stdin, started.stdout, started.stderr):
         if stream:
             with contextlib.suppress(OSError):

@@ -97,7 +97,7 @@ class CallWatchdog:
         a change goes back, and for that its call must return: it is given up only once it hangs.
         """
         changing = signals.changing()
-        patience = self._hangs_s if changing else min(GRACE_S, self._hangs_s)
+        patience = max(self._hangs_s, call.bound_s) if changing else min(GRACE_S, self._hangs_s)
         if call.seconds < patience or monotonic() - at < GRACE_S:
             return
         self._report(f"interrupted: {call.sentence}")

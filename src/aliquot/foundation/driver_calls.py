@@ -8,28 +8,31 @@ import os
 from time import monotonic
 from types import TracebackType
 
-from aliquot.errors import UsageError
+from aliquot.errors import DriverHangsError, UsageError
 
 VARIABLE = "ALIQUOT_DRIVER_HANGS_S"
 HANGS_S = 30.0
-"""A call that takes longer is reported. The slowest calls known: 5 s for MIG mode on Ampere, which resets the GPU; a
-reset by nvidia-smi may take longer, and has a bound of its own (120 s).
+"""A call that takes longer hangs. The slowest call of NVML that is known takes 5 s: MIG mode on Ampere, which resets
+the GPU. What may take longer has a bound of its own: a reset by nvidia-smi, and virtual functions, 120 s.
 """
+SLOW_WRITE_S = 120.0
+"""The bound of a write to the kernel's files: virtual functions of a full machine need a minute."""
 
 _running: dict[int, Running] = {}
 
 
 class Running:
     """A call from its start to its return, as a context: ``with Running("reading the MIG mode", pci): ...``. ``what``
-    names the call, ``gpu`` is a PCI address or empty. It costs less than a microsecond: a read of a node makes
-    thousands of calls.
+    names the call, ``gpu`` is a PCI address or empty; ``bound_s`` is how long it may take where that is longer than the
+    usual bound. It costs less than a microsecond: a read of a node makes thousands of calls.
     """
 
-    __slots__ = ("gpu", "since", "what")
+    __slots__ = ("bound_s", "gpu", "since", "what")
 
-    def __init__(self, what: str, gpu: str = "") -> None:
+    def __init__(self, what: str, gpu: str = "", bound_s: float = 0.0) -> None:
         self.what = what
         self.gpu = gpu
+        self.bound_s = bound_s
         self.since = 0.0
 
     def __enter__(self) -> Running:
@@ -48,10 +51,14 @@ class Running:
         return monotonic() - self.since
 
     @property
+    def name(self) -> str:
+        """The call, and the GPU that it is about."""
+        return f"{self.what} (GPU {self.gpu})" if self.gpu and self.gpu not in self.what else self.what
+
+    @property
     def sentence(self) -> str:
         """What has not returned, on which GPU, and for how long."""
-        where = f" (GPU {self.gpu})" if self.gpu and self.gpu not in self.what else ""
-        return f"the driver has not returned from {self.what}{where} for {self.seconds:.0f} s"
+        return f"the driver has not returned from {self.name} for {self.seconds:.0f} s"
 
 
 def oldest() -> Running | None:
@@ -63,6 +70,20 @@ def oldest_s() -> float:
     """Return for how many seconds the oldest call has been running, 0 while no call is running."""
     call = oldest()
     return call.seconds if call is not None else 0.0
+
+
+def check(after_s: float) -> None:
+    """Raise DriverHangsError if a call has been running for ``after_s``, and for its own bound, or longer. The sentence
+    stays the same for as long as it is the same call.
+    """
+    for call in sorted(_running.values(), key=lambda each: each.since):
+        bound_s = max(after_s, call.bound_s)
+        if call.seconds < bound_s:
+            continue
+        raise DriverHangsError(
+            f"the driver has not returned from {call.name} for more than {bound_s:g} s",
+            next_step="look for Xid messages in the kernel log (dmesg | grep -i xid); if it lasts, reboot the node",
+        )
 
 
 def hangs_s() -> float:

@@ -7,7 +7,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
-from aliquot.foundation.driver_calls import Running
+from aliquot.foundation.driver_calls import SLOW_WRITE_S, Running
 
 
 class Files(Protocol):
@@ -49,7 +49,7 @@ class RealFiles:
             return stream.read().removesuffix("\n")
 
     def write(self, path: str, text: str) -> None:
-        with Running(f"write {path}"):
+        with Running(f"write {path}", bound_s=SLOW_WRITE_S):
             descriptor = os.open(self.root + path, os.O_WRONLY | os.O_CLOEXEC)
             try:
                 os.write(descriptor, text.encode())

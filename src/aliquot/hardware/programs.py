@@ -58,7 +58,7 @@ def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> Ran:
     """
     from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 
-    with whole(), Running(" ".join(words), gpu):
+    with whole(), Running(" ".join(words), gpu, timeout_s + bounded_process.KILLED_S):
         try:
             return Ran(*bounded_process.run(words, timeout_s, env={**os.environ, "LC_ALL": "C"}))
         except TimeoutError as late:

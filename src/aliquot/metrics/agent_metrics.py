@@ -12,6 +12,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
 from aliquot.core.planner.usage_tracking import still
+from aliquot.foundation.driver_calls import oldest_s
 from aliquot.foundation.state_store import Unreadable
 from aliquot.metrics import instruments as make
 from aliquot.metrics.apply_metrics import Changes
@@ -34,6 +35,7 @@ class AgentTally:
         self._took = make.histogram(f"{family}_apply_seconds", r)
         self._unreadable = make.gauge("aliquot_state_files_unreadable", r)
         self._requests = make.counter(f"{family}_api_requests_total", r)
+        make.gauge(f"{family}_driver_call_seconds", r).labels(node).set_function(oldest_s)
         self.changes = Changes(r)
         self._last = Look(node)
         self._there: Inventory | None = None

@@ -31,6 +31,8 @@ AGENTS: tuple[Metric, ...] = (
     histogram("aliquot_agent_apply_seconds", "how long applies took", _A),
     counter("aliquot_agent_looks_total", "observations", _A, ("node",)),
     counter("aliquot_agent_api_requests_total", "requests to the API server", _A, _REQUEST),
+    gauge("aliquot_agent_driver_call_seconds",
+          "how long the oldest driver call has been running that has not returned; 0 while none runs", _A, ("node",)),
     gauge("aliquot_agent_gpus", "GPUs of the node; aliquot_gpus is the same on every page", _A, ("node",)),
     gauge("aliquot_agent_instances", "GPU instances; aliquot_instances says more", _A, ("node", "profile")),
     gauge("aliquot_devices_state", "1 for how the agent stands: working, waiting, idle", _D, ("node", "state")),
@@ -39,6 +41,8 @@ AGENTS: tuple[Metric, ...] = (
     histogram("aliquot_devices_apply_seconds", "how long that took", _D),
     counter("aliquot_devices_writes_total", "changes of objects", _D, ("verb", "kind")),
     counter("aliquot_devices_api_requests_total", "requests to the API server", _D, _REQUEST),
+    gauge("aliquot_devices_driver_call_seconds",
+          "how long the oldest driver call has been running that has not returned; 0 while none runs", _D, ("node",)),
     gauge("aliquot_devices_vgpus", "vGPUs that exist; aliquot_vgpus says more", _D, ("node", "type")),
     gauge("aliquot_devices_unmet", "objects that are not as wished", _D, ("node", "kind")),
 )  # fmt: skip

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from aliquot.errors import UsageError
+from aliquot.errors import DriverHangsError, UsageError
 from aliquot.foundation import driver_calls
 from aliquot.foundation.driver_calls import Running
 
@@ -65,3 +65,12 @@ def test_the_bound_is_a_number_of_seconds(monkeypatch: pytest.MonkeyPatch) -> No
         monkeypatch.setenv(driver_calls.VARIABLE, wrong)
         with pytest.raises(UsageError, match=driver_calls.VARIABLE):
             driver_calls.hangs_s()
+
+
+def test_what_may_take_longer_has_a_bound_of_its_own() -> None:
+    with Running("write numvfs", bound_s=100), Running("reading", "0000:07:00.0"):
+        with pytest.raises(DriverHangsError, match=r"from reading \(GPU 0000:07:00.0\) for more than 0 s"):
+            driver_calls.check(0)
+        driver_calls.check(10)
+    with Running("write numvfs", bound_s=100):
+        driver_calls.check(0)

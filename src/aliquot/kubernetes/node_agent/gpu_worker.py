@@ -1,7 +1,8 @@
 """The GPUs as the agent sees them: every call on one worker thread, reopened when the driver went away and came back.
 
-The event loop never waits for NVML, and nothing but this thread speaks to it: a call that hangs is seen by the
-liveness probe (``stuck_s``) while the loop still answers.
+The event loop never waits for NVML, and nothing but this thread, and those that an apply starts, speaks to it. A driver
+call that runs for ``HANGS_S`` hangs: who waits for a read gets DriverHangsError, the thread stays with its call, and no
+job is given to it until the call returns.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import asyncio
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import TYPE_CHECKING, TypeVar
 
 from aliquot.core.engine.history import Past
@@ -19,7 +21,8 @@ from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.xids import XidPolicy
-from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
+from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
+from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.state.journal_follower import Newest
 
@@ -30,6 +33,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 POLL_S = 1.0
+STOP_S = 5.0
+"""How long an agent that is to end waits for a call that only reads."""
 REOPEN_S = 600.0
 """NVML counts the GPUs when it is opened: a hot-plugged one shows up no later than this."""
 
@@ -42,8 +47,14 @@ class Hardware:
     """
 
     def __init__(
-        self, connect: Callable[[], Connection], xids: XidPolicy | None = None, steps: Watch = unwatched
+        self,
+        connect: Callable[[], Connection],
+        xids: XidPolicy | None = None,
+        steps: Watch = unwatched,
+        hangs_s: float = driver_calls.HANGS_S,
     ) -> None:
+        self._hangs_s = hangs_s
+        self._changing = False
         self.unhealthy: frozenset[str] = frozenset()
         self.pasts: tuple[Past, ...] = ()
         self._newest: Newest | None = None
@@ -65,25 +76,55 @@ class Hardware:
         return time.monotonic() - self._since if self._since is not None else 0.0
 
     @property
+    def hang(self) -> DriverHangsError | None:
+        """The driver call that hangs, as an error; None while none does."""
+        try:
+            driver_calls.check(self._hangs_s)
+        except DriverHangsError as error:
+            return error
+        return None
+
+    @property
+    def patience_s(self) -> float:
+        """How long an agent that is to end waits for the present call: a change must go back, unless its call hangs."""
+        return self._hangs_s if self._changing else min(STOP_S, self._hangs_s)
+
+    @property
     def answers(self) -> bool:
         """Whether the driver answered when it was last asked."""
         return self._connection is not None
 
     async def read(self) -> tuple[Inventory, Facts]:
-        """A fresh look. Raises NoDriverError while there is no driver, HardwareError where it does not answer."""
+        """A fresh look. Raises NoDriverError while there is no driver, DriverHangsError while a call of it hangs,
+        HardwareError where it does not answer.
+        """
         return await self._run(self._read)
 
     async def apply(self, plan: Plan, report: Callable[[str], None]) -> Outcome:
-        """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises."""
-        return await self._run(lambda: self._apply(plan, report))
+        """Carries out a plan; ``report`` is called on the worker's threads. Raises what ``engine.apply`` raises, and
+        DriverHangsError where it cannot begin. A call that hangs in the middle is waited for (``hang`` tells): the
+        change ends, or goes back, once it returns, and what is paused for it must stay so.
+        """
+        self._changing = True
+        try:
+            return await self._run(lambda: self._apply(plan, report), patient=True)
+        finally:
+            self._changing = False
 
     async def watch(self, changed: Callable[[], None]) -> None:
-        """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another."""
+        """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another, when
+        the driver hangs, and when it answers again.
+        """
+        hung = False
         while True:
             await asyncio.sleep(POLL_S)
-            former = self.unhealthy
-            await self._run(self._poll)
-            if self.unhealthy != former:
+            former = self.unhealthy, hung
+            try:
+                await self._run(self._poll)
+                hung = False
+            except DriverHangsError:
+                hung = True
+            if (self.unhealthy, hung) != former:
                 changed()
 
     async def call(self, job: Callable[[Connection], T]) -> T:
@@ -91,11 +132,26 @@ class Hardware:
         return await self._run(lambda: job(self._open()))
 
     async def close(self) -> None:
-        await self._run(self._close)
+        """Ends the session, unless a call hangs: then it ends with the process."""
+        with suppress(DriverHangsError):
+            await self._run(self._close)
         self._thread.shutdown(wait=False)
 
-    async def _run(self, job: Callable[[], T]) -> T:
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._timed, job)
+    async def _run(self, job: Callable[[], T], *, patient: bool = False) -> T:
+        """Does a job on the worker's thread. Raises DriverHangsError once a driver call hangs, the job's own or that of
+        the one before; ``patient`` only where it has not begun.
+        """
+        driver_calls.check(self._hangs_s)
+        begun = self._thread.submit(self._timed, job)
+        future = asyncio.wrap_future(begun)
+        try:
+            while not (await asyncio.wait((future,), timeout=min(POLL_S, self._hangs_s / 4)))[0]:
+                if not patient:
+                    driver_calls.check(self._hangs_s)
+        finally:
+            begun.cancel()  # a job that has not begun never will
+            future.cancel()  # the result of one that has is dropped
+        return future.result()
 
     def _timed(self, job: Callable[[], T]) -> T:
         self._since = time.monotonic()

@@ -11,6 +11,9 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.kubernetes.gpu.config_label import Wish
 
+DRIVER_HANGS = "DriverHangs"
+"""The reason of a state while a driver call does not return."""
+
 
 def geometry(inventory: Inventory | None, wish: Wish | None) -> str:
     """What the GPUs of a wish hold: ``GPU 0-6: 1g.5gb:7; GPU 7: MIG disabled``."""

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+import time
 from typing import Any, cast
 
 import pytest
 
-from aliquot.errors import AliquotError, GpuLostError, HardwareError, NoDriverError
+from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
+from aliquot.foundation.driver_calls import Running
 from aliquot.kubernetes.node_agent.gpu_worker import REOPEN_S, Hardware
 from aliquot.node.connect import Connection
 from support.agent_looks import node
@@ -85,3 +88,121 @@ def test_a_hot_plugged_gpu_shows_up_after_a_while() -> None:
 
     asyncio.run(play())
     assert driver.opened == 2
+
+
+class Hung(Driver):
+    """A driver whose reads hang until ``answers`` is set. ``threads`` are those that called it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.answers = threading.Event()
+        self.threads: set[int] = set()
+
+    def read(self) -> object:
+        self.threads.add(threading.get_ident())
+        with Running("reading the GPUs"):
+            assert self.answers.wait(20)
+        return node()
+
+
+def test_a_read_that_hangs_is_given_up_and_the_next_ones_start_nothing() -> None:
+    driver = Hung()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.2)
+        with pytest.raises(DriverHangsError, match=r"has not returned from reading the GPUs for more than 0\.2 s"):
+            await hardware.read()
+        assert hardware.hang is not None
+        began = time.monotonic()
+        for _ in range(20):
+            with pytest.raises(DriverHangsError):
+                await hardware.read()
+        assert time.monotonic() - began < 0.2, "each of them waited again"
+        driver.answers.set()
+        while hardware.hang is not None:
+            await asyncio.sleep(0.01)
+        assert (await hardware.read())[0] == node()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert len(driver.threads) == 1
+    assert driver.opened == 1, "the session is as good as before"
+
+
+def test_a_job_that_waits_behind_a_call_that_hangs_never_runs() -> None:
+    driver, ran = Hung(), list[object]()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.3)
+        reading = asyncio.create_task(hardware.read())
+        await asyncio.sleep(0.05)
+        with pytest.raises(DriverHangsError):
+            await hardware.call(ran.append)
+        with pytest.raises(DriverHangsError):
+            await reading
+        driver.answers.set()
+        while hardware.hang is not None:
+            await asyncio.sleep(0.01)
+        await hardware.read()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert ran == []
+
+
+def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver = Hung()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.2)
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
+        applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
+        await asyncio.sleep(0.4)
+        assert hardware.hang is not None
+        assert hardware.patience_s == 0.2
+        assert not applying.done()
+        with pytest.raises(DriverHangsError):
+            await hardware.read()
+        driver.answers.set()
+        assert cast(Any, await applying) == node()
+        await hardware.close()
+
+    asyncio.run(play())
+
+
+def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.POLL_S", 0.02)
+    driver, news = Hung(), list[object]()
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(10):
+            while len(news) < count:
+                await asyncio.sleep(0.01)
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.1)
+        watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
+        with pytest.raises(DriverHangsError):
+            await hardware.read()
+        await until(1)
+        driver.answers.set()
+        await until(2)
+        watching.cancel()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert news[0] is not None
+    assert news[1] is None
+
+
+def test_closing_does_not_wait_for_a_call_that_hangs() -> None:
+    driver = Hung()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.1)
+        with pytest.raises(DriverHangsError):
+            await hardware.read()
+        await asyncio.wait_for(hardware.close(), 5)
+        driver.answers.set()
+
+    asyncio.run(play())

@@ -16,6 +16,7 @@ from aliquot.foundation.logfmt import plain
 from aliquot.kubernetes.client.cancellable_wait import Bound, End
 from aliquot.kubernetes.gpu import eviction as drain
 from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
+from aliquot.kubernetes.gpu.node_status import FAILED
 from aliquot.kubernetes.label_agent.agent import status_builder as said
 from aliquot.kubernetes.label_agent.agent import steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import doomed, in_the_way
@@ -25,8 +26,10 @@ from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent.pod_holders import Use
 
 if TYPE_CHECKING:
+    from aliquot.core.engine.context import Outcome
     from aliquot.kubernetes.label_agent.agent.executor import Actor
 
+HANG_POLL_S = 1.0
 YOUNG_S = 3.0
 """How long kubelet may take from Allocate's answer until it names the pod."""
 
@@ -86,7 +89,7 @@ class Change:
         progress = Progress(self._actor.corner, step.status, len(step.plan.actions))
         try:
             with changes.change():
-                outcome = await self._actor.hardware.apply(step.plan, progress.report)
+                outcome = await self._attended(step, o, progress)
         except AliquotError as error:
             if error.code == "MOVED":
                 return m
@@ -105,6 +108,36 @@ class Change:
         if outcome.status == "reboot":
             text = f"{o.label!r} waits for a reboot: {done}"
         return msgspec.structs.replace(m, did=text, did_for=o.digest, failed=None, failures=0, waiting_since=0.0)
+
+    async def _attended(self, step: steps.Apply, o: Observation, progress: Progress) -> Outcome:
+        """Apply the plan, and report a driver call that hangs meanwhile: nothing else looks at the node before the end
+        of this step. What is paused stays paused, since the change goes on once the call returns.
+        """
+        applying = asyncio.create_task(self._actor.hardware.apply(step.plan, progress.report))
+        reported = False
+        try:
+            while not (await asyncio.wait((applying,), timeout=HANG_POLL_S))[0]:
+                hang = self._actor.hardware.hang
+                if (hang is not None) == reported:
+                    continue
+                status = step.status
+                if hang is not None:
+                    status = said.status(
+                        o,
+                        FAILED,
+                        phrases.DRIVER_HANGS,
+                        hang.brief,
+                        next_step=hang.next_step or "",
+                        details=hang.details,
+                    )
+                try:
+                    await self._actor.report(status, o)
+                    reported = hang is not None
+                except AliquotError as error:
+                    log.debug("not reported: %s: %s", status.reason, error.brief)
+        finally:
+            applying.cancel()
+        return applying.result()
 
     def _undone(
         self, status: str, error: AliquotError, sentences: tuple[str, ...], o: Observation, m: Memory

@@ -31,6 +31,7 @@ from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
 from aliquot.kubernetes.label_agent.agent.state_file import Record
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
@@ -83,8 +84,8 @@ class Actor:
 
     async def _do(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
         match step:
-            case steps.Tell():
-                await self._tell(step.status, o)
+            case steps.Tell() | steps.Withdraw():
+                await self.report(step.status, o)
             case steps.Pause():
                 return await self._pause(step, o, m)
             case steps.AwaitOperands():
@@ -104,8 +105,6 @@ class Actor:
                 return await self._start(o, m)
             case steps.Restore():
                 return await self._restore(step, o, m)
-            case steps.Withdraw():
-                await self._withdraw(step.status, o)
             case steps.Retry():
                 log.info("the status was taken away: trying again at once")
                 return m.asked_again()
@@ -121,7 +120,9 @@ class Actor:
             await self.publisher.withhold(in_the_way(o))
             return m.waiting(o)
         if o.inventory is None:
-            await self.publisher.withhold_all()
+            # What kubelet is offered stays while the driver only hangs: it may go on, and pods have these devices.
+            if o.trouble is None or o.trouble.reason != DRIVER_HANGS:
+                await self.publisher.withhold_all()
             return m
         await self.publisher.release()
         await self.publisher.mend(o)
@@ -130,7 +131,8 @@ class Actor:
 
     # -- telling
 
-    async def _tell(self, status: Status, o: Observation) -> None:
+    async def report(self, status: Status, o: Observation) -> None:
+        """Write a status to the node. Raises ApiError."""
         await self._write(status, o, lambda marks: NodePatch())
 
     async def _write(self, status: Status, o: Observation, also: Callable[[Marks], NodePatch]) -> None:
@@ -162,9 +164,6 @@ class Actor:
             log.info("%s", line)
         self.tally.state(status.state)
         await self.corner.event(status, o.now)
-
-    async def _withdraw(self, status: Status, o: Observation) -> None:
-        await self._write(status, o, lambda marks: NodePatch())
 
     # -- pausing and giving back
 
@@ -287,7 +286,7 @@ class Actor:
 
     async def _reboot(self, step: steps.Reboot, o: Observation, m: Memory) -> Memory:
         self.record.write(msgspec.structs.replace(self.record.value, reboot=RebootMark(o.digest, o.boot, o.clock)))
-        await self._tell(step.status, o)
+        await self.report(step.status, o)
         try:
             await self.machine.reboot()
         except AliquotError as error:

@@ -64,6 +64,11 @@ class Loop:
             log.exception("internal fault: report this, with the output of: aliquot version")
             self.actor.superseded.set()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop was asked to end."""
+        return self._stopping
+
     def stop(self) -> None:
         """End after the step that is on."""
         self._stopping = True

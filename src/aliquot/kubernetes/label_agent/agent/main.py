@@ -18,6 +18,7 @@ from aliquot.core.model.claims import HolderSource
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import AliquotError, BlockedError
+from aliquot.foundation import driver_calls
 from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
@@ -42,17 +43,15 @@ from aliquot.kubernetes.node_agent.document_publisher import Showing
 from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
 from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.liveness import alive
 from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.process_end import leave_if_hung, run_to_end
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
 from aliquot.node.claims import watch
 from aliquot.node.connect import Connection, connect, simulated_host
 
-STUCK_S = 900.0
-"""A driver call that takes longer is taken for hung: the slowest known (a reset) gives up after 120 s a GPU."""
-SILENT_S = 900.0
-"""How long the loop may be silent beyond the bounds of the step that is on."""
 CLOSE_S = 5.0
 
 
@@ -93,7 +92,7 @@ class Agent:
         self.tally = Tally(place.node)
         self.api = Api.connect(options.kubeconfig, namespace=options.namespace, on_request=self.tally.requested)
         wanted, remarks = xids.policy(place.environment)
-        self.hardware = Hardware(self._connect, wanted, self.tally.changes.step)
+        self.hardware = Hardware(self._connect, wanted, self.tally.changes.step, driver_calls.hangs_s())
         self.corner = Corner(self.api, place.node, self.api.namespace, self._wake, self._ended)
         self.loop: Loop | None = None
         self.simulated = simulated_host(options.node) if options.node is not None else None
@@ -105,6 +104,7 @@ class Agent:
         self.used = Used()
         self.role = RoleLock("label agent", directories(options.node)[0], self._pod)
         self.stopping = asyncio.Event()
+        self.booted = ""
         self.code = 0
 
     def _connect(self) -> Connection:
@@ -148,7 +148,7 @@ class Agent:
             background += [asyncio.create_task(each) for each in self._beside(self.loop)]
             for task in background:
                 task.add_done_callback(self._ended)
-            await self.loop.run()
+            await run_to_end(self.loop, self.hardware)
         finally:
             for task in background:
                 task.cancel()
@@ -162,6 +162,7 @@ class Agent:
                 await asyncio.wait_for(self.hardware.close(), CLOSE_S)
             await self.api.aclose()
             self.role.close()
+            leave_if_hung(self.code)
         return self.code
 
     def _stop(self) -> None:
@@ -223,7 +224,7 @@ class Agent:
     def _beside(self, loop: Loop) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
         assert self.showing is not None
-        mind = self.showing.mind(lambda: self.hardware.stuck_s, lambda: self.corner.node)
+        mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
         files = StateFileReport(self._directory(), self.tally, self.corner.warn)
         return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run(), files.run()
 
@@ -238,7 +239,11 @@ class Agent:
     async def _boot(self) -> str:
         from aliquot.hardware.state.journal import boot_id
 
-        return boot_id() if self.simulated is None else await asyncio.to_thread(self.simulated.boot)
+        if self.simulated is None:
+            return boot_id()
+        if self.hardware.hang is None:  # the simulator's server answers this as well
+            self.booted = await asyncio.to_thread(self.simulated.boot)
+        return self.booted
 
     def _cdi(self) -> Callable[[Inventory], tuple[str, ...]]:
         o = self.options
@@ -267,24 +272,17 @@ class Agent:
     # -- pages
 
     def _healthz(self) -> tuple[int, str, bytes]:
-        """Not alive: a driver call hangs, or the loop does."""
-        stuck = self.hardware.stuck_s
-        if stuck > STUCK_S:
-            return 503, "text/plain", f"a driver call hangs for {stuck:.0f} s\n".encode()
-        if self.loop is not None and not stuck and time.monotonic() - self.loop.beat > SILENT_S:
-            return 503, "text/plain", b"the loop is silent\n"
-        return 200, "text/plain", b"ok\n"
+        return alive(self.loop.beat if self.loop is not None else None, busy=self.hardware.stuck_s > 0)
 
     def _readyz(self) -> tuple[int, str, bytes]:
-        """Not ready: another agent of this role works, the node was not read yet, the API server is away, or a right is
-        missing.
-        """
+        """Not ready: a driver call hangs, another agent works, the node was not read yet, the API server is away ..."""
+        hang = self.hardware.hang
         unseen = f"node {self.corner.name} was not read yet" if self.corner.node is None else ""
         undone = (self.loop.trouble or self.loop.actor.publisher.problem) if self.loop is not None else ""
-        problem = self.role.waiting or self.corner.away or unseen or undone
+        problem = (hang.brief if hang is not None else "") or self.role.waiting or self.corner.away or unseen or undone
         if problem:
             return 503, "text/plain", f"{problem}\n".encode()
-        # Nobody's work waits for the document: an agent that cannot write it is ready, and says so.
+        # An agent that cannot write the document is ready, and says so.
         untold = self.showing.problem if self.showing is not None else ""
         text = f"ok, but the node's document was not written: {untold}" if untold else "ok"
         return 200, "text/plain", f"{text}\n".encode()

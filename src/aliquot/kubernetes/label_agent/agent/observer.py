@@ -35,10 +35,13 @@ from aliquot.kubernetes.label_agent.agent.settings import Place, layers
 from aliquot.kubernetes.label_agent.agent.state_file import Record
 from aliquot.kubernetes.node_agent import pod_holders as holders
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
 from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
 
 Uses = Callable[[], Awaitable[Sequence[Use]]]
 Boot = Callable[[], Awaitable[str]]
+UNREAD = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
+"""Why GPUs cannot be read, by the error's code."""
 NO_RECORD = "NoRecord"
 """The reason of a failure for want of a record that outlives the agent."""
 
@@ -137,7 +140,7 @@ class Observer:
         try:
             inventory, self.facts = await self._hardware.read()
         except AliquotError as error:
-            return None, trouble_of(error, "NoDriver" if error.code == "NO_DRIVER" else "GpusUnreadable")
+            return None, trouble_of(error, UNREAD.get(error.code, "GpusUnreadable"))
         if not inventory.gpus:
             return inventory, Trouble("NoGpu", "this node has no NVIDIA GPU", (), "lspci -d 10de: on the node")
         return inventory, None

@@ -13,7 +13,8 @@ from aliquot.core.engine.step_timing import Watch, unwatched
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.pci import PciFunction
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, NoDriverError
+from aliquot.errors import AliquotError, DriverHangsError, NoDriverError
+from aliquot.foundation import driver_calls
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.hardware.kernel.bus_scan import scan
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
@@ -77,6 +78,17 @@ class Machine:
         self._seen: Inventory | None = None
         self._said = False
         self.steps: Watch = unwatched
+        self.hangs_s = driver_calls.hangs_s()
+
+    @property
+    def hang(self) -> DriverHangsError | None:
+        """The driver call that hangs, as an error; None while none does."""
+        return self._hardware.hang if self._hardware is not None else None
+
+    @property
+    def patience_s(self) -> float:
+        """How long an agent that is to end waits for the present call."""
+        return self._hardware.patience_s if self._hardware is not None else 0.0
 
     @property
     def stuck_s(self) -> float:
@@ -125,7 +137,7 @@ class Machine:
 
     async def look(self, way: Way) -> Found:
         """One look along this way. Raises HardwareError where the PCI bus itself cannot be read: whoever took that for
-        an empty bus would delete every object.
+        an empty bus would delete every object. Raises DriverHangsError while a driver call hangs.
         """
         functions = await asyncio.to_thread(self._scan)
         if way.trouble:
@@ -135,6 +147,8 @@ class Machine:
         try:
             self._seen = None
             inventory, _ = await hardware.read()
+        except DriverHangsError:
+            raise  # no look at all, and no driver that is gone: objects and offers stay as they are
         except AliquotError as error:
             text = ", ".join(filter(None, (error.brief, way.hint if error.code == "NO_DRIVER" else "")))
             step = f" | next: {error.next_step}" if error.next_step else ""
@@ -170,7 +184,9 @@ class Machine:
             return self._hardware
         await self.close()
         log.info("the GPU driver is used %s", f"in {way.programs.place}" if way.programs else "on this machine")
-        hardware = self._hardware = Hardware(lambda: self._connect(way.programs), steps=self.steps)
+        hardware = self._hardware = Hardware(
+            lambda: self._connect(way.programs), steps=self.steps, hangs_s=self.hangs_s
+        )
         self._way = way
         if way.programs is None:  # whoever runs programs in a pod does not do so every second
             self._watch = asyncio.create_task(hardware.watch(self._wake))

@@ -9,16 +9,19 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, DriverHangsError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError
+from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
+from aliquot.kubernetes.virtual_machines.agent import node_report as tell
 from aliquot.kubernetes.virtual_machines.agent.informers import Corner
 from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
 from aliquot.kubernetes.virtual_machines.agent.node_report import Standing, Teller
 from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
 
 BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
+HANG_POLL_S = 1.0
 UNREAD_S = 30.0
 """The watches wake the loop: this long only where they have nothing to tell."""
 
@@ -58,6 +61,11 @@ class Loop:
         """Something happened; what, the next look finds out."""
         self._happened.set()
 
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop was asked to end."""
+        return self._stopping
+
     def stop(self) -> None:
         """End after the step that is on."""
         self._stopping = True
@@ -93,23 +101,38 @@ class Loop:
         hands_off = self._stand()
         if hands_off is not None:
             self.trouble = ""
-            await self._tell(hands_off, None)
+            await self.tell(hands_off, None)
             await self._after(None)
             return self._check_s
         done = await self._work.round()
         self._tally.looked(done.view, done.plans)
         self._tally.objects(self._corner.objects())
-        await self._tell(done.standing, done.driver_needed)
+        await self.tell(done.standing, done.driver_needed)
         await self._after(done)
         if done.again:
             return 0.0
         self.trouble = done.trouble
         return min(self._check_s, max(0.05, done.wait_s)) if done.wait_s is not None else self._check_s
 
-    async def _tell(self, standing: Standing, driver_needed: bool | None) -> None:
+    async def tell(self, standing: Standing, driver_needed: bool | None) -> None:
+        """Write how the agent stands to the node. Raises ApiError."""
         self.standing = standing
         self._tally.state(standing.state)
         await self._teller.node(standing, driver_needed=driver_needed)
+
+    async def report_hangs(self, hang: Callable[[], DriverHangsError | None]) -> None:
+        """For ever: report a driver call that hangs, also in the middle of a change, which the loop waits for. What
+        comes after it the loop reports itself.
+        """
+        while True:
+            await asyncio.sleep(HANG_POLL_S)
+            error = hang()
+            if error is None or self._corner.unread:
+                continue
+            try:
+                await self.tell(Standing(tell.WAITING, DRIVER_HANGS, f"{error.brief} | next: {error.next_step}"), None)
+            except ApiError as refusal:
+                log.debug("not reported: %s: %s", DRIVER_HANGS, refusal.brief)
 
     async def _rest(self, seconds: float) -> None:
         # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.

@@ -6,12 +6,14 @@ import asyncio
 import os
 import signal
 import time
+from collections.abc import Coroutine
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import BlockedError
+from aliquot.foundation import driver_calls
 from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
@@ -22,6 +24,8 @@ from aliquot.kubernetes.node_agent import driver_root as driver
 from aliquot.kubernetes.node_agent.document_publisher import Showing
 from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
 from aliquot.kubernetes.node_agent.last_usage import Used
+from aliquot.kubernetes.node_agent.liveness import alive
+from aliquot.kubernetes.node_agent.process_end import leave_if_hung, run_to_end
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
@@ -49,9 +53,6 @@ if TYPE_CHECKING:
     from aliquot.core.engine.programs import Programs
     from aliquot.hardware.kernel_files import Files
 
-STUCK_S = 900.0
-"""A driver call that takes longer is taken for hung: virtual functions of a full machine need a minute."""
-SILENT_S = 900.0
 CLOSE_S = 5.0
 
 
@@ -148,12 +149,10 @@ class DevicesAgent:
             self.loop = self._assemble()
             await self.corner.start()
             self.allocations.start()
-            files = StateFileReport(directories(self.options.node)[1], self.tally, self.teller.warn)
-            parts = self.showing.run(), self._mind(), self.using.run(), files.run()
-            beside += [asyncio.create_task(each) for each in parts]
+            beside += [asyncio.create_task(each) for each in self._beside()]
             for task in beside:
                 task.add_done_callback(self._ended)
-            await self.loop.run()
+            await run_to_end(self.loop, self.machine)
         finally:
             for task in beside:
                 task.cancel()
@@ -168,12 +167,21 @@ class DevicesAgent:
                 await asyncio.wait_for(self.machine.close(), CLOSE_S)
             await self.api.aclose()
             self.role.close()
+            leave_if_hung(self.code)
         return self.code
 
     def _stop(self) -> None:
         self.stopping.set()
         if self.loop is not None:
             self.loop.stop()
+
+    def _beside(self) -> tuple[Coroutine[Any, Any, None], ...]:
+        """What runs beside the loop, for ever."""
+        mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
+        files = StateFileReport(directories(self.options.node)[1], self.tally, self.teller.warn)
+        assert self.loop is not None
+        hangs = self.loop.report_hangs(lambda: self.machine.hang)
+        return self.showing.run(), mind, hangs, self.using.run(), files.run()
 
     def _assemble(self) -> Loop:
         work = Work(
@@ -256,9 +264,6 @@ class DevicesAgent:
         elif self.loop is not None and self.loop.standing is not None:
             self.showing.unread(self.loop.standing.sentence, node.metadata.uid)
 
-    async def _mind(self) -> None:
-        await self.showing.mind(lambda: self.machine.stuck_s, lambda: self.corner.node)
-
     def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:
         self.tally.usage = usage
         self.used = Used(inventory, usage, time.time())
@@ -266,22 +271,18 @@ class DevicesAgent:
     # -- pages
 
     def _healthz(self) -> tuple[int, str, bytes]:
-        """Not alive: a driver call hangs, or the loop does."""
-        stuck = self.machine.stuck_s
-        if stuck > STUCK_S:
-            return 503, "text/plain", f"a driver call hangs for {stuck:.0f} s\n".encode()
-        if self.loop is not None and not stuck and time.monotonic() - self.loop.beat > SILENT_S:
-            return 503, "text/plain", b"the loop is silent\n"
-        return 200, "text/plain", b"ok\n"
+        return alive(self.loop.beat if self.loop is not None else None, busy=self.machine.stuck_s > 0)
 
     def _readyz(self) -> tuple[int, str, bytes]:
-        """Not ready: another agent of this role works, something was not read yet, the API server is away, or what was
-        to be written was not. An agent that leaves the node to another is ready, and says why.
+        """Not ready: a driver call hangs, another agent of this role works, something was not read yet, the API server
+        is away, or what was to be written was not. An agent that leaves the node to another is ready, and says why.
         """
         undone = (self.offering.problem if self.offering is not None else "") or self.allocations.trouble
         trouble = (self.loop.trouble or undone) if self.loop is not None else "it is starting"
+        hang = self.machine.hang
         problem = (
-            self.role.waiting
+            (hang.brief if hang is not None else "")
+            or self.role.waiting
             or self.corner.away
             or (f"{self.corner.unread} were not read yet" if self.corner.unread else trouble)
         )

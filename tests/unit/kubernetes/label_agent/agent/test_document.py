@@ -267,6 +267,8 @@ def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any
         corner=corner,
         loop=loop,
         role=SimpleNamespace(waiting=""),
+        hardware=SimpleNamespace(hang=None),
+        machine=SimpleNamespace(hang=None),
         offering=None,
         allocations=SimpleNamespace(trouble=""),
         showing=SimpleNamespace(problem="exceeded quota"),

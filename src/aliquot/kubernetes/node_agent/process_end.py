@@ -1,0 +1,66 @@
+"""How an agent's process ends although a driver call does not return.
+
+Python waits at its exit for every worker thread, and asyncio for those of its executor: a thread that waits inside the
+driver would keep the process until kubelet kills it, and a thread that waits inside the kernel beyond that.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import os
+import sys
+from typing import Protocol
+
+from aliquot.foundation import driver_calls
+from aliquot.foundation.logfmt import agent_log as log
+
+POLL_S = 0.5
+
+
+class Runner(Protocol):
+    """The main loop of an agent."""
+
+    @property
+    def stopping(self) -> bool:
+        """Whether the loop was asked to end."""
+        ...
+
+    async def run(self) -> None: ...
+
+
+class Worker(Protocol):
+    """The thread that calls the driver, as ``Hardware``."""
+
+    @property
+    def patience_s(self) -> float:
+        """How long an agent that is to end waits for the present call."""
+        ...
+
+
+async def run_to_end(loop: Runner, worker: Worker) -> None:
+    """Run a loop until it ends; once it was asked to end, a driver call that does not return is not waited for. Raises
+    what the loop raises.
+    """
+    running = asyncio.create_task(loop.run())
+    try:
+        while not (await asyncio.wait((running,), timeout=POLL_S))[0]:
+            if loop.stopping and driver_calls.oldest_s() >= worker.patience_s:
+                running.cancel()
+                await asyncio.gather(running, return_exceptions=True)
+                return
+    finally:
+        running.cancel()
+    running.result()
+
+
+def leave_if_hung(code: int) -> None:
+    """End the process at once if a driver call has not returned. Everything else must be closed by now."""
+    call = driver_calls.oldest()
+    if call is None:
+        return
+    log.warning("leaving while %s", call.sentence)
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
