@@ -101,7 +101,11 @@ pictures: $(VENV)/.dev   ## the pages' pictures in docs/pictures, taken anew in 
 catalog: $(VENV)/.dev   ## packaged JSON from the reviewed YAML
 	@$(BIN)/python tools/build_catalog.py
 
+lock: $(VENV)/.dev   ## the image's packages with their hashes, and its bill of materials
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check 'uv>=0.8,<1'
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/build_lock.py
+
 clean:           ## remove what the targets above made
 	@rm -rf $(VENV) .mypy_cache .ruff_cache .hypothesis .import_linter_cache dist build site
 
-.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-all test-pure test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog clean
+.PHONY: help setup demo dashboard demo-kubernetes sandbox demo-machines sandbox-machines demo-slurm check test test-all test-pure test-fast vm-kernel test-vm slurm-trixie bench docs docs-check docs-update pictures catalog lock clean
