@@ -29,6 +29,8 @@ CAPACITY = (
     "tests/unit/kubernetes/virtual_machines/controller/test_capacity_pages.py",
     *ADMISSION,
 )
+SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
+FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
 class Mutant(NamedTuple):
@@ -241,6 +243,97 @@ MUTANTS = {
         "if wish is None or not _stands(wish) or not",
         "if wish is None or not",
         OBJECTS,
+    ),
+    "apply-unread": Mutant(
+        "apply: success is reported without a fresh read",
+        "core/engine/apply.py",
+        "error = error or _disagreement(work, after)",
+        "pass",
+        SAFEGUARDS,
+    ),
+    "apply-others": Mutant(
+        "apply: the other GPUs go on after an error",
+        "core/engine/gpu_executor.py",
+        "self.stopping = not self.undoing",
+        "pass",
+        SAFEGUARDS,
+    ),
+    "apply-identity": Mutant(
+        "apply: an instance is destroyed though it is another one than planned",
+        "core/engine/gpu_executor.py",
+        "(instance.profile_id, instance.placement) != (action.profile_id, action.placement)",
+        "False",
+        SAFEGUARDS,
+    ),
+    "undo-plan": Mutant(
+        "rollback: it is planned with the right to end holders",
+        "core/engine/rollback.py",
+        "(pci,)), Policy())",
+        '(pci,)), Policy("force"))',
+        SAFEGUARDS,
+    ),
+    "undo-act": Mutant(
+        "rollback: it ends holders",
+        "core/engine/rollback.py",
+        "Run(world, Policy(),",
+        'Run(world, Policy("force"),',
+        SAFEGUARDS,
+    ),
+    "saved-plan": Mutant(
+        "saved plan: its actions are carried out as they stand in the file",
+        "core/engine/apply.py",
+        "        confirm(plan, now)\n",
+        "        pass\n",
+        ("tests/unit/core/engine/test_saved_plan.py",),
+    ),
+    "journal-eio": Mutant(
+        "journal: a record counts as written though its fsync failed",
+        "hardware/state/journal.py",
+        "self._lost.append((self._synced, covered, failure))",
+        "del failure",
+        ("tests/contract/test_journal.py",),
+    ),
+    "fingerprint-compute": Mutant(
+        "fingerprint: compute instances are left out",
+        "core/model/inventory.py",
+        "[[c.id, c.profile_id, c.placement] for c in i.compute_instances]",
+        "[]",
+        FINGERPRINT,
+    ),
+    "fingerprint-driver": Mutant(
+        "fingerprint: the driver's version is left out",
+        "core/model/inventory.py",
+        "facts = [self.driver] + [",
+        'facts = [""] + [',
+        FINGERPRINT,
+    ),
+    "fingerprint-claim": Mutant(
+        "fingerprint: the ownership token of a vGPU is left out",
+        "core/model/inventory.py",
+        "v.placement, v.claim]",
+        "v.placement]",
+        FINGERPRINT,
+    ),
+    "fingerprint-pending": Mutant(
+        "fingerprint: the pending MIG mode is left out",
+        "core/model/inventory.py",
+        "g.mig.current, g.mig.pending,",
+        "g.mig.current,",
+        FINGERPRINT,
+    ),
+    "page-token": Mutant(
+        "page: a token is compared by the first byte of its digest",
+        "dashboard/security/token_authenticator.py",
+        "hmac.compare_digest(digest(token), self._token)",
+        "hmac.compare_digest(digest(token)[:1], self._token[:1])",
+        ("tests/unit/dashboard/test_tokens.py",),
+    ),
+    "agent-blocked": Mutant(
+        "label agent: a plan that is blocked by more than holders waits for the holders",
+        "kubernetes/node_agent/pod_holders.py",
+        'plan.blocked and all(b.rule == "HELD"',
+        'plan.blocked and any(b.rule == "HELD"',
+        ("tests/unit/kubernetes/label_agent/agent/test_decide.py",),
     ),
     "binding": Mutant(
         "session: what a decorator wraps in a copy of NVML's binding reads the library of the first session",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import resource
 import signal
@@ -9,6 +10,7 @@ import subprocess
 import sys
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -146,6 +148,64 @@ def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest
     assert len(synced) == 2
     log.append(Record("intent", "r"), durable=True)
     assert len(synced) == 3
+
+
+def test_a_failed_fsync_is_an_error(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel reports it once, and forgets what it could not write: the record must not count as written."""
+    log = FileJournal(path, "b")
+    log.append(Record("begin", "r"), durable=True)
+    real = os.fsync
+
+    def broken(file: int) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    monkeypatch.setattr(os, "fsync", broken)
+    with pytest.raises(StorageError, match="cannot be written") as caught:
+        log.append(Record("intent", "r", step="lost"), durable=True)
+    assert caught.value.next_step
+    monkeypatch.setattr(os, "fsync", real)
+    log.append(Record("intent", "r", step="next"), durable=True)
+
+
+def test_a_failed_fsync_fails_for_every_lane_that_wrote_before_it(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two lanes wait behind a third one's fsync; the one that serves both fails."""
+    log = FileJournal(path, "b")
+    log.append(Record("begin", "r"), durable=True)
+    entered, go_on, calls = threading.Event(), threading.Event(), list[int]()
+    failures: dict[str, Exception | None] = {}
+
+    def fsync(file: int) -> None:
+        calls.append(file)
+        if len(calls) == 1:
+            entered.set()
+            assert go_on.wait(20)
+        else:
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    def lane(name: str) -> None:
+        try:
+            log.append(Record("intent", "r", step=name), durable=True)
+            failures[name] = None
+        except StorageError as error:
+            failures[name] = error
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    lanes = [threading.Thread(target=lane, args=(name,)) for name in ("a", "b", "c")]
+    lanes[0].start()
+    assert entered.wait(20)
+    for thread in lanes[1:]:
+        thread.start()
+    deadline = time.monotonic() + 20
+    while len(read(path)) < 4:
+        assert time.monotonic() < deadline
+        time.sleep(0.001)
+    go_on.set()
+    for thread in lanes:
+        thread.join()
+    assert len(calls) == 2, "one fsync serves both"
+    assert failures["a"] is None
+    assert isinstance(failures["b"], StorageError)
+    assert isinstance(failures["c"], StorageError)
 
 
 def test_kill_9_after_a_durable_append_loses_nothing(path: str) -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import msgspec
 import pytest
 from hypothesis import given
@@ -287,23 +285,6 @@ def test_mode_only_leaves_instances_alone() -> None:
     wish = Desired(gpus=(GpuWish(world.PCI, True, None),))
     assert plan(inventory, wish).actions == ()
     assert verify(inventory, wish) == ()
-
-
-def test_lanes_stop_at_the_next_boundary() -> None:
-    dice = random.Random(1)
-    gpus = [world.gpu(A100, [("3g.20gb", 0)], pci=f"0000:0{n}:00.0") for n in range(4)]
-    wishes = tuple(w for g in gpus for w in world.wish(A100, ["7g.40gb"], g.pci).gpus)
-    bench = Bench(world.node(*gpus))
-    bad = dice.choice(gpus).pci
-
-    def fail(n: int, what: str) -> None:
-        if what == f"create {bad} 0 0:8":
-            raise HardwareError("refused")
-
-    bench.memory.before = fail
-    outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
-    assert outcome.status == "undone"
-    assert verify(bench.memory.inventory, former(world.node(*gpus), [g.pci for g in gpus])) == ()
 
 
 def test_a_client_of_the_whole_gpu_blocks_before_anything_is_destroyed() -> None:

@@ -8,7 +8,9 @@ import msgspec
 import pytest
 
 from aliquot.core.config.settings import Override, Settings
+from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Holder, Inventory
+from aliquot.core.model.plan import Blocker, Plan
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Source, Trouble
@@ -238,6 +240,28 @@ class TestHolders:
         inventory = with_instances(node("a100-sxm4-40gb"), 0, "3g.20gb@4")
         o = look("all-3g.20gb", inventory, uses=held("team/train", inventory=inventory))
         assert isinstance(decide(o, Memory()), steps.Pause)
+
+
+@pytest.mark.parametrize("policy", ["refuse", "wait", "drain", "force"])
+@pytest.mark.parametrize("first", [True, False])
+def test_holders_are_neither_waited_for_nor_evicted_where_something_else_blocks(policy: str, first: bool) -> None:
+    inventory = with_instances(node("a100-sxm4-40gb"), 0, *FULL)
+    uses = held("team/train", inventory=inventory)
+    o = look("all-3g.20gb", inventory, settings=Settings(strategy="mixed", holders=policy), uses=uses)
+    lost = Blocker(rule="GPU_LOST", message="GPU 1 has fallen off the bus", next_step="reboot the node")
+    if policy == "force":
+        busy: tuple[Blocker, ...] = (Blocker(rule="HELD", message="it is held"),)
+    else:
+        assert o.plan is not None
+        busy = o.plan.blockers
+        assert [b.rule for b in busy] == ["HELD"]
+    both = (lost, *busy) if first else (*busy, lost)
+    o = msgspec.structs.replace(o, plan=Plan("gpu-1", "", Desired(()), blockers=both))
+    step = decide(o, published(o))
+    assert isinstance(step, steps.Tell)
+    assert (step.status.state, step.status.reason) == ("failed", "GpuLost")
+    assert step.status.message == lost.message
+    assert step.status.next_step == lost.next_step
 
 
 def test_a_layout_that_the_strategy_cannot_offer_is_refused_with_the_patch() -> None:

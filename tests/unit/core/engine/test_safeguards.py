@@ -1,0 +1,157 @@
+"""What the engine must not do even where every call succeeds or fails at the worst moment."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+import pytest
+
+from aliquot.core.model import catalog
+from aliquot.core.model.desired import Desired
+from aliquot.core.model.inventory import Gpu, Inventory, Mig
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.verify import verify
+from aliquot.errors import HardwareError, InUseError
+from laws.oracle import world
+from unit.core.engine.memory import Bench
+from unit.core.engine.test_apply import A100, run, start
+
+H100 = catalog.family("h100-80gb-sxm")
+PCIS = [f"0000:0{n}:00.0" for n in range(1, 5)]
+replace = msgspec.structs.replace
+
+
+def _hold(bench: Bench, placement: str) -> None:
+    """A process starts on an instance, if that exists."""
+    (gpu,) = bench.memory.inventory.gpus
+    instances = tuple(
+        replace(i, held=True, holders=(world.PROCESS,)) if i.placement == placement else i for i in gpu.instances
+    )
+    bench.memory.inventory = replace(bench.memory.inventory, gpus=(replace(gpu, instances=instances),))
+
+
+@pytest.mark.parametrize("call", ["create_gpu_instance", "create_compute_instance", "destroy_gpu_instance", "set_mode"])
+def test_a_driver_that_reports_success_and_does_nothing_is_found_out(
+    call: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The fresh read after the last action decides, not what the calls returned."""
+    before = start([("3g.20gb", 0)])
+    desired = world.wish(A100, ["3g.20gb", "2g.10gb"] if call.startswith("create") else [])
+    if call == "set_mode":
+        before = world.node(replace(world.gpu(H100, ()), mig=Mig(True, "disabled", "disabled")))
+        desired = world.wish(H100, [])
+    bench = Bench(before)
+    got = plan(before, desired)
+    assert got.actions
+
+    def nothing(*_: Any) -> int:
+        return True if call == "set_mode" else 7
+
+    monkeypatch.setattr(bench.memory, call, nothing)
+    if call == "create_gpu_instance":
+        monkeypatch.setattr(bench.memory, "create_compute_instance", nothing)
+    outcome = run(bench, got)
+    assert outcome.status != "done", outcome
+    assert isinstance(outcome.error, HardwareError)
+    assert outcome.error.brief.startswith("every call succeeded, but a fresh read disagrees: ")
+    assert bench.journal.lines[-1].text != "done"
+
+
+def test_after_an_error_the_other_gpus_begin_nothing_more() -> None:
+    gpus = [world.gpu(A100, [("3g.20gb", 0)], pci=pci) for pci in PCIS]
+    wishes = tuple(w for pci in PCIS for w in world.wish(A100, ["7g.40gb"], pci).gpus)
+    bench = Bench(world.node(*gpus))
+
+    def fail(n: int, what: str) -> None:
+        if what == f"create {PCIS[1]} 0 0:8":
+            raise HardwareError("refused")
+
+    bench.memory.before = fail
+    outcome = run(bench, plan(world.node(*gpus), Desired(gpus=wishes)))
+    assert outcome.status == "undone"
+    assert verify(bench.memory.inventory, former(world.node(*gpus), PCIS)) == ()
+    touched = {pci for pci in PCIS if any(pci in line for line in bench.memory.log)}
+    assert touched == set(PCIS[:2]), "the first was done before the error, the last two were not begun"
+
+
+def _another(gpu: Gpu, placement: str) -> Gpu:
+    """The GPU after someone replaced the instance there by one of the same id at the next placement."""
+    start_at = int(placement.partition(":")[0])
+    instances = tuple(
+        replace(i, placement=f"{start_at + 1}:1") if i.placement == placement else i for i in gpu.instances
+    )
+    return replace(gpu, instances=instances)
+
+
+def test_an_instance_that_is_another_one_by_now_is_not_destroyed() -> None:
+    """Ids repeat: the one of an instance that went may be that of a new one, which is not ours to destroy."""
+    before = start([("1g.5gb", 0), ("1g.5gb", 4)])
+    got = plan(before, world.wish(A100, []))
+    assert len(got.actions) == 2
+    bench = Bench(before)
+
+    def meanwhile(n: int, what: str) -> None:
+        if what.startswith("destroy ") and what.endswith("0:1"):
+            (gpu,) = bench.memory.inventory.gpus
+            bench.memory.inventory = replace(bench.memory.inventory, gpus=(_another(gpu, "4:1"),))
+
+    bench.memory.after = meanwhile
+    outcome = run(bench, got)
+    assert isinstance(outcome.error, InUseError)
+    assert "is no longer 1g.5gb at 4:1" in outcome.error.brief
+    assert "5:1" in [i.placement for i in outcome.inventory.gpus[0].instances], "it is still there"
+    assert not any(line.startswith("destroy ") and line.endswith("5:1") for line in bench.memory.log)
+
+
+def _failing_third_create(bench: Bench) -> Inventory:
+    """Two new instances exist when the third cannot be created; returns the state before."""
+    before = bench.memory.inventory
+
+    def fail(n: int, what: str) -> None:
+        if what.startswith("create ") and sum(line.startswith("create ") for line in bench.memory.log) == 2:
+            raise HardwareError("refused")
+
+    bench.memory.before = fail
+    return before
+
+
+def test_going_back_plans_around_a_new_holder() -> None:
+    """It is not planned with the right to end holders, whatever the policy of the change was."""
+    bench = Bench(start([]))
+    before = _failing_third_create(bench)
+    refuse = bench.memory.before
+
+    def come(n: int, what: str) -> None:
+        try:
+            refuse(n, what)
+        except HardwareError:
+            _hold(bench, bench.memory.inventory.gpus[0].instances[0].placement)
+            raise
+
+    bench.memory.before = come
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    assert outcome.status == "partial"
+    assert any("not undone" in line and "1 instance is held" in line for line in outcome.sentences), outcome.sentences
+    assert bench.memory.terminated == []
+    assert [i.held for i in outcome.inventory.gpus[0].instances] == [True, False]
+
+
+def test_going_back_ends_no_holder_that_comes_on_the_way() -> None:
+    bench = Bench(start([]))
+    before = _failing_third_create(bench)
+    kept = ""
+
+    def come(n: int, what: str) -> None:
+        nonlocal kept
+        if what.startswith("destroy ") and not kept:
+            kept = next(i.placement for i in bench.memory.inventory.gpus[0].instances if not what.endswith(i.placement))
+            _hold(bench, kept)
+
+    bench.memory.after = come
+    outcome = run(bench, plan(before, world.wish(A100, ["2g.10gb"] * 3)))
+    assert kept
+    assert outcome.status == "partial"
+    assert bench.memory.terminated == []
+    assert [i.placement for i in outcome.inventory.gpus[0].instances] == [kept]

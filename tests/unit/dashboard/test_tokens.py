@@ -1,0 +1,65 @@
+"""A token is compared as a whole: one whose digest begins or ends like the right one's is refused."""
+
+from __future__ import annotations
+
+import asyncio
+from itertools import count
+
+import pytest
+
+from aliquot.dashboard.security.csrf import same
+from aliquot.dashboard.security.token_authenticator import TICKET_S, TokenDoor, digest
+from aliquot.dashboard.view_models import Person
+
+ANN = Person("ann")
+TOKEN = "right"
+PLACES = (0, 15, -1)
+
+
+def _alike(token: str, place: int) -> str:
+    """Another token whose digest has the same byte there."""
+    return next(word for word in map(str, count()) if digest(word)[place] == digest(token)[place])
+
+
+@pytest.fixture
+def door() -> TokenDoor:
+    return TokenDoor(TOKEN, ANN, "")
+
+
+def test_the_right_token_is_admitted(door: TokenDoor) -> None:
+    assert asyncio.run(door.admit(TOKEN)) is ANN
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_token_with_a_digest_that_is_alike_in_part_is_not(place: int, door: TokenDoor) -> None:
+    assert asyncio.run(door.admit(_alike(TOKEN, place))) is None
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_nor_is_a_ticket(place: int, door: TokenDoor) -> None:
+    ticket = door.ticket()
+    assert door.redeem(_alike(ticket, place)) is None
+    assert door.redeem(ticket) is ANN
+    assert door.redeem(ticket) is None, "once"
+
+
+def test_a_ticket_holds_for_its_time_and_no_longer(door: TokenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    now = 100.0
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    ticket = door.ticket()
+    now += TICKET_S + 1
+    assert door.redeem(ticket) is None
+    now -= 1
+    assert door.redeem(ticket) is ANN
+
+
+def test_a_new_ticket_voids_the_one_before(door: TokenDoor) -> None:
+    first, second = door.ticket(), door.ticket()
+    assert door.redeem(first) is None
+    assert door.redeem(second) is ANN
+
+
+@pytest.mark.parametrize("given", ["", "s", "secre", "secret ", "Secret", "xecret", "secrex", "\ud800"])
+def test_a_secret_of_a_form_is_compared_as_a_whole(given: str) -> None:
+    assert not same(given, "secret")
+    assert same("secret", "secret")
