@@ -30,6 +30,7 @@ CAPACITY = (
     *ADMISSION,
 )
 SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
+POWER = ("tests/laws/crash/test_power_cuts.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -292,6 +293,34 @@ MUTANTS = {
         "self._lost.append((self._synced, covered, failure))",
         "del failure",
         ("tests/contract/test_journal.py",),
+    ),
+    "journal-rotation": Mutant(
+        "journal: a shortened file gets the name before it is on disk",
+        "hardware/state/journal.py",
+        'atomic_file.replace(self.path, b"".join(line.text + b"\\n" for line in kept))',
+        'atomic_file.replace(self.path, b"".join(line.text + b"\\n" for line in kept), durable=False)',
+        POWER,
+    ),
+    "journal-name": Mutant(
+        "journal: the name of a new file is not synced",
+        "hardware/state/journal.py",
+        "                atomic_file.sync(folder)",
+        "                pass",
+        POWER,
+    ),
+    "journal-intent": Mutant(
+        "journal: a driver call may come before its record is on disk",
+        "core/engine/gpu_executor.py",
+        'Record("intent", self.run, gpu=pci, step=step), durable=True',
+        'Record("intent", self.run, gpu=pci, step=step), durable=False',
+        POWER,
+    ),
+    "state-synced": Mutant(
+        "state file: new content gets the name before it is on disk",
+        "foundation/atomic_file.py",
+        "            if durable:\n                os.fsync(handle)",
+        "            if not durable:\n                os.fsync(handle)",
+        POWER,
     ),
     "fingerprint-compute": Mutant(
         "fingerprint: compute instances are left out",

@@ -24,8 +24,7 @@ def replace(
     """
     folder, name = os.path.split(path)
     fresh = os.path.join(folder, f".{name}.{_thread()}.tmp")
-    if folder:
-        os.makedirs(folder, mode=0o755, exist_ok=True)
+    make_folder(folder, durable=durable)
     try:
         _unlink(fresh)  # left over, or a link that somebody who may write in this folder has laid for us
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
@@ -52,6 +51,18 @@ def replace(
 def put(made: str, path: str) -> None:
     """Give what was made whole its name: a file on the same file system, or a device node. Raises OSError."""
     os.replace(made, path)
+
+
+def make_folder(path: str, *, durable: bool = True) -> None:
+    """Make a folder and those above it that are missing. ``durable``: a power loss leaves them. Raises OSError."""
+    missing: list[str] = []
+    while path and not os.path.isdir(path):
+        missing.append(path)
+        path = os.path.dirname(path)
+    for folder in reversed(missing):
+        os.makedirs(folder, mode=0o755, exist_ok=True)
+        if durable:
+            sync(os.path.dirname(folder) or ".")
 
 
 def sync(folder: str) -> None:

@@ -165,12 +165,11 @@ class FileJournal:
         if self._file < 0:
             folder = os.path.dirname(self.path) or "."
             try:
-                os.makedirs(folder, mode=0o755, exist_ok=True)
-                new = not os.path.exists(self.path)
+                atomic_file.make_folder(folder)
                 self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
                 _end_torn_line(self._file)
-                if new:
-                    atomic_file.sync(folder)
+                # Also of a file that is there: the process that made it may have been killed before it synced the name.
+                atomic_file.sync(folder)
             except OSError as failure:
                 raise storage_error(f"the journal {self.path} cannot be opened", failure) from failure
         return self._file

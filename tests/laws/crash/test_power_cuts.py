@@ -1,0 +1,244 @@
+"""After a power cut at any moment: what was durable is there, and nothing is half there. No disk is needed for it."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from aliquot.core.engine.apply import apply
+from aliquot.core.engine.context import World
+from aliquot.core.engine.ports import Record
+from aliquot.core.engine.recorded_change import change_of
+from aliquot.core.model import catalog
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.planner.plan import plan
+from aliquot.foundation import state_store
+from aliquot.foundation.lock import FileLock
+from aliquot.foundation.state_store import StateFile
+from aliquot.hardware.state.boot_record_file import FILE, FORMER, FileWishes
+from aliquot.hardware.state.journal import FileJournal
+from aliquot.hardware.state.journal_reader import FORMER as FORMER_JOURNAL
+from aliquot.hardware.state.journal_reader import JOURNAL, last_run, read
+from laws.crash.power_cut import PowerCuts, put
+from laws.oracle import world
+from unit.core.engine.memory import Bench, CountingClock, OneByOne
+
+A100 = catalog.family("a100-40gb")
+STATE = "lib/aliquot"
+replace = msgspec.structs.replace
+
+
+class Node:
+    """A node in memory whose journal, lock and boot record are files below ``root``."""
+
+    def __init__(self, root: Path, before: Inventory, *, rotate_at: int = 1 << 20) -> None:
+        self.root = root
+        self.bench = Bench(before)
+        folder = root / STATE
+        journal = FileJournal(str(folder / JOURNAL), "boot-1", rotate_at=rotate_at, by="ann")
+        lock, memory = FileLock(str(root / "run/lock")), self.bench.memory
+        self.world = World(
+            memory, memory, journal, CountingClock(), lock, OneByOne(), self.bench.hooks, FileWishes(str(folder))
+        )
+
+    def apply(self, *profiles: str, cuts: PowerCuts | None = None) -> None:
+        """Apply a request, and mark what counts from when on: each driver call, and that the apply has ended."""
+        desired = world.wish(A100, profiles)
+        made = plan(self.bench.memory.inventory, replace(desired, name=",".join(profiles)))
+
+        def before(n: int, what: str) -> None:
+            if cuts:
+                intents = [r for r in self.world.journal.records() if r.kind == "intent"]
+                cuts.mark(f"intent {intents[-1].run} {intents[-1].step}")
+
+        self.bench.memory.before = before
+        outcome = apply(made, self.world, lambda line: None)
+        assert outcome.status == "done", outcome
+        if cuts:
+            cuts.mark(f"done {','.join(profiles)}")
+
+
+@pytest.fixture(autouse=True)
+def _nothing_reported(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(state_store, "unreadable", {})
+
+
+def _start() -> Inventory:
+    return world.node(world.gpu(A100, [("3g.20gb", 0)]))
+
+
+def _check(root: Path, marks: frozenset[str], former: set[str]) -> None:
+    """Open the journal and the boot record that a power cut left, as the next command does."""
+    path = str(root / STATE / JOURNAL)
+    found = read(path)
+    intents = {f"intent {r.run} {r.step}" for r in found if r.kind == "intent"}
+    newest = [r for r in last_run(path) if r.kind == "begin"]
+    for mark in marks:
+        kind, _, rest = mark.partition(" ")
+        if kind == "intent":
+            run = rest.partition(" ")[0]
+            assert mark in intents, mark
+            assert any(r.kind == "begin" and r.run == run for r in found), mark
+    if newest:
+        assert change_of(newest[0]) is not None, "the last run can be taken up again"
+    done = [mark.partition(" ")[2] for mark in sorted(marks) if mark.startswith("done ")]
+    names = {kept.name for kept in FileWishes(str(root / STATE)).load()}
+    assert len(names) <= 1
+    assert names <= former | {r.text for r in found if r.kind == "begin"}
+    if done and not any(r.text not in done for r in found if r.kind == "begin"):
+        assert names & set(done), "what was applied is restored after the boot"
+    assert state_store.unreadable == {}, "nothing is half there"
+
+
+def _all(cuts: PowerCuts, tmp_path: Path, former: set[str]) -> int:
+    count = 0
+    for count, (content, marks) in enumerate(cuts.states(), 1):
+        _check(put(content, tmp_path / f"cut-{count}"), marks, former)
+    return count
+
+
+def test_the_first_apply(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Folders, journal, lock and boot record do not exist before it."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    cuts = PowerCuts(root, monkeypatch)
+    node = Node(root, _start())
+    cuts.start()
+    node.apply("2g.10gb", "2g.10gb", cuts=cuts)
+    assert _all(cuts, tmp_path, set()) > 50
+
+
+@pytest.mark.parametrize("rotate_at", [1 << 20, 1000], ids=["appended", "rotated"])
+def test_later_ones(rotate_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The record of the run before is there until the next one has begun, also where the journal is shortened."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    node = Node(root, _start(), rotate_at=rotate_at)
+    for _ in range(3):
+        node.apply("2g.10gb", "2g.10gb")
+        node.apply("3g.20gb")
+    before = read(str(root / STATE / JOURNAL))
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    for record in last_run(str(root / STATE / JOURNAL)):
+        if record.kind == "intent":
+            cuts.mark(f"intent {record.run} {record.step}")
+    node.apply("1g.5gb", cuts=cuts)
+    assert len(read(str(root / STATE / JOURNAL))) > len(before) or rotate_at == 1000
+    assert _all(cuts, tmp_path, {"3g.20gb"}) > 30
+
+
+def test_the_record_of_a_run_before_is_left_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever the cut tears, the next run begins on a line of its own and loses nothing that was durable."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    node = Node(root, _start())
+    node.apply("2g.10gb")
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    node.apply("3g.20gb", cuts=cuts)
+    states = list(cuts.states())
+    monkeypatch.undo()
+    for n, (content, _) in enumerate(states):
+        path = str(put(content, tmp_path / f"cut-{n}") / STATE / JOURNAL)
+        before, log = read(path), FileJournal(path, "boot-2", by="ann")
+        run = log.new_run()
+        log.append(Record("begin", run), durable=True)
+        log.close()
+        assert [r.run for r in read(path)] == [*(r.run for r in before), run]
+
+
+def test_a_journal_that_a_killed_process_has_just_made(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It was killed before it synced the folder; the next one finds the file and must not rely on its name."""
+
+    class Killed(BaseException):
+        pass
+
+    root = tmp_path / "disk"
+    (root / STATE).mkdir(parents=True)
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    real = os.fsync
+
+    def killed(handle: int) -> None:
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "fsync", killed)
+        with pytest.raises(Killed):
+            Node(root, _start()).apply("2g.10gb")
+    assert os.fsync is real
+    assert (root / STATE / JOURNAL).exists()
+    Node(root, _start()).apply("2g.10gb", cuts=cuts)
+    assert _all(cuts, tmp_path, set()) > 20
+
+
+def test_what_an_older_release_wrote(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its journal and its boot record are taken over: each is there under one name or the other."""
+    root = tmp_path / "disk"
+    node = Node(root, _start())
+    root.mkdir()
+    node.apply("2g.10gb")
+    folder = root / STATE
+    kept = msgspec.json.decode((folder / FILE).read_bytes())["content"]
+    (folder / FORMER).write_bytes(msgspec.json.encode(kept))
+    (folder / FORMER_JOURNAL).write_bytes((folder / JOURNAL).read_bytes())
+    (folder / JOURNAL).unlink()
+    (folder / FILE).unlink()
+    older = [r.run for r in read(str(folder / JOURNAL))]
+    assert older
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    for record in read(str(folder / JOURNAL)):
+        if record.kind == "intent":
+            cuts.mark(f"intent {record.run} {record.step}")
+    node.apply("3g.20gb")
+    for n, (content, marks) in enumerate(cuts.states()):
+        path = put(content, tmp_path / f"cut-{n}") / STATE
+        found = read(str(path / JOURNAL))
+        assert marks <= {f"intent {r.run} {r.step}" for r in found if r.kind == "intent"}
+        assert len({k.name for k in FileWishes(str(path)).load()}) == 1
+        assert state_store.unreadable == {}
+
+
+def test_lines_that_are_set_aside(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "disk"
+    root.mkdir()
+    path = root / JOURNAL
+    log = FileJournal(str(path), "b", by="ann")
+    log.append(Record("begin", log.new_run()), durable=True)
+    log.close()
+    bad = b"deadbeef of another version\n"
+    path.write_bytes(path.read_bytes() + bad)
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    log.append(Record("begin", log.new_run()), durable=True)
+    for content, _ in cuts.states():
+        aside = content.get(path.name + state_store.ASIDE, b"")
+        assert bad in content[path.name] or aside == bad, content
+
+
+@pytest.mark.parametrize("durable", [True, False])
+def test_a_state_file(durable: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last value or, while it is saved, the one before; a file that is not durable may lose more, but not all."""
+    root = tmp_path / "disk"
+    root.mkdir()
+    path = str(root / "state.json")
+    StateFile(path, "test", list[int], [0]).save([1] * 20)
+    cuts = PowerCuts(root, monkeypatch)
+    cuts.start()
+    file = StateFile(path, "test", list[int], [0], durable=durable)
+    for n in range(2, 4):
+        file.save([n] * 20)
+        cuts.mark(str(n))
+    for n, (content, marks) in enumerate(cuts.states()):
+        found = StateFile(str(put(content, tmp_path / f"cut-{n}") / "state.json"), "test", list[int], [0]).load()
+        done = max(map(int, marks), default=1)
+        if durable:
+            assert found in ([done] * 20, [min(done + 1, 3)] * 20), (content, marks)
+            assert state_store.unreadable == {}
+        else:
+            assert found[0] in range(4)
