@@ -132,6 +132,15 @@ def test_a_folder_that_cannot_be_made_is_an_error(tmp_path: Path) -> None:
         log.append(Record("begin", "r"), durable=True)
 
 
+def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
+    target, link = tmp_path / "target", tmp_path / "journal"
+    target.write_text("precious")
+    link.symlink_to(target)
+    with pytest.raises(StorageError):
+        run(FileJournal(str(link)), "mig")
+    assert target.read_text() == "precious"
+
+
 def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
     synced: list[int] = []
     real = os.fsync

@@ -144,6 +144,15 @@ def test_a_sign_of_life_is_given_on_a_machine_that_nobody_has_changed_since_its_
     assert Record(str(tmp_path / "lib"), str(tmp_path / "run")).load() == Watch("b", 200.0)
 
 
+def test_a_sign_of_life_is_not_given_to_the_target_of_a_link(tmp_path: Path) -> None:
+    target = tmp_path / "target"
+    record = Record(str(tmp_path / "lib"), str(tmp_path / "run"))
+    (tmp_path / "run").mkdir()
+    os.symlink(target, record.sign)
+    record.alive(200.0)
+    assert not target.exists()
+
+
 def test_an_idle_node_is_written_once(watched: Callable[[str], Watched]) -> None:
     w = watched("h100-80gb-hbm3")
     half(w)

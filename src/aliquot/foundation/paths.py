@@ -25,6 +25,23 @@ def simulated_nodes(state: str) -> str:
     return os.path.join(os.path.abspath(state), "sim")
 
 
+def foreign(folder: str) -> str:
+    """Return why another user could replace the files of a folder, "" where only root and this user can.
+
+    Of a link both the link and the folder behind it count. Raises OSError.
+    """
+    for found in (os.lstat(folder), os.stat(folder)):
+        if found.st_uid not in (0, os.geteuid()):
+            return f"user {found.st_uid} owns it"
+        if stat.S_ISLNK(found.st_mode):
+            continue
+        if found.st_mode & stat.S_IWOTH:
+            return "all users can write in it"
+        if found.st_mode & stat.S_IWGRP and found.st_gid not in (0, os.getegid()):
+            return f"group {found.st_gid} can write in it"
+    return ""
+
+
 def directories(node: str | None, state: str = "") -> tuple[str, str]:
     """Return the directories of a node's lock and of its journal: this machine's (``node`` None), or a simulated
     node's in a state directory, the user's by default.

@@ -122,8 +122,9 @@ class Record:
         """
         try:
             os.makedirs(os.path.dirname(self.sign), mode=0o755, exist_ok=True)
-            with open(self.sign, "ab"):
-                os.utime(self.sign, (at, at))
+            handle = os.open(self.sign, os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
+            with os.fdopen(handle, "wb"):
+                os.utime(handle, (at, at))
         except OSError:
             return
 

@@ -12,7 +12,7 @@ import msgspec
 
 from aliquot.errors import AliquotError, BlockedError, StorageError, UsageError
 from aliquot.foundation.driver_calls import Running
-from aliquot.foundation.paths import simulated_nodes
+from aliquot.foundation.paths import foreign, simulated_nodes
 
 if TYPE_CHECKING:
     from aliquot.sim.client import Node as Node
@@ -187,7 +187,7 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
             _spawn(nodes)
             continue
         except PermissionError as error:
-            raise _unusable(nodes, error) from error
+            raise _unusable(nodes, error.strerror or str(error)) from error
         if "error" in reply:
             raise UsageError(reply["error"], details=tuple(reply["details"]), next_step=reply["next"])
         return reply
@@ -213,10 +213,10 @@ def _last_words(base: str) -> str:
         return "none"
 
 
-def _unusable(base: str, error: OSError) -> StorageError:
+def _unusable(base: str, reason: str) -> StorageError:
     return StorageError(
-        f"the simulator cannot use its state directory {base}: {error.strerror}",
-        next_step="set ALIQUOT_STATE_DIR to a directory that you can write",
+        f"the simulator cannot use its state directory {base}: {reason}",
+        next_step="set ALIQUOT_STATE_DIR to a directory that you alone can write",
     )
 
 
@@ -224,11 +224,16 @@ def _unusable(base: str, error: OSError) -> StorageError:
 def _locked(base: str) -> Iterator[None]:
     import fcntl
 
+    from aliquot.foundation.lock import private
+
     try:
         os.makedirs(base, mode=0o700, exist_ok=True)
-        handle = os.open(os.path.join(base, "server.lock"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        if reason := foreign(base):
+            raise _unusable(base, reason)
+        os.close(private(os.path.join(base, "server.log")))  # not where a link leads
+        handle = private(os.path.join(base, "server.lock"))
     except OSError as error:
-        raise _unusable(base, error) from error
+        raise _unusable(base, f"{error.filename}: {error.strerror}") from error
     try:
         fcntl.flock(handle, fcntl.LOCK_EX)
         yield
@@ -264,7 +269,7 @@ def launch(base: str, ready: int, log: str) -> int:
         {**os.environ, "PYTHONPATH": path},
         file_actions=[
             (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600),
+            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600),
             (os.POSIX_SPAWN_DUP2, 1, 2),
             (os.POSIX_SPAWN_DUP2, ready, 3),
         ],

@@ -28,7 +28,7 @@ def bind(directory: str, name: str) -> socket.socket:
 def log_end(path: str) -> int:
     """The number of the last record in a call log; a torn last line is cut off."""
     try:
-        with open(path, "rb+") as log:
+        with open(os.open(path, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW), "rb+") as log:
             size = log.seek(0, os.SEEK_END)
             log.seek(max(0, size - 4096))
             tail = log.read()
@@ -49,6 +49,11 @@ def hung_up(connection: socket.socket) -> bool:
         return False
     except OSError:
         return True
+
+
+def appended(path: str) -> int:
+    """Open a call log for appending, made if need be; a link is not followed."""
+    return os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
 
 
 class Doorman:

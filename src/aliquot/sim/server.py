@@ -24,9 +24,10 @@ import msgspec
 
 from aliquot.errors import AliquotError, UsageError
 from aliquot.foundation import atomic_file
+from aliquot.foundation.lock import private
 from aliquot.sim import template
 from aliquot.sim.change_feed import Changes
-from aliquot.sim.listener import Doorman, bind, hung_up, log_end
+from aliquot.sim.listener import Doorman, appended, bind, hung_up, log_end
 from aliquot.sim.node import SimNode, World
 from aliquot.sim.node_names import names_for
 from aliquot.sim.protocol import Link
@@ -51,7 +52,7 @@ class Host:
         self._doorman = doorman
         log_path = os.path.join(directory, "calls.jsonl")
         seq = log_end(log_path)
-        self._log = FileIO(log_path, "a")  # closed with the last call that may still write to it
+        self._log = FileIO(appended(log_path), "a")  # closed with the last call that may still write to it
         self._store = store
         self._sriov: bool | None = None
         world = World(time.monotonic, time.sleep, self._kill, self._save, self._append)
@@ -254,7 +255,7 @@ class Server:
 
 def main(root: str, ready: int) -> None:
     """Serve ``root`` until there is no reason to; write to ``ready`` once requests are answered."""
-    lock = os.open(os.path.join(root, "server.run"), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    lock = private(os.path.join(root, "server.run"))
     if not _owns(lock):
         return  # another server has this directory
     os.chdir("/")

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import os
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, BlockedError
 from aliquot.foundation import atomic_file
+from aliquot.foundation.paths import foreign
 
 NAME = "libnvidia-ml.so.1"
 SOURCES = (
@@ -116,9 +117,14 @@ def _build(cache: str) -> str:
         with open(os.path.join(_HERE, name), "rb") as source:
             digest.update(source.read())
     target = os.path.join(cache, f"{digest.hexdigest()[:24]}.so")
+    os.makedirs(cache, mode=0o700, exist_ok=True)
+    if reason := foreign(cache):
+        raise BlockedError(
+            f"no library is loaded from {cache}: {reason}",
+            next_step="set ALIQUOT_CACHE_DIR to a directory that only you can write in",
+        )
     if os.path.exists(target):
         return target
-    os.makedirs(cache, mode=0o700, exist_ok=True)
     with tempfile.TemporaryDirectory(dir=cache) as work:
         extra = os.path.join(work, "stubs.c")
         with open(extra, "w", encoding="utf-8") as file:

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, BlockedError
 from aliquot.sim import lifecycle as control
 from aliquot.sim import shim_build as library
 from aliquot.sim.client import Node
@@ -109,6 +109,19 @@ def test_a_compiler_that_fails_is_quoted(state_dir: str, monkeypatch: pytest.Mon
     with pytest.raises(AliquotError) as caught:
         control.library(state_dir, name)
     assert caught.value.details == ("out of cheese",)
+
+
+def test_a_library_from_a_folder_that_others_can_write_in_is_not_loaded(
+    state_dir: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """It would run as the user of the command, root included."""
+    cache = tmp_path / "cache"
+    cache.mkdir()
+    cache.chmod(0o1777)
+    monkeypatch.setenv("ALIQUOT_CACHE_DIR", str(cache))
+    name = control.start(state_dir, "a30")
+    with pytest.raises(BlockedError, match="all users can write in it"):
+        control.library(state_dir, name)
 
 
 def test_the_library_is_built_once_and_copied(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -190,3 +191,18 @@ def test_a_plan_that_ends_holders_is_carried_out(policy: str, busy: Sim, run: Ru
     if policy == "wait":
         busy.node.release(0, 7)
     assert run("apply", str(SAVED)).code == 0
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="root makes links of other users")
+def test_a_link_of_another_user_is_not_written_through(run: Run, busy: Sim) -> None:
+    """In a folder like /tmp it could make root write any file; the kernel's own rule is off by default."""
+    target = Path("target")
+    target.write_text("precious")
+    SAVED.symlink_to(target)
+    assert run("plan", *REQUEST, "--out", str(SAVED)).code == 10, "a link of this user is"
+    target.write_text("precious")
+    os.lchown(SAVED, 65534, 65534)
+    refused = run("plan", *REQUEST, "--out", str(SAVED))
+    assert refused.code == 20
+    assert "it is a link that user 65534 made" in refused.err
+    assert target.read_text() == "precious"

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from aliquot.errors import BlockedError, InUseError, StorageError, UsageError
+from aliquot.errors import AliquotError, BlockedError, InUseError, StorageError, UsageError
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
 from aliquot.sim import store
@@ -303,3 +303,41 @@ def test_reading_is_quick(state_dir: str) -> None:
         best = min(best, (time.perf_counter() - started) / 50)
     backend.close()
     assert best < 300e-6
+
+
+@pytest.mark.parametrize("name", ["server.log", "server.lock", "server.run"])
+def test_a_link_in_its_directory_is_not_written_through(tmp_path: Path, name: str) -> None:
+    """Who may write in the directory could let root truncate any file."""
+    state, target = tmp_path / "state", tmp_path / "target"
+    target.write_text("precious")
+    (state / "sim").mkdir(parents=True)
+    (state / "sim" / name).symlink_to(target)
+    with pytest.raises(AliquotError):
+        control.start(str(state), "t4")
+    assert target.read_text() == "precious"
+    assert target.stat().st_mode & 0o077, "its mode is as it was, too"
+
+
+@pytest.mark.parametrize("name", [*store.NAMES, "calls.jsonl"])
+def test_a_link_in_a_nodes_directory_is_not_written_through(state_dir: str, tmp_path: Path, name: str) -> None:
+    target = tmp_path / "target"
+    target.write_text('{"seq":1}\nprecious')
+    os.makedirs(os.path.join(state_dir, "sim", "lab"))
+    os.symlink(target, os.path.join(state_dir, "sim", "lab", name))
+    with contextlib.suppress(AliquotError):
+        control.start(state_dir, "t4", "lab")
+    assert target.read_text() == '{"seq":1}\nprecious'
+
+
+def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its owner could replace what root writes there."""
+    base = tmp_path / "sim"
+    base.mkdir()
+    if os.geteuid() == 0:
+        os.chown(base, 65534, 65534)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 4711)
+    with pytest.raises(StorageError, match="owns it") as refusal:
+        control.start(str(tmp_path), "t4")
+    assert "ALIQUOT_STATE_DIR" in str(refusal.value.next_step)
+    assert list(base.iterdir()) == []

@@ -45,10 +45,13 @@ def emit(plain: Any, form: str, text: str) -> None:
 
 
 def save(path: str, text: str) -> None:
-    """Writes a whole file or none: a reader never sees half of it. Raises StorageError."""
+    """Write a whole file or none: a reader never sees half of it. Raises StorageError, also where another user's link
+    is in that place: it could make root write any file.
+    """
     from aliquot.foundation import atomic_file
 
     try:
+        _refuse_a_foreign_link(path)
         if os.path.exists(path) and not os.path.isfile(path):
             with open(path, "w") as stream:
                 stream.write(text)
@@ -57,6 +60,18 @@ def save(path: str, text: str) -> None:
         atomic_file.replace(os.path.realpath(path), text.encode(), durable=False)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _refuse_a_foreign_link(path: str) -> None:
+    for _ in range(40):  # as many as the kernel follows
+        if not os.path.islink(path):
+            return
+        if (owner := os.lstat(path).st_uid) not in (0, os.geteuid()):
+            raise StorageError(
+                f"cannot write {path}: it is a link that user {owner} made",
+                next_step=f"rm {shlex.quote(path)}, or choose a folder that only you can write in",
+            )
+        path = os.path.join(os.path.dirname(path), os.readlink(path))
 
 
 def read_text(path: str, what: str, limit_mib: int = 16) -> str:

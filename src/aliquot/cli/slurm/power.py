@@ -116,7 +116,8 @@ def _log(folder: str, record: str) -> int:
     try:
         os.makedirs(folder, mode=0o755, exist_ok=True)
         name = f"slurm-power-{record.replace('/', '_')}.log"
-        return os.open(os.path.join(folder, name), os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o640)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC | os.O_NOFOLLOW
+        return os.open(os.path.join(folder, name), flags, 0o640)
     except OSError as error:
         streams.note(f"note: nothing is logged: {folder}: {error.strerror}")
         return os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

@@ -166,7 +166,8 @@ class FileJournal:
             folder = os.path.dirname(self.path) or "."
             try:
                 atomic_file.make_folder(folder)
-                self._file = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+                flags = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+                self._file = os.open(self.path, flags, 0o644)
                 _end_torn_line(self._file)
                 # Also of a file that is there: the process that made it may have been killed before it synced the name.
                 atomic_file.sync(folder)

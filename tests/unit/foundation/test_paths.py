@@ -1,0 +1,44 @@
+"""Folders whose files another user could replace."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from aliquot.foundation.paths import foreign
+
+NOBODY = 65534
+ROOT_ONLY = pytest.mark.skipif(os.geteuid() != 0, reason="root gives folders away")
+
+
+def test_a_folder_of_this_user_is_not_foreign(tmp_path: Path) -> None:
+    tmp_path.chmod(0o755)
+    assert foreign(str(tmp_path)) == ""
+
+
+def test_a_folder_that_all_users_can_write_in_is(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    assert foreign(str(tmp_path)) == "all users can write in it"
+
+
+@ROOT_ONLY
+def test_a_folder_of_another_user_is(tmp_path: Path) -> None:
+    os.chown(tmp_path, NOBODY, NOBODY)
+    assert foreign(str(tmp_path)) == f"user {NOBODY} owns it"
+
+
+@ROOT_ONLY
+def test_a_folder_that_another_group_can_write_in_is(tmp_path: Path) -> None:
+    os.chown(tmp_path, 0, NOBODY)
+    tmp_path.chmod(0o775)
+    assert foreign(str(tmp_path)) == f"group {NOBODY} can write in it"
+
+
+@ROOT_ONLY
+def test_another_users_link_to_a_folder_of_ours_is(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    link.symlink_to("/")
+    os.lchown(link, NOBODY, NOBODY)
+    assert foreign(str(link)) == f"user {NOBODY} owns it"
