@@ -13,15 +13,23 @@ controller_log = logging.getLogger("aliquot.controller")
 
 
 class _Line(logging.Formatter):
-    """``time="2026-01-02T03:04:05Z" level=info msg="..."``; a step marked ``plain`` is printed bare."""
+    """``time="2026-01-02T03:04:05Z" level=info msg="..."``; a step marked ``plain`` is printed bare. Escape control
+    characters in both: names from elsewhere are in them, and must neither begin a line nor control a terminal.
+    """
 
     def format(self, record: logging.LogRecord) -> str:
         text = record.getMessage()
         if getattr(record, "plain", False):
-            return text
+            return _escaped(text)
         stamp = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(record.created))
-        quoted = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
+        quoted = _escaped(text.replace("\\", "\\\\").replace('"', '\\"'))
         return f'time="{stamp}" level={record.levelname.lower()} msg="{quoted}"'
+
+
+def _escaped(text: str) -> str:
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
 
 
 def start(log: logging.Logger, *, debug: bool) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import stat
 
 import grpc
 import pytest
@@ -116,6 +117,19 @@ def refused(kubelet: Kubelet, ids: list[str], code: grpc.StatusCode, word: str) 
     plugin.close()
     assert caught.value.code() == code
     assert word in caught.value.details()
+
+
+def test_root_alone_can_open_its_sockets(kubelet: Kubelet) -> None:
+    """Whoever can connect could ask for devices as kubelet does."""
+
+    async def scenario() -> None:
+        async with running(kubelet.directory) as plugins:
+            await plugins.publish(offer(ones=devices(2)))
+            await until(lambda: kubelet.allocatable == {ONE_G: 2})
+            sockets = [path for path in kubelet.directory.glob("*.sock") if path.name != "kubelet.sock"]
+            assert [stat.S_IMODE(path.stat().st_mode) for path in sockets] == [0o600]
+
+    go(scenario)
 
 
 def test_allocate_refuses_what_it_does_not_know(kubelet: Kubelet) -> None:

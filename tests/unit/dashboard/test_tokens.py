@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import asyncio
+import hmac
+import re
 from itertools import count
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from aliquot.dashboard import security
 from aliquot.dashboard.security.csrf import same
 from aliquot.dashboard.security.token_authenticator import TICKET_S, TokenDoor, digest
 from aliquot.dashboard.view_models import Person
@@ -63,3 +69,30 @@ def test_a_new_ticket_voids_the_one_before(door: TokenDoor) -> None:
 def test_a_secret_of_a_form_is_compared_as_a_whole(given: str) -> None:
     assert not same(given, "secret")
     assert same("secret", "secret")
+
+
+def test_secrets_are_compared_in_constant_time(door: TokenDoor, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How long an answer takes does not tell how much of a guess is right."""
+    compared: list[tuple[bytes, bytes]] = []
+
+    def compare(one: bytes, other: bytes) -> bool:
+        compared.append((one, other))
+        return hmac.compare_digest(one, other)
+
+    monkeypatch.setattr("aliquot.dashboard.security.token_authenticator.hmac", SimpleNamespace(compare_digest=compare))
+    monkeypatch.setattr("aliquot.dashboard.security.csrf.hmac", SimpleNamespace(compare_digest=compare))
+    ticket = door.ticket()
+    asyncio.run(door.admit("guess"))
+    door.redeem("guess")
+    same("guess", "secret")
+    wanted = [(digest("guess"), digest(TOKEN)), (digest("guess"), digest(ticket)), (b"guess", b"secret")]
+    assert compared == wanted
+    code = ast.parse("\n".join(path.read_text() for path in sorted(Path(security.__path__[0]).glob("*.py"))))
+    plain = [
+        ast.unparse(node)
+        for node in ast.walk(code)
+        if isinstance(node, ast.Compare)
+        and any(isinstance(op, (ast.Eq, ast.NotEq)) for op in node.ops)
+        and re.search(r"(?i)token|secret|ticket|digest|cookie", ast.unparse(node))
+    ]
+    assert not plain, "compare them with hmac.compare_digest"

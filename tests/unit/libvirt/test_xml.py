@@ -117,6 +117,17 @@ def test_an_answer_that_is_no_xml(text: str) -> None:
         xml.domain(text)
 
 
+def test_entities_are_not_expanded() -> None:
+    """Below 8 MiB expat expands them without a limit, for each name that it reads."""
+    entity = f'<!DOCTYPE domain [<!ENTITY a "{"x" * 1000}">]>'
+    with pytest.raises(LibvirtError, match="document type"):
+        xml.domain(f"{entity}<domain><name>{'&a;' * 1000}</name></domain>")
+    with pytest.raises(LibvirtError, match="document type"):
+        xml.domain('<!DOCTYPE d [<!ENTITY a SYSTEM "file:///etc/passwd">]><domain><name>&a;</name></domain>')
+    text = "<domain><name>n</name><metadata><!-- <!DOCTYPE d> --><a>&lt;!DOCTYPE</a></metadata></domain>"
+    assert xml.domain(text).name == "n"
+
+
 @pytest.mark.parametrize("text", ["3b:00.4", "0000:3b:00", "0000:3b:00.8", "0000:3b:00.4 ", ""])
 def test_what_is_no_pci_address(text: str) -> None:
     with pytest.raises(ValueError, match="not a PCI address"):

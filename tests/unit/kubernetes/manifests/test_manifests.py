@@ -171,6 +171,41 @@ def test_the_controller_has_no_privileges() -> None:
     assert pod["containers"][0]["securityContext"]["capabilities"] == {"drop": ["ALL"]}
 
 
+HOST_PATHS = {
+    # of an agent's pod: whether it may write there
+    "/": False,
+    "/dev": True,
+    "/sys": True,
+    "/var/lib/kubelet/device-plugins": True,
+    "/var/lib/kubelet/pod-resources": False,
+    "/var/lib/aliquot": True,
+    "/run/aliquot": True,
+}
+ON_THE_HOST: dict[str, dict[str, bool]] = {
+    "nvidia-mig-manager": HOST_PATHS | {"/var/run/cdi": True},
+    "aliquot-devices": HOST_PATHS,
+    "aliquot-controller": {},
+    "aliquot-dashboard": {},
+}
+
+
+@pytest.mark.parametrize("name", ON_THE_HOST)
+def test_a_pod_sees_no_more_of_its_host_than_is_listed(name: str) -> None:
+    kind = "DaemonSet" if ON_THE_HOST[name] else "Deployment"
+    pod = one(kind, name, EACH)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    seen = {v["name"]: v["hostPath"]["path"] for v in pod.get("volumes", ()) if "hostPath" in v}
+    mounts = {m["name"]: m for m in container.get("volumeMounts", ())}
+    assert {path: not mounts[volume].get("readOnly", False) for volume, path in seen.items()} == ON_THE_HOST[name]
+    assert not pod.get("hostNetwork")
+    assert not pod.get("hostIPC")
+    assert container["securityContext"]["readOnlyRootFilesystem"]
+    if kind == "Deployment":
+        assert not pod.get("hostPID")
+        assert pod["securityContext"]["runAsNonRoot"]
+        assert not container["securityContext"]["allowPrivilegeEscalation"]
+
+
 def test_rights_are_spelled_out() -> None:
     assert not [right for right in RIGHTS if "*" in (right.group, right.resource, *right.verbs)]
     private = [right for right in RIGHTS if right.resource.partition("/")[0] in ("secrets", "serviceaccounts")]
