@@ -193,6 +193,16 @@ def test_a_plan_that_ends_holders_is_carried_out(policy: str, busy: Sim, run: Ru
     assert run("apply", str(SAVED)).code == 0
 
 
+@pytest.mark.parametrize(
+    "text", ["[" * 200_000, '{"kind": "Plan", "more": ' + "[" * 200_000, '{"gpus": ' + "9" * 100_000 + "}"]
+)
+def test_a_plan_that_nests_or_counts_without_end_is_invalid(run: Run, busy: Sim, text: str) -> None:
+    SAVED.write_text(text)
+    refused = run("apply", str(SAVED))
+    assert refused.code == 2
+    assert "plan.json is not a plan" in refused.err
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="root makes links of other users")
 def test_a_link_of_another_user_is_not_written_through(run: Run, busy: Sim) -> None:
     """In a folder like /tmp it could make root write any file; the kernel's own rule is off by default."""

@@ -84,7 +84,7 @@ class Page(msgspec.Struct, frozen=True):
 def every() -> list[Path]:
     """All pages that people read."""
     folders = [*HOUSE.glob("docs/**/*.md"), *HOUSE.glob("deploy/**/*.md"), *HOUSE.glob("catalog/*.md")]
-    return sorted({*folders, HOUSE / "README.md", HOUSE / "CONTRIBUTING.md"})
+    return sorted({*folders, HOUSE / "README.md", HOUSE / "CONTRIBUTING.md", HOUSE / "SECURITY.md"})
 
 
 @functools.cache

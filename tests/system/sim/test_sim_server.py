@@ -341,3 +341,10 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
         control.start(str(tmp_path), "t4")
     assert "ALIQUOT_STATE_DIR" in str(refusal.value.next_step)
     assert list(base.iterdir()) == []
+
+
+def test_another_user_cannot_reach_a_node(state_dir: str) -> None:
+    """Its socket takes requests from all users, those of a container: the folder above keeps the host's users out."""
+    name = control.start(state_dir, "t4")
+    assert Path(state_dir, "sim").stat().st_mode & 0o777 == 0o700
+    assert Path(state_dir, "sim", name, "nvml.sock").stat().st_mode & 0o777 == 0o666
