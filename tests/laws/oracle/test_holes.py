@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tracemalloc
 from collections import Counter
 
 import msgspec
@@ -9,12 +10,14 @@ import pytest
 
 from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Mig
+from aliquot.core.planner import fragmentation
 from aliquot.core.planner.fragmentation import Holes, holes
 from laws.oracle import raw, world
 from support.selection import dice, samples
 
 FAMILIES = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb")
 SAMPLES = samples(60)
+PLANNER = [tracemalloc.Filter(True, "*/core/planner/*")]
 
 
 def looked(family: str, now: raw.State, held: raw.State = frozenset(), wanted: list[str] | None = None) -> Holes:
@@ -84,3 +87,20 @@ def test_a_profile_that_the_gpu_lacks_wants_nothing_of_it() -> None:
 def test_a_gpu_outside_mig_mode_has_no_holes() -> None:
     inventory = world.node(world.gpu(catalog.family("a100-40gb"), ()))
     assert holes(inventory, msgspec.structs.replace(inventory.gpus[0], mig=Mig(True))) is None
+
+
+def test_what_is_remembered_of_layouts_stays_below_16_mib() -> None:
+    """What a sample of layouts takes, times the most that are kept: a fleet can show other layouts for ever."""
+    every = raw.states("a100-40gb")
+    looked("a100-40gb", every[0])
+    fragmentation._seen.clear()
+    tracemalloc.start()
+    try:
+        for now in every[:50]:
+            looked("a100-40gb", now)
+        kept = next(iter(fragmentation._seen.values()))
+        size = sum(each.size for each in tracemalloc.take_snapshot().filter_traces(PLANNER).statistics("filename"))
+    finally:
+        tracemalloc.stop()
+    assert len(kept) == 50
+    assert size / len(kept) * fragmentation._MOST < 16 << 20

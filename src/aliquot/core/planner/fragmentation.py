@@ -71,7 +71,7 @@ def holes(inventory: Inventory, gpu: Gpu, wanted: Collection[str] | None = None)
 _Seen = tuple[int, tuple[Room, ...], dict[int, int]]
 _Places = tuple[tuple[Placed, ...], tuple[Placed, ...]]
 _seen: WeakKeyDictionary[Board, dict[_Places, _Seen]] = WeakKeyDictionary()
-_MOST = 65536
+_MOST = 4096
 
 
 def _look(b: Board, placed: tuple[Placed, ...], held: tuple[Placed, ...]) -> _Seen:
