@@ -138,14 +138,14 @@ def run(
     return done
 
 
-_fresh_server = control.launch
+fresh_server = control.launch
 
 
 def launch(base: str, ready: int, log: str) -> int:
     """Fork a simulator server, for ``aliquot.sim.lifecycle.launch``."""
     words = [sys.executable, "-m", _SERVER, base, "3"]
     if not forkable(words, os.environ):
-        return _fresh_server(base, ready, log)
+        return fresh_server(base, ready, log)
     request = {"module": words[2], "words": words[3:], "env": dict(os.environ), "cwd": "/", "session": True}
     with open(os.devnull, "rb") as nothing, open(log, "wb", opener=_private) as out:
         return start(request, {0: nothing.fileno(), 1: out.fileno(), 2: out.fileno(), 3: ready})

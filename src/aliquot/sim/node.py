@@ -60,6 +60,8 @@ class SimNode:
         self._lanes = [threading.Lock() for _ in range(len(self.gpus) + 1)]
         self._lock = threading.RLock()
         self.structure = 0
+        self.files: object = None
+        """The picture of its files, made by the simulated kernel."""
 
     # -- sessions
 

@@ -18,6 +18,7 @@ import struct
 import sys
 import threading
 import time
+from functools import partial
 from io import FileIO
 
 import msgspec
@@ -63,7 +64,7 @@ class Host:
         # Containers get this folder, and have users of their own; on the host the folder above keeps others out.
         os.chmod(directory, 0o755)
         os.chmod(os.path.join(directory, "nvml.sock"), 0o666)
-        doorman.attend(self.listener, self._serve)
+        doorman.attend(self.listener, partial(self._serve, self.node))
 
     def _save(self, state: NodeState) -> None:
         """To disk; and the driver's programs are those of its present kind."""
@@ -81,10 +82,10 @@ class Host:
         if pid != os.getpid():
             os.kill(pid, signal.SIGKILL)
 
-    def _serve(self, connection: socket.socket) -> None:
+    def _serve(self, node: SimNode, connection: socket.socket) -> None:
         raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
         pid, uid, _gid = struct.unpack("3i", raw)
-        link = Link(self.node, pid, uid in (0, os.getuid()), lambda: hung_up(connection))
+        link = Link(node, pid, uid in (0, os.getuid()), lambda: hung_up(connection))
         self._connections.add(connection)
         try:
             converse(connection, link)
@@ -94,6 +95,9 @@ class Host:
             connection.close()
 
     def stop(self) -> None:
+        """Close the sockets. The files are closed with the last call; so nothing here refers to itself any more."""
+        self.node.files = None
+        del self.node
         self._doorman.leave(self.listener)
         for thing in (self.listener, *self._connections):
             try:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from typing import Any
-from weakref import WeakKeyDictionary
 
 from aliquot.sim.driver.gpu import SimGpu
 from aliquot.sim.kernel import devices, functions, pci, proc, rules, vms
@@ -20,15 +19,12 @@ from aliquot.sim.state import WHOLE, VmState
 Request = dict[str, Any]
 OPERATIONS = ("read", "write", "names", "link", "real", "exists", "stat")
 
-_trees: WeakKeyDictionary[SimNode, Tree] = WeakKeyDictionary()
-
 
 def tree_of(node: SimNode) -> Tree:
     """The node's files: one picture for all connections."""
-    found = _trees.get(node)
-    if found is None:
-        found = _trees[node] = Tree(node)
-    return found
+    if not isinstance(node.files, Tree):
+        node.files = Tree(node)
+    return node.files
 
 
 def _caller(session: Session, request: Request) -> Session:
