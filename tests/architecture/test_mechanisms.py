@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+import os
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -11,9 +12,9 @@ SOURCE = ROOT / "src/aliquot"
 RUNNER = "foundation/bounded_process.py"
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(SOURCE.rglob("*.py")):
-        yield str(path.relative_to(SOURCE)), ast.parse(path.read_text())
+@cache
+def modules() -> tuple[tuple[str, ast.Module], ...]:
+    return tuple((str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py")))
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -39,9 +40,15 @@ def dotted(tree: ast.AST) -> set[str]:
 def test_one_module_runs_programs() -> None:
     users = [name for name, tree in modules() if "subprocess" in imported(tree)]
     assert users == [RUNNER]
-    others = {"os.system", "os.popen", "os.spawnv", "os.posix_spawnp", "asyncio.create_subprocess_exec"}
-    others |= {"asyncio.create_subprocess_shell", "asyncio.subprocess"}
+    others = {"asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "asyncio.subprocess"}
+    others |= {f"os.{name}" for name in dir(os) if name.startswith(("exec", "spawn", "posix_spawn", "popen", "system"))}
     assert not {name: found for name, tree in modules() if (found := dotted(tree) & others)}
+
+
+def test_two_modules_fork() -> None:
+    """A watch forks what draws its picture, and the simulator's server detaches itself."""
+    forking = {name for name, tree in modules() if dotted(tree) & {"os.fork", "os.forkpty", "pty.fork"}}
+    assert forking == {"cli/watch/child_process.py", "sim/server.py"}
 
 
 def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
@@ -56,6 +63,12 @@ def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
 
 
 RUNNER_MODULE = "aliquot.foundation.bounded_process"
+
+
+def test_one_module_replaces_files() -> None:
+    replacing = {name for name, tree in modules() if dotted(tree) & {"os.replace", "os.rename", "os.renames"}}
+    assert replacing == {"foundation/atomic_file.py"}
+    assert not [name for name, tree in modules() if "shutil.move" in dotted(tree)]
 
 
 def test_one_module_makes_pauses_grow() -> None:
@@ -93,3 +106,21 @@ def test_a_pause_that_doubles_by_hand_is_found() -> None:
     assert growing(ast.parse("pause = min(pause * 2, 60.0)"))
     assert growing(ast.parse("return min(FIRST * 2.0 ** min(n - 1, 10), LONGEST)"))
     assert not growing(ast.parse("MOST = 16 * 2**20"))
+
+
+HEARS = {"signal.signal", "signal.pthread_sigmask", "signal.sigwait", "signal.siginterrupt"}
+ENDING = {"signal.SIGINT", "signal.SIGTERM", "signal.SIGHUP"}
+
+
+def test_one_module_hears_the_signals_that_end_a_command() -> None:
+    """The terminal's own signals, a new size and Ctrl-Z, are heard where the picture is drawn."""
+    hearing = {name for name, tree in modules() if dotted(tree) & HEARS or "add_signal_handler" in attributes(tree)}
+    assert hearing == {"foundation/signals.py", "cli/watch/watch.py"}
+    watch = ast.parse((SOURCE / "cli/watch/watch.py").read_text())
+    assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not heard"
+    wakers = {name for name, tree in modules() if "signal.set_wakeup_fd" in dotted(tree)}
+    assert wakers == {"foundation/call_watchdog.py", "foundation/signals.py", "cli/watch/watch.py"}
+
+
+def attributes(tree: ast.AST) -> set[str]:
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}

@@ -7,7 +7,6 @@ import contextlib
 import ipaddress
 import logging
 import os
-import signal
 from collections.abc import Awaitable, Callable
 
 import msgspec
@@ -21,6 +20,7 @@ from aliquot.dashboard.ports import Door, Source
 from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.security.token_authenticator import TokenDoor
 from aliquot.dashboard.server import PageServer, first_of, tls_context
+from aliquot.foundation.signals import asked_to_end
 
 SETTLE_S = 600.0
 """How long the end waits for a change: cutting a whole machine anew takes a few minutes."""
@@ -37,7 +37,7 @@ class Opened(msgspec.Struct, frozen=True):
 
 
 def run(options: Options, open: Callable[[], Awaitable[Opened]], say: Say, result: Say) -> int:
-    """Until SIGINT or SIGTERM. ``result`` gets the address to open, ``say`` everything else.
+    """Serve until SIGINT, SIGTERM or SIGHUP. ``result`` gets the address to open, ``say`` everything else.
 
     Raises UsageError for a port that is taken and the like, and whatever ``open`` raises.
     """
@@ -72,9 +72,9 @@ async def _main(options: Options, open: Callable[[], Awaitable[Opened]], say: Sa
 
 
 async def _serve(server: PageServer, site: Site, opened: Opened, say: Say, result: Say) -> int:
-    stop, loop = asyncio.Event(), asyncio.get_running_loop()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        loop.add_signal_handler(number, stop.set)
+    stop = asyncio.Event()
+    ending = contextlib.ExitStack()
+    ending.enter_context(asked_to_end(stop.set, asyncio.get_running_loop()))
     looking = asyncio.create_task(site.source.run(), name="source")
     serving = asyncio.create_task(server.serve(application(site)), name="server")
     stopping = asyncio.create_task(_set(stop), name="stop")
@@ -89,6 +89,7 @@ async def _serve(server: PageServer, site: Site, opened: Opened, say: Say, resul
         looking.cancel()
         stopping.cancel()
         await asyncio.gather(looking, serving, stopping, return_exceptions=True)
+        ending.close()
 
 
 async def _set(event: asyncio.Event) -> None:

@@ -108,20 +108,34 @@ def run_starter(words: Sequence[str], seconds: float, *, env: Mapping[str, str] 
         return Ran(code, _last(words_of), "")
 
 
-def start(words: Sequence[str], output: int, *, env: Mapping[str, str] | None = None, cwd: str | None = None) -> int:
+def start(
+    words: Sequence[str],
+    output: int,
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    inherited: Sequence[int] = (),
+) -> int:
     """Start a program that outlives this process, in a session of its own, without stdin; both its streams go to the
-    descriptor ``output``. Returns its pid. Raises OSError.
+    descriptor ``output``, and it inherits further descriptors. Returns its pid. Raises OSError.
     """
-    started = _begin(words, output, env, cwd)
+    started = _begin(words, output, env, cwd, inherited)
     started.returncode = 0  # it outlives this process, which does not wait for it
     return started.pid
 
 
 def _begin(
-    words: Sequence[str], output: int, env: Mapping[str, str] | None, cwd: str | None
+    words: Sequence[str], output: int, env: Mapping[str, str] | None, cwd: str | None, inherited: Sequence[int] = ()
 ) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
-        words, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env=env, cwd=cwd, start_new_session=True
+        words,
+        stdin=subprocess.DEVNULL,
+        stdout=output,
+        stderr=output,
+        env=env,
+        cwd=cwd,
+        start_new_session=True,
+        pass_fds=inherited,
     )
 
 

@@ -263,18 +263,14 @@ def launch(base: str, ready: int, log: str) -> int:
     """Start the program that detaches the server; its pid. ``ready`` is for the server's word that it answers."""
     package_root = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
     path = os.pathsep.join(p for p in (package_root, os.environ.get("PYTHONPATH", "")) if p)
-    return os.posix_spawn(
-        sys.executable,
-        [sys.executable, "-m", "aliquot.sim.server", base, "3"],
-        {**os.environ, "PYTHONPATH": path},
-        file_actions=[
-            (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
-            (os.POSIX_SPAWN_OPEN, 1, log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW, 0o600),
-            (os.POSIX_SPAWN_DUP2, 1, 2),
-            (os.POSIX_SPAWN_DUP2, ready, 3),
-        ],
-        setsid=True,
-    )
+    words = [sys.executable, "-m", "aliquot.sim.server", base, str(ready)]
+    from aliquot.foundation import bounded_process  # most commands start no server
+
+    output = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+    try:
+        return bounded_process.start(words, output, env={**os.environ, "PYTHONPATH": path}, inherited=(ready,))
+    finally:
+        os.close(output)
 
 
 def _wait_ready(readable: int) -> None:

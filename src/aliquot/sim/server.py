@@ -2,7 +2,8 @@
 
 ``$STATE/sim/NAME/`` holds a node: its state (``store``, saved after every step and before the answer), the call log
 ``calls.jsonl``, the socket ``nvml.sock`` and the library beside it. Killed at any instant, the server is started
-again on the next use and goes on from the same state. It ends when its directory is gone or its last node is stopped.
+again on the next use and goes on from the same state. It ends when its directory is gone or its last node is stopped,
+and at SIGTERM, SIGINT and SIGHUP.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from io import FileIO
 import msgspec
 
 from aliquot.errors import AliquotError, UsageError
-from aliquot.foundation import atomic_file
+from aliquot.foundation import atomic_file, signals
 from aliquot.foundation.lock import private
 from aliquot.sim import template
 from aliquot.sim.change_feed import Changes
@@ -138,6 +139,7 @@ class Server:
         self.answering: set[socket.socket] = set()
         self.ever = False
         self.ending = False
+        self.stopping = threading.Event()
         for name in sorted(os.listdir(root)):
             directory = os.path.join(root, name)
             if not os.path.exists(os.path.join(directory, "calls.jsonl")):
@@ -240,8 +242,7 @@ class Server:
     def watch(self) -> None:
         """Return when there is no reason to go on."""
         identity = os.stat(self.root).st_ino
-        while True:
-            time.sleep(POLL_S)
+        while not self.stopping.wait(POLL_S):
             try:
                 if os.stat(self.root).st_ino != identity:
                     return
@@ -252,9 +253,16 @@ class Server:
                     self.hosts.pop(name).stop()
                     self.changes.joined()
                 if self.ever and not self.hosts:
-                    self.ending = True
-                    self.listener.close()
+                    self._refuse()
                     return
+        with self.lock:
+            self._refuse()
+
+    def _refuse(self) -> None:
+        """Answer no new request from now on; the next server does. Those that wait for changes are woken."""
+        self.ending = True
+        self.listener.close()
+        self.changes.joined()
 
 
 def main(root: str, ready: int) -> None:
@@ -272,9 +280,10 @@ def main(root: str, ready: int) -> None:
     if ready >= 0:
         os.write(ready, b"1")
         os.close(ready)
-    server.watch()
-    server.finish()
-    os._exit(0)
+    with signals.asked_to_end(server.stopping.set):
+        server.watch()
+        server.finish()
+        os._exit(0)
 
 
 def _owns(lock: int) -> bool:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import copy
 import json
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -130,6 +131,20 @@ class TestTwoLabelAgents:
         begun = time.monotonic()
         assert twin.stop() == 0
         assert time.monotonic() - begun < 5
+
+
+class TestATerminalGoesAway:
+    def test_an_agent_gives_back_what_is_paused_at_sighup(self, only_standin: MakeAgent) -> None:
+        agent = only_standin("a100-sxm4-40gb")
+        pod(agent, "plugin-x")
+        agent.start()
+        agent.label(config="all-1g.5gb")
+        agent.until(lambda: agent.labels()[PLUGIN] == names.PAUSED, "the pause")
+        assert agent.process is not None
+        agent.process.send_signal(signal.SIGHUP)
+        assert agent.process.wait(30) == 0
+        agent.process = None
+        assert agent.deploy() == DEPLOY
 
 
 class TestAnotherProcessIsAtTheGpus:

@@ -12,14 +12,18 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from aliquot.errors import AliquotError, BlockedError, InUseError, StorageError, UsageError
+from aliquot.foundation.paths import simulated_nodes
 from aliquot.node.simulated.backend import SimBackend
 from aliquot.sim import lifecycle as control
-from aliquot.sim import store
+from aliquot.sim import store, template
 from aliquot.sim.client import Node
+from aliquot.sim.server import Server
+from aliquot.sim.state import NodeState
 
 
 def server_pid(state_dir: str) -> int:
@@ -134,6 +138,43 @@ def test_everything_survives_a_killed_server(state_dir: str) -> None:
     with pytest.raises(InUseError):
         backend.destroy_compute_instance(pci, gi, 0)
     backend.close()
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+def test_a_signal_ends_the_server_and_the_next_one_goes_on(state_dir: str, number: signal.Signals) -> None:
+    node = Node(state_dir, control.start(state_dir, "a30"))
+    node.set_mode(0, True)
+    first = server_pid(state_dir)
+    os.kill(first, number)
+    assert wait_for(lambda: gone(first))
+    assert node.show()["gpus"][0]["mig"]["current"] == "enabled"
+    assert server_pid(state_dir) != first
+
+
+def test_an_answer_that_is_being_made_is_given_before_the_end(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    build, begun = template.build, threading.Event()
+
+    def slowly(*words: Any) -> NodeState:
+        begun.set()
+        time.sleep(0.5)
+        return build(*words)
+
+    monkeypatch.setattr(template, "build", slowly)
+    root = simulated_nodes(str(tmp_path))
+    os.makedirs(root, mode=0o700)
+    server = Server(root)
+    threading.Thread(target=server.accept, daemon=True).start()
+    started: list[str] = []
+    client = threading.Thread(target=lambda: started.append(control.start(str(tmp_path), "a30", "one")))
+    client.start()
+    assert begun.wait(10)
+    server.stopping.set()
+    server.watch()
+    server.finish()
+    assert not server.answering
+    client.join(10)
+    assert started == ["one"]
+    server.hosts["one"].stop()
 
 
 @pytest.mark.parametrize("torn", [0, 1])

@@ -61,19 +61,20 @@ def _once(host: Host, args: Args) -> int:
 
 
 def _serve(host: Host, args: Args) -> int:
-    """Until SIGTERM or Ctrl-C."""
-    import signal
+    """Serve until SIGTERM, SIGHUP or Ctrl-C."""
     import threading
+    from contextlib import ExitStack
 
+    from aliquot.foundation.signals import asked_to_end
     from aliquot.metrics.http_server import Server
     from aliquot.metrics.listen import place
 
     lasts()
     stop = threading.Event()
     server = Server(host.page, *place(args.listen))
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
+    ending = ExitStack()
     try:
+        ending.enter_context(asked_to_end(stop.set))
         host.look()
         if host.trouble is not None:
             streams.note(f"the GPUs cannot be read now: {host.trouble.brief}")
@@ -84,4 +85,5 @@ def _serve(host: Host, args: Args) -> int:
     finally:
         server.close()
         host.close()
+        ending.close()
     return 0

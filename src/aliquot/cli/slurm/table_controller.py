@@ -29,8 +29,8 @@ CONTROLLER = Command(
         Option("--withdraw", help="delete the records that let jobs wait for absent layouts, and end", kind="flag"),
         OUTPUT,
     ),
-    text="Until SIGTERM. Runs where Slurm's operators are, beside slurmctld for example, and changes nodes by "
-    "'aliquot slurm apply' there. Jobs are served by priority, then by age; no node with a job is ever cut.",
+    text="Runs until SIGTERM, SIGHUP or Ctrl-C, where Slurm's operators are, beside slurmctld for example, and changes "
+    "nodes by 'aliquot slurm apply' there. Jobs are served by priority, then by age; no node with a job is ever cut.",
     examples=(
         "aliquot slurm controller -f /etc/aliquot/slurm.yaml",
         "aliquot slurm controller -f slurm.yaml --dry-run",

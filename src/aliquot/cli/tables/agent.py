@@ -104,9 +104,9 @@ AGENT = Command(
         Option("--debug", help="log every decision", kind="flag"),
         NODE,
     ),
-    text="Runs until SIGTERM. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), the ConfigMap "
-    "aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices it keeps "
-    "SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md.",
+    text="Runs until SIGTERM, SIGHUP or Ctrl-C. Settings come from the environment (MIG_STRATEGY, WITH_REBOOT, ...), "
+    "the ConfigMap aliquot-settings and the GPU Operator's ClusterPolicy; see docs/kubernetes.md. With --devices it "
+    "keeps SRIOVGPUDevices, VGPUDevices, MigConfigurations and PCI devices of this node; see docs/harvester.md.",
     examples=(
         "aliquot agent --node-name gpu-1",
         "aliquot agent --devices --node-name gpu-1",

@@ -18,9 +18,9 @@ import msgspec
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.watch.snapshot import Shown
 from aliquot.errors import AliquotError
+from aliquot.foundation import signals
 
 View = Callable[[Args], Shown]
-_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Failure(msgspec.Struct, frozen=True):
@@ -53,19 +53,17 @@ class Look:
     def __init__(self, view: View, args: Args) -> None:
         self.pipe, theirs = os.pipe()
         self._data = b""
-        # Python swallows what a signal's handler raises while it forks: the order to end would be lost.
-        former = signal.pthread_sigmask(signal.SIG_BLOCK, _ENDING)
         try:
-            self.pid = os.fork()
-            if not self.pid:
-                os.close(self.pipe)
-                _child(view, args, theirs, former)
+            with signals.blocked() as former:
+                self.pid = os.fork()
+                if not self.pid:
+                    os.close(self.pipe)
+                    _child(view, args, theirs, former)
         except BaseException:
             os.close(self.pipe)
             raise
         finally:
             os.close(theirs)
-            signal.pthread_sigmask(signal.SIG_SETMASK, former)
 
     def answer(self) -> Answer | None:
         """The answer once it is whole, None before. Called when ``pipe`` can be read."""
@@ -92,11 +90,7 @@ class Look:
 def _child(view: View, args: Args, pipe: int, mask: set[int]) -> None:
     """Looks, answers, ends. Never returns: nothing of the parent's is closed or flushed twice."""
     try:
-        signal.set_wakeup_fd(-1)
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGTSTP, signal.SIGWINCH):
-            signal.signal(number, signal.SIG_DFL)
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent hears of it and ends us, too
-        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
+        signals.in_child(mask, signal.SIGTSTP, signal.SIGWINCH)
         data = msgspec.json.encode(_asked(view, args))
         while data:
             data = data[os.write(pipe, data) :]

@@ -18,6 +18,7 @@ from aliquot.cli.watch.child_process import Answer, Failure, Look, View
 from aliquot.cli.watch.snapshot import Shown
 from aliquot.core.rendering.diff_text import Change, changes
 from aliquot.errors import AliquotError, UsageError
+from aliquot.foundation import signals
 from aliquot.hardware.state.current_run import Changing, changing
 
 LEAST_S = 0.1
@@ -115,13 +116,14 @@ class _Watch:
     def run(self) -> int:
         wake, waker = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
         try:
-            with _signals(waker, self._stop):
+            with signals.interruptible(), _terminal_signals(waker, self._stop):
                 while True:
                     self._begin()
                     if not self._wait(wake):
                         return 0
-        except KeyboardInterrupt:
-            return 0
+        except KeyboardInterrupt as stop:  # Ctrl-C is how a person ends it: no failure
+            number = getattr(stop, "number", signal.SIGINT)
+            return 0 if number == signal.SIGINT else 128 + number
         finally:
             if self._look is not None:
                 self._look.kill()
@@ -218,19 +220,14 @@ def _changing(node: str | None) -> Changing | None:
 
 
 @contextmanager
-def _signals(waker: int, stop: Callable[[], None]) -> Iterator[None]:
-    """A new size wakes the loop, Ctrl-Z stops it in good order, and an order to end lets the terminal be given back."""
-
-    def end(number: int, frame: FrameType | None) -> None:
-        raise SystemExit(128 + number)
+def _terminal_signals(waker: int, stop: Callable[[], None]) -> Iterator[None]:
+    """A new size wakes the loop, and Ctrl-Z stops it in good order."""
 
     def woken(number: int, frame: FrameType | None) -> None:
         return
 
     wanted = {
         signal.SIGWINCH: woken,
-        signal.SIGTERM: end,
-        signal.SIGHUP: end,
         signal.SIGTSTP: lambda number, frame: stop(),
     }
     former = {number: signal.signal(number, action) for number, action in wanted.items()}

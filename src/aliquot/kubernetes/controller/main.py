@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import signal
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 
 import msgspec
 
 from aliquot.foundation.http_probes import Negotiated, Page
 from aliquot.foundation.logfmt import controller_log, start
+from aliquot.foundation.signals import asked_to_end
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.controller.controller import Controller
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
@@ -33,16 +34,16 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def run(options: Options, serve: Serve | None = None) -> int:
-    """Runs until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    """Run until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
     start(controller_log, debug=options.debug)
     return asyncio.run(_main(options, serve))
 
 
 async def _main(options: Options, serve: Serve | None) -> int:
     stop = asyncio.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    async with Api.connect(options.kubeconfig, namespace=options.namespace) as api:
+    async with contextlib.AsyncExitStack() as held:
+        held.enter_context(asked_to_end(stop.set, asyncio.get_running_loop()))
+        api = await held.enter_async_context(Api.connect(options.kubeconfig, namespace=options.namespace))
         controller = Controller(
             api,
             identity=options.identity,

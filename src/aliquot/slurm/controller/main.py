@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -14,6 +13,7 @@ from typing import TYPE_CHECKING
 from aliquot.errors import ConfigError, LockedError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.lock import FileLock
+from aliquot.foundation.signals import asked_to_end
 from aliquot.slurm.client.errors import AwayError, SlurmError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.controller import history as histories
@@ -80,9 +80,9 @@ def _forget(history: History) -> None:
 def run(
     settings: Settings, slurm: Slurm, say: Callable[[str], None], *, once: bool = False, tally: Tally | None = None
 ) -> int:
-    """Until SIGTERM or SIGINT; with ``once`` one round, and the end of what it began. Changes that are under way when
-    it is told to stop are let to their end. ``tally`` is served by whoever made it. Another controller is waited for;
-    with ``once`` that raises LockedError, and SlurmError is raised. Raises StorageError.
+    """Run until SIGTERM, SIGINT or SIGHUP; with ``once`` one round, and the end of what it began. Changes that are
+    under way then are finished. ``tally`` is served by its maker. Another controller is waited for; with ``once`` that
+    raises LockedError, and SlurmError is raised. Raises StorageError.
     """
     if once:
         with alone(settings.history), controller(settings, slurm, say, told=tally) as work:
@@ -90,9 +90,8 @@ def run(
             _end(work)
         return 0
     stop = threading.Event()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda *_: stop.set())
     with contextlib.ExitStack() as held:
+        held.enter_context(asked_to_end(stop.set))
         if not _take(held, settings.history, say, stop):
             return 0
         work = held.enter_context(controller(settings, slurm, say, told=tally))

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Callable, Coroutine, Sequence
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import Any
 
 import msgspec
@@ -18,7 +17,7 @@ from aliquot.core.model.claims import HolderSource
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import AliquotError, BlockedError
-from aliquot.foundation import driver_calls
+from aliquot.foundation import driver_calls, signals
 from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
@@ -77,7 +76,7 @@ class Options(msgspec.Struct, frozen=True):
 
 
 def run(options: Options) -> int:
-    """Runs the agent until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
     be_frugal()
     logs.start(log, debug=options.debug)
     return asyncio.run(Agent(options).run())
@@ -128,6 +127,7 @@ class Agent:
 
     async def run(self) -> int:
         """Until a signal."""
+        ending = ExitStack()
         background: list[asyncio.Task[Any]] = []
         pages = {"/healthz": self._healthz, "/readyz": self._readyz}
         probes = Probes(pages, {"/metrics": self.tally.page.answer})
@@ -137,8 +137,7 @@ class Agent:
                 log.info("health and metrics on port %d", port)
             for sentence in self.remarks:
                 log.warning("%s", sentence)
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            ending.enter_context(signals.asked_to_end(self._stop, asyncio.get_running_loop()))
             if not await self.role.take(self.stopping):
                 return self.code
             self.loop = await self._assemble()
@@ -163,6 +162,7 @@ class Agent:
             await self.api.aclose()
             self.role.close()
             leave_if_hung(self.code)
+            ending.close()
         return self.code
 
     def _stop(self) -> None:

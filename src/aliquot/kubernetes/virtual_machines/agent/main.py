@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import os
-import signal
 import time
 from collections.abc import Coroutine
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from typing import TYPE_CHECKING, Any
 
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import BlockedError
-from aliquot.foundation import driver_calls
+from aliquot.foundation import driver_calls, signals
 from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
@@ -57,7 +56,7 @@ CLOSE_S = 5.0
 
 
 def run(options: Options) -> int:
-    """Runs the agent until SIGTERM or SIGINT. Raises AliquotError for what is wrong from the start."""
+    """Run the agent until SIGTERM, SIGINT or SIGHUP. Raises AliquotError for what is wrong from the start."""
     be_frugal()
     logs.start(log, debug=options.debug)
     return asyncio.run(DevicesAgent(options).run())
@@ -136,14 +135,14 @@ class DevicesAgent:
 
     async def run(self) -> int:
         """Until a signal."""
+        ending = ExitStack()
         pages = {"/healthz": self._healthz, "/readyz": self._readyz}
         probes = Probes(pages, {"/metrics": self.tally.page.answer})
         beside: list[asyncio.Task[None]] = []
         try:
             if self.options.port >= 0:
                 log.info("health and metrics on port %d", await self._listen(probes))
-            for number in (signal.SIGTERM, signal.SIGINT):
-                asyncio.get_running_loop().add_signal_handler(number, self._stop)
+            ending.enter_context(signals.asked_to_end(self._stop, asyncio.get_running_loop()))
             if not await self.role.take(self.stopping):
                 return self.code
             self.loop = self._assemble()
@@ -168,6 +167,7 @@ class DevicesAgent:
             await self.api.aclose()
             self.role.close()
             leave_if_hung(self.code)
+            ending.close()
         return self.code
 
     def _stop(self) -> None:
