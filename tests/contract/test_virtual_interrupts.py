@@ -75,7 +75,7 @@ def test_an_interrupt(tmp_path: Path, wish: object, nth: int, before: bool) -> N
     if outcome.status == "done":
         assert cut._left > 0, "nobody pressed it"
         return
-    assert (outcome.status, outcome.drift) == ("undone", ()), outcome
+    assert (outcome.status, outcome.drift) == ("stopped", ()), outcome
     assert _told(is_now) == _told(was)
     assert {o for g in is_now.gpus for o in _overrides(node, g)} <= {"(null)", ""}
 

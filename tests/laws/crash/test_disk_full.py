@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 from collections.abc import Iterator
 from pathlib import Path
@@ -57,34 +56,53 @@ def test_a_disk_without_room_for_the_last_record(bench: Bench) -> None:
     assert machine.apply().document["status"] == "nothing"
 
 
-def test_a_full_device(bench: Bench) -> None:
+class Mounts:
+    """Mounts until the end of a test: a link in the place of a state file is refused."""
+
+    def __init__(self) -> None:
+        self._places: list[str] = []
+
+    def add(self, place: str, *words: str) -> None:
+        if subprocess.run(["mount", *words, place], capture_output=True).returncode:
+            pytest.skip("no right to mount: the limit on the size of files stands for it")
+        self._places.append(place)
+
+    def over(self, file: str, source: str) -> None:
+        Path(file).touch()
+        self.add(file, "--bind", source)
+
+    def undo(self) -> None:
+        while self._places:
+            subprocess.run(["umount", self._places.pop()], check=True)
+
+
+@pytest.fixture
+def mounts() -> Iterator[Mounts]:
+    made = Mounts()
+    yield made
+    made.undo()
+
+
+def test_a_full_device(bench: Bench, mounts: Mounts) -> None:
     machine = bench.machine(cases.RECUT)
-    os.symlink("/dev/full", machine.journal)
+    mounts.over(machine.journal, "/dev/full")
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found
     assert "No space left" in found.error["message"]
     assert machine.writes() == []
-    os.unlink(machine.journal)
+    mounts.undo()
     machine.assert_finishes()
 
 
-@pytest.fixture
-def tiny(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 16 KiB."""
-    place = tmp_path / "tiny"
-    place.mkdir()
-    mounted = subprocess.run(["mount", "-t", "tmpfs", "-o", "size=16k", "none", str(place)], capture_output=True)
-    if mounted.returncode:
-        pytest.skip("no right to mount a tmpfs: the limit on the size of files stands for it")
-    yield place
-    subprocess.run(["umount", str(place)], check=True)
-
-
 @pytest.mark.parametrize("room", [0, 1000, 1800])
-def test_a_file_system_that_fills_up(bench: Bench, tiny: Path, room: int) -> None:
-    """The journal on a file system of its own, with room for none, some or most of the records."""
+def test_a_file_system_that_fills_up(bench: Bench, mounts: Mounts, tmp_path: Path, room: int) -> None:
+    """The journal on a file system of 16 KiB, with room for none, some or most of the records."""
     machine = bench.machine(cases.RECUT)
-    os.symlink(tiny / "journal", machine.journal)
+    tiny = tmp_path / "tiny"
+    tiny.mkdir()
+    mounts.add(str(tiny), "-t", "tmpfs", "-o", "size=16k", "none")
+    (tiny / "journal").touch()
+    mounts.over(machine.journal, str(tiny / "journal"))
     (tiny / "journal").write_bytes(b"\n" * (16 * 1024 - room))
     found = machine.apply()
     assert (found.code, found.error["code"]) == (20, "STORAGE"), found
