@@ -25,6 +25,17 @@ def describe(action: Action) -> str:
     return f"GPU {action.gpu}: {_done(action)}"
 
 
+def creation_step(action: Create | CreateCompute | CreateVgpu) -> str:
+    """Return how the journal names the call that creates something."""
+    match action:
+        case Create():
+            return f"create gi {action.profile} {action.placement}"
+        case CreateCompute():
+            return f"create ci {action.instance}/{action.profile_id} {action.placement or ''}".rstrip()
+        case CreateVgpu():
+            return f"create vgpu {action.type} {action.function} {action.uuid}"
+
+
 def _done(action: Action) -> str:
     match action:
         case Destroy():

@@ -66,9 +66,9 @@ def _exit_hook(world: World, failed: AliquotError | None) -> None:
 def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome:
     with world.timed(READ):
         now = before = world.backend.read()
-    work = plan
+    work, attempted = plan, frozenset[tuple[str, str]]()
     if now.fingerprint != plan.fingerprint:
-        work, before = resume(plan, now, world, report)
+        work, before, attempted = resume(plan, now, world, report)
     elif saved:
         confirm(plan, now)
     if not work.actions:
@@ -78,7 +78,7 @@ def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome
         _remember(plan, now, world, report)
         return Outcome("nothing", now)
     tell_of_a_cut_off_run(plan, now, world, report)
-    run = Run(world, plan.policy, world.journal.new_run(), report)
+    run = Run(world, plan.policy, world.journal.new_run(), report, attempted=attempted)
     _begin(run, plan, before)
     try:
         error = _hooks(work, world) or carry_out(run, work)
@@ -108,7 +108,7 @@ def _begin(run: Run, plan: Plan, before: Inventory) -> None:
         run.run,
         boot=run.world.journal.boot,
         text=plan.desired.name,
-        change=encoded(recorded(plan, before)),
+        change=encoded(recorded(plan, before, run.attempted)),
     )
     with run.world.timed(RECORD):
         run.world.journal.append(begin, durable=True)

@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TypeVar
 
 from aliquot.core.engine import holder_check as holding
 from aliquot.core.engine import vgpu_actions as virtual
-from aliquot.core.engine.action_text import describe
+from aliquot.core.engine.action_text import creation_step, describe
 from aliquot.core.engine.context import Report, World
 from aliquot.core.engine.holder_check import POLL_S
 from aliquot.core.engine.ports import Record
 from aliquot.core.engine.step_timing import name_of
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute, Reset, SetMode
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
+from aliquot.core.model.nvml_return_codes import REFUSALS
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Policy
-from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
+from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
 
 T = TypeVar("T")
 
@@ -26,9 +27,20 @@ to let go of a process that has ended (FAR, measured)."""
 
 
 class Run:
-    """One apply as its lanes see it. ``stopping`` asks the other lanes to stop at the next boundary."""
+    """One apply as its lanes see it. ``stopping`` asks the other lanes to stop at the next boundary. ``attempted`` are
+    GPU and step of the calls that the driver did not refuse, also those of an interrupted run that this one resumes.
+    """
 
-    def __init__(self, world: World, policy: Policy, run: str, report: Report, *, undoing: bool = False) -> None:
+    def __init__(
+        self,
+        world: World,
+        policy: Policy,
+        run: str,
+        report: Report,
+        *,
+        undoing: bool = False,
+        attempted: Iterable[tuple[str, str]] = (),
+    ) -> None:
         self.world = world
         self.policy = policy
         self.run = run
@@ -37,6 +49,7 @@ class Run:
         self.stopping = False
         self.calls = 0
         self.unrecorded = False
+        self.attempted = set(attempted)
 
     def stop(self) -> None:
         """Ask the lanes to stop at their next action."""
@@ -72,7 +85,7 @@ class Run:
                     self.clear(action.gpu, lambda gpu: gpu.holders)
                 self._create(action)
             case CreateCompute():
-                self._create_compute(action.gpu, action.instance, action.profile_id, action.placement)
+                self._create_compute(action)
             case SetMode():
                 self._set_mode(action)
             case Reset():
@@ -114,20 +127,29 @@ class Run:
         backend = self.world.backend
         made = self.call(
             action.gpu,
-            f"create gi {action.profile} {action.placement}",
+            creation_step(action),
             lambda: backend.create_gpu_instance(action.gpu, action.profile_id, place.start, place.size),
         )
         for part in action.compute:
-            self._create_compute(action.gpu, made, part.profile_id, part.placement)
+            self._create_compute(
+                CreateCompute(
+                    gpu=action.gpu,
+                    reason=action.reason,
+                    instance=made,
+                    profile=part.profile,
+                    profile_id=part.profile_id,
+                    placement=part.placement,
+                )
+            )
 
-    def _create_compute(self, pci: str, instance: int, profile_id: int, placement: str | None) -> None:
-        place = Placement.parse(placement) if placement else None
+    def _create_compute(self, action: CreateCompute) -> None:
+        place = Placement.parse(action.placement) if action.placement else None
         start, size = (place.start, place.size) if place else (None, 0)
         backend = self.world.backend
         self.call(
-            pci,
-            f"create ci {instance}/{profile_id}",
-            lambda: backend.create_compute_instance(pci, instance, profile_id, start, size),
+            action.gpu,
+            creation_step(action),
+            lambda: backend.create_compute_instance(action.gpu, action.instance, action.profile_id, start, size),
         )
 
     def destroy_vgpu(self, pci: str, vgpu: Vgpu) -> None:
@@ -147,17 +169,21 @@ class Run:
     def call(self, pci: str, step: str, act: Callable[[], T]) -> T:
         """Journal the intent, act, and give the driver time to let go of what has just ended."""
         self.note(Record("intent", self.run, gpu=pci, step=step), durable=True)
+        self.attempted.add((pci, step))
         patience = self.policy.timeout_s if self.policy.held == "wait" else SETTLE_S
         deadline = self.world.clock.now() + patience
         while True:
             self.calls += 1
             try:
                 result = act()
-            except InUseError:
-                if self.world.clock.now() >= deadline:
-                    raise
-                self.world.clock.sleep(POLL_S)
-                continue
+            except AliquotError as error:
+                if isinstance(error, InUseError) and self.world.clock.now() < deadline:
+                    self.world.clock.sleep(POLL_S)
+                    continue
+                if refused(error):
+                    self.attempted.discard((pci, step))
+                    self.note(Record("refused", self.run, gpu=pci, step=step), durable=False)
+                raise
             self.note(Record("done", self.run, gpu=pci, step=step), durable=False)
             return result
 
@@ -173,6 +199,12 @@ class Run:
     def clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
         """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
         return holding.clear(self, pci, holders)
+
+
+def refused(error: AliquotError) -> bool:
+    """Return whether the driver did nothing of what it was asked for."""
+    code = error.nvml_code if isinstance(error, HardwareError) else None
+    return isinstance(error, InUseError | PermissionDeniedError) or code in REFUSALS
 
 
 def as_fault(error: Exception) -> AliquotError:

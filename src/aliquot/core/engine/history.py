@@ -169,7 +169,7 @@ def _thing(words: Sequence[str]) -> str:
     match words:
         case ("gi", *_, profile, place):
             return f"{profile} at {place}"
-        case ("ci", where):
+        case ("ci", where, *_):
             return f"a compute instance in instance {where.partition('/')[0]}"
         case ("vgpu", *name, function, _):
             return f"vGPU {' '.join(name)} on {function}"

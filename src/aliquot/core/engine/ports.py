@@ -102,9 +102,9 @@ class Host(Protocol):
 
 
 class Record(msgspec.Struct, frozen=True, omit_defaults=True):
-    """One line of the journal. ``kind``: begin, intent, done, failed, undo, end. ``at`` is when it was written, in
-    seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by`` is who
-    asked, ``text`` the name of the request, ``change`` what is to be done and what was there before
+    """One line of the journal. ``kind``: begin, intent, done, refused, failed, undo, end. ``at`` is when it was
+    written, in seconds of wall time, 0 in journals that are older than that. The rest stands in ``begin`` only: ``by``
+    is who asked, ``text`` the name of the request, ``change`` what is to be done and what was there before
     (``recorded_change``; old runs lose it), ``format`` and ``writer`` the number of that form and the version that
     wrote the run.
     """

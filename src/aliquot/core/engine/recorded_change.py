@@ -71,7 +71,8 @@ class GpuChange(msgspec.Struct, frozen=True, omit_defaults=True):
 class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     """A change. ``fingerprint`` is that of the inventory that it was planned for, ``desired`` what was requested, in
     the form of the boot record. ``actions`` counts its actions; ``exclusive`` says that one of them needs a GPU that no
-    process has open.
+    process has open. ``attempted`` are GPU and step of what earlier runs of this change did before they were
+    interrupted.
     """
 
     fingerprint: str
@@ -80,6 +81,7 @@ class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
     gpus: tuple[GpuChange, ...] = ()
     actions: int = 0
     exclusive: bool = False
+    attempted: tuple[tuple[str, str], ...] = ()
 
     def is_of(self, plan: Plan) -> bool:
         """Return whether this is the change that ``plan`` describes. A plan from a file may have been edited since."""
@@ -104,7 +106,7 @@ class RecordedChange(msgspec.Struct, frozen=True, omit_defaults=True):
         return msgspec.structs.replace(now, gpus=whole) if len(whole) == len(gpus) else None
 
 
-def recorded(plan: Plan, before: Inventory) -> RecordedChange:
+def recorded(plan: Plan, before: Inventory, attempted: Iterable[tuple[str, str]] = ()) -> RecordedChange:
     """Build what the journal keeps of a plan that starts from ``before``."""
     return RecordedChange(
         fingerprint=plan.fingerprint,
@@ -113,7 +115,19 @@ def recorded(plan: Plan, before: Inventory) -> RecordedChange:
         gpus=_changes(plan),
         actions=len(plan.actions),
         exclusive=any(isinstance(action, _EXCLUSIVE) for action in plan.actions),
+        attempted=tuple(sorted(attempted)),
     )
+
+
+def attempted(change: RecordedChange, records: Iterable[Record]) -> frozenset[tuple[str, str]]:
+    """Return GPU and step of the calls that the driver did not refuse to an interrupted run, and to those before it."""
+    found = set(change.attempted)
+    for each in records:
+        if each.kind == "intent":
+            found.add((each.gpu, each.step))
+        elif each.kind == "refused":
+            found.discard((each.gpu, each.step))
+    return frozenset(found)
 
 
 def change_of(begin: Record) -> RecordedChange | None:

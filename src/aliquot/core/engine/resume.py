@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.engine.context import Report, World
-from aliquot.core.engine.recorded_change import change_of
+from aliquot.core.engine.recorded_change import attempted, change_of
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
@@ -12,10 +12,12 @@ from aliquot.core.planner.verify import verify
 from aliquot.errors import BlockedError, MovedError
 
 
-def resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Plan, Inventory]:
+def resume(
+    plan: Plan, now: Inventory, world: World, report: Report
+) -> tuple[Plan, Inventory, frozenset[tuple[str, str]]]:
     """The machine is not where the plan was made. If that is because this very plan was carried out, or cut off
-    half-way, in this boot: the rest of it, and the state before its first action, which is the one to go back to. If
-    it is because of anybody else, refuse.
+    half-way, in this boot: the rest of it, the state before its first action, which is the one to go back to, and what
+    was attempted. If it is because of anybody else, refuse.
     """
     records = world.journal.records()
     begin = next((r for r in records if r.kind == "begin" and r.boot == world.journal.boot), None)
@@ -29,7 +31,7 @@ def resume(plan: Plan, now: Inventory, world: World, report: Report) -> tuple[Pl
             if before is not None and (not ends or not (rest.actions or rest.blockers)):
                 if rest.actions:
                     report(f"an earlier run of this plan was cut off; {len(rest.actions)} actions are left")
-                return rest, before
+                return rest, before, attempted(change, records)
     raise MovedError(
         "the machine changed since this plan was made; nothing was touched",
         details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.engine.action_text import undone
+from aliquot.core.engine.action_text import creation_step, undone
 from aliquot.core.engine.context import Outcome
 from aliquot.core.engine.executor import carry_out
 from aliquot.core.engine.gpu_executor import Run
 from aliquot.core.engine.ports import Record
-from aliquot.core.model.actions import Action
+from aliquot.core.model.actions import Action, Create, CreateCompute, CreateVgpu
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan, Policy
@@ -26,16 +26,17 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
     world = run.world
     back = Run(world, Policy(), run.run, run.report, undoing=True)
     back.note(Record("undo", run.run, text=error.brief), durable=True)
-    sentences = _spared(before, after, plan)
+    made = _made(run, plan)
+    sentences = _spared(before, after, plan, made)
     actions: list[Action] = []
     for pci in plan.lanes:
-        way = make(after, _goal(before, after, plan, (pci,)), Policy())
+        way = make(after, _goal(before, after, made, (pci,)), Policy())
         if way.blockers:
             sentences.append(f"GPU {pci}: not undone, {way.blockers[0].message}")
         actions += way.actions
     failure = carry_out(back, msgspec.structs.replace(plan, actions=tuple(actions))) if actions else None
     now = world.backend.read()
-    drift = verify(now, _goal(before, after, plan, tuple(plan.lanes)))
+    drift = verify(now, _goal(before, after, made, tuple(plan.lanes)))
     sentences += [undone(action) for action in actions if not failure]
     if failure is not None:
         sentences.append(f"undoing stopped: {failure.brief}")
@@ -46,17 +47,24 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
     return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
 
 
-def _goal(before: Inventory, after: Inventory, plan: Plan, pcis: tuple[str, ...]) -> Desired:
-    """What was, and beside it what somebody else made meanwhile."""
-    made = [a for pci in pcis for a in plan.lanes[pci]]
+def _made(run: Run, plan: Plan) -> list[Action]:
+    """What this run may have created: another process may have taken the place of what it did not get to, or of what
+    the driver refused.
+    """
+    creations = [a for a in plan.actions if isinstance(a, Create | CreateCompute | CreateVgpu)]
+    return [a for a in creations if (a.gpu, creation_step(a)) in run.attempted]
+
+
+def _goal(before: Inventory, after: Inventory, made: list[Action], pcis: tuple[str, ...]) -> Desired:
+    """What was, and beside it what another process made meanwhile."""
     return sparing(former(before, pcis), before, after, made)
 
 
-def _spared(before: Inventory, after: Inventory, plan: Plan) -> list[str]:
-    """What somebody else created on the GPUs of the plan, in sentences."""
+def _spared(before: Inventory, after: Inventory, plan: Plan, made: list[Action]) -> list[str]:
+    """What another process created on the GPUs of the plan, in sentences."""
     touched = [g for g in after.gpus if g.pci in plan.lanes]
     return [
         f"GPU {gpu.pci}: {i.profile} at {i.placement} stays: another process created it meanwhile"
         for gpu in touched
-        for i in foreign_instances(before.gpu(gpu.pci), gpu, plan.actions)
+        for i in foreign_instances(before.gpu(gpu.pci), gpu, made)
     ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, assert_never
 
+from aliquot.core.engine.action_text import creation_step
 from aliquot.core.engine.holder_check import of_everything, of_vgpus
 from aliquot.core.model.actions import CreateVgpu, DestroyVgpu, SetFunctions, SetMixedSize, SetPassthrough
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
@@ -32,8 +33,7 @@ def carry_out(run: Run, action: VirtualAction) -> None:
             step = f"mixed-size {'on' if action.on else 'off'}"
             run.call(action.gpu, step, lambda: backend.set_mixed_size(action.gpu, action.on))
         case CreateVgpu():
-            step = f"create vgpu {action.type} {action.function} {action.uuid}"
-            run.call(action.gpu, step, lambda: _create(run, action))
+            run.call(action.gpu, creation_step(action), lambda: _create(run, action))
         case DestroyVgpu():
             _destroy(run, action)
         case SetPassthrough():

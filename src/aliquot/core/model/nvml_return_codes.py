@@ -33,6 +33,8 @@ INSUFFICIENT_RESOURCES = 23
 ARGUMENT_VERSION_MISMATCH = 25
 RESET_TYPE_NOT_SUPPORTED = 30
 UNKNOWN = 999
+REFUSALS = (INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, IN_USE, INSUFFICIENT_RESOURCES)
+"""Codes after which nothing changed. After any other error the driver may have done what it was asked for."""
 
 DRIVER_FLOOR = 470
 """The oldest driver branch that we drive: before R470 a MIG device's UUID was not stable."""

@@ -6,9 +6,9 @@ from collections.abc import Collection, Iterable
 
 import msgspec
 
-from aliquot.core.model.actions import Action, Create, CreateVgpu
+from aliquot.core.model.actions import Action, Create, CreateCompute, CreateVgpu
 from aliquot.core.model.desired import Desired, GpuWish, InstanceWish, VgpuWish
-from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory, Vgpu
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory, Vgpu
 
 VFIO = "vfio-pci"
 """The kernel driver through which a whole function is handed to a virtual machine."""
@@ -29,8 +29,19 @@ def foreign_instances(before: Gpu, now: Gpu, made: Collection[Action]) -> tuple[
     return tuple(i for i in now.instances if (i.profile_id, i.placement) not in known)
 
 
+def foreign_compute(was: GpuInstance, now: GpuInstance, made: Iterable[CreateCompute]) -> tuple[ComputeInstance, ...]:
+    """Return the compute instances of a GPU instance that were not there before and that no action ``made`` created."""
+    known = {(c.profile_id, c.placement) for c in was.compute_instances}
+    ours = {(a.profile_id, a.placement) for a in made if a.instance == now.id}
+    return tuple(
+        c
+        for c in now.compute_instances
+        if (c.profile_id, c.placement) not in known | ours and (c.profile_id, None) not in ours
+    )
+
+
 def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[Action]) -> Desired:
-    """The former state, beside GPU instances and vGPUs that others have made since: they are not ours to destroy.
+    """The former state, beside MIG instances and vGPUs that others have made since: they are not ours to destroy.
     ``made`` are the actions of the change that is undone; a vGPU that it made has a claim, and what came in its way
     has none.
     """
@@ -48,15 +59,26 @@ def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[A
         if gpu is None:
             wishes.append(wish)
             continue
-        kept = foreign_instances(before.gpu(wish.pci), gpu, made)
-        if kept and wish.instances is not None:
-            wish = msgspec.structs.replace(wish, mig=True, instances=(*wish.instances, *_as_wishes(kept)))
+        if wish.instances is not None:
+            was = before.gpu(wish.pci)
+            inside = [a for a in made if isinstance(a, CreateCompute) and a.gpu == gpu.pci]
+            former = [_with_foreign_compute(i, was, gpu, inside) for i in was.instances]
+            kept = foreign_instances(was, gpu, made)
+            mig = True if kept else wish.mig
+            wish = msgspec.structs.replace(wish, mig=mig, instances=_as_wishes((*former, *kept)))
         others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
         if others and wish.vgpus is not None:
             beside = (*wish.vgpus, *others)
             wish = msgspec.structs.replace(wish, vgpus=beside, functions=wish.functions or None)
         wishes.append(wish)
     return msgspec.structs.replace(goal, gpus=tuple(wishes))
+
+
+def _with_foreign_compute(was: GpuInstance, before: Gpu, now: Gpu, made: Iterable[CreateCompute]) -> GpuInstance:
+    """A GPU instance as it was, with the compute instances that others made in it since."""
+    here = next((i for i in now.instances if (i.profile_id, i.placement) == (was.profile_id, was.placement)), None)
+    others = () if here is None else foreign_compute(was, here, made)
+    return msgspec.structs.replace(was, compute_instances=(*was.compute_instances, *others))
 
 
 def instance_wishes(gpu: Gpu) -> tuple[InstanceWish, ...]:

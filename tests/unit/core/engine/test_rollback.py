@@ -1,0 +1,102 @@
+"""The way back touches what this run made, and nothing that another process made meanwhile."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from aliquot.core.model.actions import Create, CreateCompute
+from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
+from aliquot.core.model.inventory import ComputeInstance
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from aliquot.errors import HardwareError, InUseError
+from laws.oracle import world
+from unit.core.engine.memory import Bench, Killed
+from unit.core.engine.test_apply import A100, run, start
+
+replace = msgspec.structs.replace
+
+PLANNED = [("1g.5gb", 4), ("1g.5gb", 5)]
+
+
+def _wish(*placed: tuple[str, int]) -> Desired:
+    """Whole instances at these places."""
+    of = A100.by_name
+    items = tuple(InstanceWish(of[name].id, name, (of[name].default_compute.id,), at) for name, at in placed)
+    return Desired((GpuWish(pci=world.PCI, mig=True, instances=items),), name="placed")
+
+
+def _two_of_1g(bench: Bench) -> Plan:
+    got = plan(bench.memory.inventory, _wish(*PLANNED))
+    assert [a.placement for a in got.actions if isinstance(a, Create)] == ["4:1", "5:1"]
+    return got
+
+
+@pytest.mark.parametrize("code", [19, 23, None])
+def test_going_back_spares_an_instance_in_a_place_that_the_driver_refused_to_us(code: int | None) -> None:
+    """Another process takes the very place of the plan, with the same profile, before this run does. Where the driver
+    only says that the call failed, the instance may be ours: it is taken away.
+    """
+    bench = Bench(start([]))
+    got = _two_of_1g(bench)
+
+    def taken(n: int, what: str) -> None:
+        if n >= 3 and what.startswith("create"):
+            bench.memory.inventory = start(PLANNED)
+            raise InUseError("in use") if code == 19 else HardwareError("no room", nvml_code=code)
+
+    bench.memory.before = taken
+    outcome = run(bench, got)
+    left = [i.placement for i in bench.memory.inventory.gpus[0].instances]
+    assert outcome.status == "undone"
+    assert left == ([] if code is None else ["5:1"])
+    assert any("1g.5gb at 5:1 stays: another process created it" in s for s in outcome.sentences) == bool(left)
+
+
+@pytest.mark.parametrize("kills", [1, 2])
+def test_going_back_knows_what_interrupted_runs_made(kills: int) -> None:
+    """A run is killed, once or twice; the one that resumes it goes back over what they made, and over nothing else."""
+    bench = Bench(start([]))
+    got = _two_of_1g(bench)
+
+    def killed(n: int, what: str) -> None:
+        if n in (2, 3)[:kills]:
+            raise Killed
+
+    bench.memory.before = killed
+    for _ in range(kills):
+        with pytest.raises(Killed):
+            run(bench, got)
+
+    def taken(n: int, what: str) -> None:
+        instances = bench.memory.inventory.gpus[0].instances
+        if all(i.placement != "5:1" for i in instances):
+            bench.memory.inventory = start([(i.profile, i.place.start) for i in instances] + PLANNED[1:])
+            raise HardwareError("no room", nvml_code=23)
+
+    bench.memory.before = taken
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert [i.placement for i in bench.memory.inventory.gpus[0].instances] == ["5:1"]
+
+
+def test_going_back_spares_a_compute_instance_of_another_process() -> None:
+    before = start([("3g.20gb", 0)])
+    (kept,) = before.gpus[0].instances
+    empty = replace(before, gpus=(replace(before.gpus[0], instances=(replace(kept, compute_instances=()),)),))
+    other = ComputeInstance(0, "1c.3g.20gb", 0, "2:1")
+    bench = Bench(empty)
+    got = plan(empty, _wish(("3g.20gb", 0)))
+    assert any(isinstance(a, CreateCompute) for a in got.actions)
+
+    def beside(n: int, what: str) -> None:
+        (gpu,) = empty.gpus
+        held = replace(kept, compute_instances=(other,))
+        bench.memory.inventory = replace(empty, gpus=(replace(gpu, instances=(held,)),))
+        raise HardwareError("no room", nvml_code=23)
+
+    bench.memory.before = beside
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert bench.memory.inventory.gpus[0].instances[0].compute_instances == (other,)
