@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import msgspec
@@ -93,12 +91,14 @@ def there(state_dir: str, name: str) -> bool:
 def library(state_dir: str, name: str) -> str:
     """The path of that node's libnvidia-ml.so.1, compiled on demand. It starts the node's server where none runs.
 
-    Raises AliquotError without a C compiler.
+    Raises AliquotError without a C compiler, StorageError for a folder in which another user could replace it.
     """
     from aliquot.sim.shim_build import provide
+    from aliquot.sim.state_directory import require_own
 
     if name not in names(state_dir):
         raise unknown(state_dir, name)
+    require_own(simulated_nodes(state_dir), folder(state_dir, name))
     return provide(simulated_nodes(state_dir), name)
 
 
@@ -178,6 +178,8 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
     nodes = simulated_nodes(state_dir)
     for _attempt in range(3):
         try:
+            if reason := foreign(nodes):
+                raise _unusable(nodes, reason)
             lines = connect(nodes, "control.sock")
             try:
                 reply = msgspec.json.decode(lines.ask(text), type=dict[str, Any])
@@ -193,6 +195,12 @@ def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
         return reply
     details = (f"state directory: {nodes}", f"its last words: {_last_words(nodes)}")
     raise AliquotError("the simulator's server does not start", details=details)
+
+
+def _unusable(base: str, reason: str) -> StorageError:
+    from aliquot.sim.state_directory import unusable
+
+    return unusable(base, reason)
 
 
 def _field(reply: dict[str, Any], name: str) -> Any:
@@ -213,37 +221,11 @@ def _last_words(base: str) -> str:
         return "none"
 
 
-def _unusable(base: str, reason: str) -> StorageError:
-    return StorageError(
-        f"the simulator cannot use its state directory {base}: {reason}",
-        next_step="set ALIQUOT_STATE_DIR to a directory that you alone can write",
-    )
-
-
-@contextmanager
-def _locked(base: str) -> Iterator[None]:
-    import fcntl
-
-    from aliquot.foundation.lock import private
-
-    try:
-        os.makedirs(base, mode=0o700, exist_ok=True)
-        if reason := foreign(base):
-            raise _unusable(base, reason)
-        os.close(private(os.path.join(base, "server.log")))  # not where a link leads
-        handle = private(os.path.join(base, "server.lock"))
-    except OSError as error:
-        raise _unusable(base, f"{error.filename}: {error.strerror}") from error
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        yield
-    finally:
-        os.close(handle)
-
-
 def _spawn(base: str) -> None:
     """Start the server, detached, unless another process has just done it; return when it answers or has failed."""
-    with _locked(base):
+    from aliquot.sim.state_directory import locked
+
+    with locked(base):
         try:
             connect(base, "control.sock").close()
             return

@@ -384,6 +384,21 @@ def test_a_directory_of_another_user_is_refused(tmp_path: Path, monkeypatch: pyt
     assert list(base.iterdir()) == []
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="root gives folders away")
+@pytest.mark.parametrize("given", ["sim", "sim/lab"])
+def test_nothing_of_another_users_node_is_used(state_dir: str, given: str) -> None:
+    """Its library would be loaded into a process of root, and its server would answer root's requests."""
+    control.start(state_dir, "t4", "lab")
+    os.chown(os.path.join(state_dir, given), 65534, 65534)
+    with pytest.raises(StorageError, match="user 65534 owns it"):
+        control.library(state_dir, "lab")
+    if given == "sim":
+        with pytest.raises(StorageError, match="user 65534 owns it"):
+            control.ensure(state_dir)
+    os.chown(os.path.join(state_dir, given), 0, 0)
+    control.ensure(state_dir)
+
+
 def test_another_user_cannot_reach_a_node(state_dir: str) -> None:
     """Its socket takes requests from all users, those of a container: the folder above keeps the host's users out."""
     name = control.start(state_dir, "t4")
