@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import ast
 import os
+import re
 from functools import cache
 from pathlib import Path
+
+import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SOURCE = ROOT / "src/aliquot"
@@ -69,6 +72,47 @@ def test_one_module_replaces_files() -> None:
     replacing = {name for name, tree in modules() if dotted(tree) & {"os.replace", "os.rename", "os.renames"}}
     assert replacing == {"foundation/atomic_file.py"}
     assert not [name for name, tree in modules() if "shutil.move" in dotted(tree)]
+
+
+OPENED_FOR_WRITING = {
+    # a device or a pipe that the user named; links of other users are refused before
+    "cli/framework/output.py": 1,
+    # in a folder that tempfile has just made
+    "sim/shim_build.py": 1,
+    "slurm/files/slurmd_validation.py": 3,
+}
+
+
+def test_a_file_that_is_made_is_not_made_through_a_link() -> None:
+    """Another user could lay one in a folder that both can write in."""
+    makers = [(name, tree) for name, tree in modules() if "O_CREAT" in attributes(tree)]
+    functions = [(name, node) for name, tree in makers for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    making = [(name, found) for name, node in functions if "O_CREAT" in (found := attributes(node))]
+    assert len(making) >= len(makers)
+    assert not [name for name, found in making if "O_NOFOLLOW" not in found]
+    opened = {name: count for name, tree in modules() if (count := sum(map(opens_for_writing, ast.walk(tree))))}
+    assert opened == OPENED_FOR_WRITING
+
+
+def opens_for_writing(node: ast.AST) -> bool:
+    """Whether it opens a path, and not a descriptor, in a mode that may write."""
+    if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Name | ast.Attribute) and node.args):
+        return False
+    called = node.func.id if isinstance(node.func, ast.Name) else node.func.attr
+    if called in ("write_text", "write_bytes"):
+        return isinstance(node.func, ast.Attribute)
+    if called not in ("open", "FileIO"):
+        return False
+    mode = node.args[1] if len(node.args) > 1 else next((k.value for k in node.keywords if k.arg == "mode"), None)
+    writes = isinstance(mode, ast.Constant) and isinstance(mode.value, str) and set("wax+") & set(mode.value)
+    opened = re.match(r"(os\.open|private|appended)\(", ast.unparse(node.args[0]))
+    return bool(writes) and not opened
+
+
+@pytest.mark.parametrize("code", ["open(path, 'ab')", "FileIO(path, mode='r+')", "path.write_text('x')"])
+def test_a_path_that_is_opened_for_writing_is_found(code: str) -> None:
+    assert sum(map(opens_for_writing, ast.walk(ast.parse(code)))) == 1
+    assert not any(map(opens_for_writing, ast.walk(ast.parse("open(path)\nopen(os.open(path, flags), 'w')"))))
 
 
 def test_one_module_makes_pauses_grow() -> None:
