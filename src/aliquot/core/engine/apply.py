@@ -18,14 +18,14 @@ from aliquot.core.engine.gpu_executor import Run, as_fault
 from aliquot.core.engine.ports import Record
 from aliquot.core.engine.recorded_change import encoded, recorded
 from aliquot.core.engine.resume import resume, tell_of_a_cut_off_run
-from aliquot.core.engine.rollback import undo
+from aliquot.core.engine.rollback import give_up, undo
 from aliquot.core.engine.saved_plan import confirm
 from aliquot.core.engine.step_timing import HOOKS, LOCK, READ, RECORD, UNDO, VERIFY
 from aliquot.core.model.actions import Reset, SetMode
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift, Plan
 from aliquot.core.planner.verify import verify
-from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError, StorageError
+from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError
 
 
 def apply(plan: Plan, world: World, report: Report, *, saved: bool = False) -> Outcome:
@@ -75,30 +75,69 @@ def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome
         drift = _verify(work, now)
         if drift:
             raise MovedError(drift[0].message, next_step="aliquot plan")
-        _remember(plan, now, world, report)
+        _remember(Run(world, plan.policy, "", report), plan, now)
         return Outcome("nothing", now)
     tell_of_a_cut_off_run(plan, now, world, report)
     run = Run(world, plan.policy, world.journal.new_run(), report, attempted=attempted)
-    _begin(run, plan, before)
+    reached = _forth(run, work, plan, before)
+    if isinstance(reached, AliquotError):
+        return _back(run, before, plan, reached)
+    _finish(run, plan, reached)
+    return Outcome("reboot" if work.reboots else "done", reached, calls=run.calls)
+
+
+def _forth(run: Run, work: Plan, plan: Plan, before: Inventory) -> Inventory | AliquotError:
+    """Carry out what is left of a plan. Returns what a fresh read shows, or why that is not what was planned. Raises
+    StorageError where the beginning cannot be recorded: nothing was touched then.
+    """
+    world = run.world
+    begun = False
     try:
+        _begin(run, plan, before)
+        begun = True
         error = _hooks(work, world) or carry_out(run, work)
+        if error is not None:
+            return error
+        with world.timed(VERIFY):
+            after = world.backend.read()
+            return _disagreement(work, after) or after
     except KeyboardInterrupt as stop:
-        error = CutOffError.by(getattr(stop, "number", 2))
-    except Exception as cause:  # noqa: BLE001 - whatever it is, what was begun goes back
-        error = as_fault(cause)
-    with world.timed(VERIFY):
-        after = world.backend.read()
-        error = error or _disagreement(work, after)
-    if error is None:
-        _end(run)
-        _remember(plan, after, world, report)
-        status = "reboot" if work.reboots else "done"
-        return Outcome(status, after, calls=run.calls)
-    with world.timed(UNDO):
+        return CutOffError.by(getattr(stop, "number", 2))
+    except Exception as cause:
+        if not begun:
+            raise
+        return as_fault(cause)
+
+
+def _back(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> Outcome:
+    """Go back. Raises AliquotError where that fails so that not even a fresh read shows where it ended; the journal has
+    both errors.
+    """
+    with run.world.timed(UNDO):
         try:
-            return undo(run, before, after, plan, error)
-        except KeyboardInterrupt:  # on the way back: it goes on from where that was
-            return undo(run, before, world.backend.read(), plan, error)
+            try:
+                return undo(run, before, plan, error)
+            except KeyboardInterrupt:  # on the way back: it goes on from where that was
+                return undo(run, before, plan, error)
+        except Exception as cause:  # noqa: BLE001 - whatever it is, it ends a run that failed already
+            failure = as_fault(cause)
+            failure.details += (f"it came while going back from: {error.brief}",)
+            give_up(run, failure)
+            raise failure from (None if failure is cause else cause)
+
+
+def _finish(run: Run, plan: Plan, after: Inventory) -> None:
+    """The last records. A signal takes effect after them: all is done and proved by now."""
+    stopped: KeyboardInterrupt | None = None
+    for record in (_end, _remember):
+        try:
+            record(run, plan, after)
+        except KeyboardInterrupt as stop:
+            stopped = stop
+            record(run, plan, after)
+    if stopped is not None:
+        run.report("all is done; the signal came after that")
+        raise stopped
 
 
 def _begin(run: Run, plan: Plan, before: Inventory) -> None:
@@ -125,25 +164,26 @@ def _disagreement(work: Plan, after: Inventory) -> HardwareError | None:
     )
 
 
-def _end(run: Run) -> None:
+def _end(run: Run, plan: Plan, after: Inventory) -> None:
     """The last record. All is done and proved by now: where it cannot be written, that is said and is no failure."""
     try:
         run.world.journal.append(Record("end", run.run, text="done"), durable=True)
-    except StorageError as failure:
-        run.report(f"all is done, but that was not recorded: {failure.brief}")
+    except Exception as failure:  # noqa: BLE001 - whatever it is, all is done
+        run.report(f"all is done, but that was not recorded: {as_fault(failure).brief}")
 
 
-def _remember(plan: Plan, after: Inventory, world: World, report: Report) -> None:
+def _remember(run: Run, plan: Plan, after: Inventory) -> None:
     """Keep the wish for the next boot. What was asked is there by now: a record that cannot be written is said, and is
     no failure.
     """
+    wishes = run.world.wishes
     try:
-        former = world.wishes.load()
+        former = wishes.load()
         now = kept(former, plan.desired, after)
         if now != former:
-            world.wishes.save(now)
-    except StorageError as failure:
-        report(f"note: the wish holds, but it was not recorded for the next boot: {failure.brief}")
+            wishes.save(now)
+    except Exception as failure:  # noqa: BLE001 - whatever it is, all is done
+        run.report(f"note: the wish holds, but it was not recorded for the next boot: {as_fault(failure).brief}")
 
 
 def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:

@@ -19,13 +19,14 @@ from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, CutOffError
 
 
-def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: AliquotError) -> Outcome:
+def undo(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> Outcome:
     """Lead every touched GPU back to its former placed geometry and its former vGPUs, each on its own: one lost GPU
     must not keep the others from it.
     """
     world = run.world
     back = Run(world, Policy(), run.run, run.report, undoing=True)
     back.note(Record("undo", run.run, text=error.brief), durable=True)
+    after = world.backend.read()
     made = _made(run, plan)
     sentences = _spared(before, after, plan, made)
     actions: list[Action] = []
@@ -45,6 +46,13 @@ def undo(run: Run, before: Inventory, after: Inventory, plan: Plan, error: Aliqu
     status = "partial" if drift else "stopped" if isinstance(error, CutOffError) else "undone"
     back.note(Record("end", run.run, text=status), durable=True)
     return Outcome(status, now, tuple(sentences), run.calls + back.calls, drift, error)
+
+
+def give_up(run: Run, failure: AliquotError) -> None:
+    """Record that the way back failed: where it ended is not known."""
+    back = Run(run.world, Policy(), run.run, run.report, undoing=True)
+    back.note(Record("failed", run.run, text=failure.brief), durable=False)
+    back.note(Record("end", run.run, text="partial"), durable=True)
 
 
 def _made(run: Run, plan: Plan) -> list[Action]:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
 import pytest
 
+from aliquot.core.engine.history import pasts
 from aliquot.core.model import catalog
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import former
 from aliquot.core.planner.verify import verify
-from aliquot.errors import HardwareError, InUseError
+from aliquot.errors import AliquotError, HardwareError, InUseError, StorageError
+from aliquot.foundation.signals import Stopped
 from laws.oracle import world
 from unit.core.engine.memory import Bench
 from unit.core.engine.test_apply import A100, run, start
+from unit.core.engine.test_wishes import MemoryWishes
 
 H100 = catalog.family("h100-80gb-sxm")
 PCIS = [f"0000:0{n}:00.0" for n in range(1, 5)]
@@ -155,3 +159,125 @@ def test_going_back_ends_no_holder_that_comes_on_the_way() -> None:
     assert outcome.status == "partial"
     assert bench.memory.terminated == []
     assert [i.placement for i in outcome.inventory.gpus[0].instances] == [kept]
+
+
+FAILURES = [RuntimeError("can't start new thread"), MemoryError(), HardwareError("the driver is gone"), Stopped(15)]
+
+
+def _raise_at_read(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch, wanted: Callable[[], bool], error: BaseException
+) -> None:
+    """Have the first read for which ``wanted`` is true raise an error, in place of an answer."""
+    read = bench.memory.read
+    raised: list[int] = []
+
+    def reading() -> Inventory:
+        if wanted() and not raised:
+            raised.append(1)
+            raise error
+        return read()
+
+    monkeypatch.setattr(bench.memory, "read", reading)
+
+
+def _recut() -> tuple[Inventory, Bench, Any]:
+    before = start([("3g.20gb", 0)])
+    return before, Bench(before), plan(before, world.wish(A100, ["2g.10gb"] * 3))
+
+
+@pytest.mark.parametrize("error", FAILURES, ids=repr)
+def test_a_fresh_read_that_fails_leads_back(error: BaseException, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, bench, got = _recut()
+    _raise_at_read(bench, monkeypatch, lambda: len(bench.memory.inventory.gpus[0].instances) == 3, error)
+    outcome = run(bench, got)
+    assert outcome.status == ("stopped" if isinstance(error, Stopped) else "undone")
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert bench.journal.lines[-1].text == outcome.status
+
+
+@pytest.mark.parametrize("written", [True, False])
+def test_a_signal_while_the_begin_is_recorded_ends_as_stopped(written: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    before, bench, got = _recut()
+    append = bench.journal.append
+
+    def pressed(record: Any, *, durable: bool) -> None:
+        if record.kind == "begin":
+            if written:
+                append(record, durable=durable)
+            raise Stopped(1)
+        append(record, durable=durable)
+
+    monkeypatch.setattr(bench.journal, "append", pressed)
+    outcome = run(bench, got)
+    assert (outcome.status, outcome.calls) == ("stopped", 0)
+    assert outcome.error is not None
+    assert outcome.error.exit_code == 129
+    assert bench.memory.inventory == before
+    (past,) = pasts(bench.journal.lines)
+    assert (past.outcome, past.why) == ("refused", "stopped by SIGHUP: the terminal or the connection is gone")
+
+
+@pytest.mark.parametrize("error", FAILURES[:3], ids=repr)
+def test_a_way_back_that_an_error_ends_is_on_record(error: Exception, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The driver goes away for good: the first error and the second are reported, and the run has an end."""
+    _, bench, got = _recut()
+
+    def gone(n: int, what: str) -> None:
+        if n == 3:
+            bench.memory.before = lambda n, what: None
+            raise HardwareError("no more resources")
+
+    bench.memory.before = gone
+    _raise_at_read(bench, monkeypatch, lambda: bench.memory.writes >= 3, error)
+    read = bench.memory.read
+
+    with pytest.raises(AliquotError) as raised:
+        run(bench, got)
+    assert type(error).__name__ in repr(raised.value) or str(error) in raised.value.brief
+    assert any("no more resources" in line for line in raised.value.details), raised.value.details
+    (past,) = pasts(bench.journal.lines)
+    assert (past.outcome, past.why) == ("partial", "no more resources")
+    monkeypatch.setattr(bench.memory, "read", read)
+    assert run(bench, plan(bench.memory.inventory, got.desired)).status == "done"
+
+
+@pytest.mark.parametrize("step", ["end", "boot record"])
+def test_a_signal_after_all_is_done_finishes_the_records_first(step: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, bench, got = _recut()
+    pressed: list[int] = []
+
+    def press(name: str, call: Callable[..., Any]) -> Callable[..., Any]:
+        def pressing(*words: Any, **options: Any) -> Any:
+            ending = name == "boot record" or words[0].kind == "end"
+            if name == step and ending and not pressed:
+                pressed.append(1)
+                raise Stopped(15)
+            return call(*words, **options)
+
+        return pressing
+
+    monkeypatch.setattr(bench.journal, "append", press("end", bench.journal.append))
+    bench.world.wishes = wishes = MemoryWishes()
+    monkeypatch.setattr(wishes, "save", press("boot record", wishes.save))
+    with pytest.raises(Stopped):
+        run(bench, got)
+    assert pressed
+    assert any("all is done" in line for line in bench.said)
+    assert verify(bench.memory.inventory, got.desired) == ()
+    (past,) = pasts(bench.journal.lines)
+    assert past.outcome == "done"
+    assert [each.wish for each in wishes.kept] == list(got.desired.gpus)
+
+
+@pytest.mark.parametrize("error", [RuntimeError("oh"), StorageError("no space left")])
+def test_records_that_fail_after_all_is_done_are_reported_and_no_failure(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    _, bench, got = _recut()
+
+    def failing(*words: Any, **options: Any) -> None:
+        raise error
+
+    monkeypatch.setattr(bench.world.wishes, "save", failing)
+    assert run(bench, got).status == "done"
+    assert any("not recorded for the next boot" in line and str(error) in line for line in bench.said)
