@@ -79,9 +79,12 @@ def _run(record: Record, world: World) -> Outcome:
             record = _one(record, world)
         except KeyboardInterrupt as stop:
             raise _stopped(record, world, CutOffError.by(getattr(stop, "number", 2))) from None
-        except AliquotError as error:
+        except Exception as cause:
+            from aliquot.core.engine.gpu_executor import as_fault
+
+            error = as_fault(cause)
             if record.back or isinstance(error, CutOffError) or _to_stay(record, error):
-                raise _stopped(record, world, error) from error
+                raise _stopped(record, world, error) from cause
             failure = error
             for line in (f"failed: {error.brief}", *(f"  {each}" for each in error.details)):
                 world.say(line)

@@ -74,6 +74,43 @@ def test_the_way_back_keeps_the_words_of_who_drained_it_meanwhile(host: Host) ->
     assert host.now.reason == "new fans"
 
 
+@pytest.mark.parametrize("error", [RuntimeError("can't start new thread"), MemoryError()], ids=repr)
+@pytest.mark.parametrize("step", ["gpus", "files", "forget", "start"])
+def test_an_error_that_is_not_ours_goes_back_as_well(host: Host, step: str, error: Exception) -> None:
+    failed: list[str] = []
+
+    def fails() -> None:
+        if not failed:
+            failed.append(step)
+            raise error
+
+    host.at(step, fails)
+    outcome = host.apply("0", HALVES)
+    assert (outcome.status, outcome.exit_code) == ("undone", 1)
+    assert f"internal fault: {type(error).__name__}" in outcome.why
+    record = RecordFile(host.world.places.lib, "n1").read()
+    assert record is not None
+    assert (record.status, record.why) == ("undone", outcome.why)
+
+
+def test_an_error_that_is_not_ours_on_the_way_back_stays_on_record(host: Host) -> None:
+    def refuses() -> None:
+        raise BlockedError("no")
+
+    def fails() -> None:
+        raise RuntimeError("oh")
+
+    host.at("files", fails)
+    host.at("files", refuses)
+    with pytest.raises(AliquotError, match="internal fault: RuntimeError: oh") as raised:
+        host.apply("0", HALVES)
+    assert any("on record" in line for line in raised.value.details)
+    record = RecordFile(host.world.places.lib, "n1").read()
+    assert record is not None
+    assert record.status == "open"
+    assert host.now.draining
+
+
 def test_what_an_operator_gave_the_record_is_there_afterwards(host: Host) -> None:
     host.cluster.change("n1", features=("mig", "rack7"), weight=7, comment="ours", extra="row 3")
     host.cluster.members["extra"] = {"n1"}
