@@ -27,6 +27,7 @@ def confirm(saved: Plan, now: Inventory) -> None:
     before each action that destroys, so each of ``_with_holders`` is a state in which the plan may have been made.
     """
     try:
+        misnamed = list(_misnamed(saved, now))
         made = [make(each, saved.desired, saved.policy) for each in _with_holders(saved, now)]
     except _UNPLANNABLE as error:
         raise PlanMismatchError(
@@ -34,12 +35,34 @@ def confirm(saved: Plan, now: Inventory) -> None:
             details=(f"{type(error).__name__}: {error}",),
             next_step=NEXT,
         ) from error
+    if misnamed:
+        raise PlanMismatchError(
+            "this file names profiles that its ids do not mean on this node; nothing was touched",
+            details=tuple(_cut(misnamed)),
+            next_step=NEXT,
+        )
     if all(_compared(each) != _compared(saved) for each in made):
         raise PlanMismatchError(
             "this file does not hold the plan that Aliquot makes for its desired state; nothing was touched",
             details=tuple(_differences(saved, next((each for each in made if not each.blocked), made[0]))),
             next_step=NEXT,
         )
+
+
+def _misnamed(saved: Plan, now: Inventory) -> Iterator[str]:
+    """Names in the desired state that are not those of their ids: ids decide, but people read names."""
+    for want in saved.desired.gpus:
+        gpu = now.gpu(want.pci)
+        profiles = now.family(gpu).by_id if want.instances else {}
+        for each in want.instances or ():
+            profile = profiles.get(each.profile_id)
+            if profile is not None and profile.name != each.name:
+                yield f"GPU {want.pci}: id {each.profile_id} is {profile.name}, not {each.name}"
+        types = now.vgpu_table(gpu) if want.vgpus else None
+        for vgpu in want.vgpus or ():
+            kind = types.by_id.get(vgpu.type_id) if types else None
+            if kind is not None and kind.name != vgpu.type:
+                yield f"GPU {want.pci}: id {vgpu.type_id} is {kind.name}, not {vgpu.type}"
 
 
 def _with_holders(saved: Plan, now: Inventory) -> Iterator[Inventory]:

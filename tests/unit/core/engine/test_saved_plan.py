@@ -18,6 +18,7 @@ from aliquot.errors import MovedError, PlanMismatchError
 from laws.oracle import world
 from laws.property import strategies
 from support.selection import laws
+from unit.core.engine.hosts import host, wish
 from unit.core.engine.memory import Bench, Killed
 from unit.core.engine.test_apply import A100, run, start
 
@@ -137,6 +138,32 @@ def test_an_edited_plan_does_not_resume_one_that_was_cut_off() -> None:
         apply(edited, bench.world, bench.said.append, saved=True)
     assert bench.memory.writes == 1
     assert apply(made, bench.world, bench.said.append, saved=True).status == "done"
+
+
+def test_a_name_in_the_desired_state_that_its_id_does_not_mean_is_refused() -> None:
+    """The ids alone decide what happens; a reader of the file, and of the boot record, sees the names."""
+    now = start([("3g.20gb", 0)])
+    made = plan(now, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    (want,) = made.desired.gpus
+    assert want.instances
+    renamed = (want.instances[0], replace(want.instances[1], name="1g.5gb"))
+    edited = replace(made, desired=replace(made.desired, gpus=(replace(want, instances=renamed),)))
+    with pytest.raises(PlanMismatchError) as raised:
+        confirm(edited, now)
+    assert raised.value.details == (f"GPU {want.pci}: id 14 is 2g.10gb, not 1g.5gb",)
+    assert raised.value.next_step == "aliquot plan -f FILE --out plan.json"
+
+
+def test_a_vgpu_type_in_the_desired_state_that_its_id_does_not_mean_is_refused() -> None:
+    now = host("a2", "sriov-mdev")
+    made = plan(now, wish(now, "A2-4Q"))
+    (gpu,) = made.desired.gpus
+    assert gpu.vgpus
+    confirm(made, now)
+    renamed = tuple(replace(v, type="NVIDIA A2-16Q") for v in gpu.vgpus)
+    edited = replace(made, desired=replace(made.desired, gpus=(replace(gpu, vgpus=renamed),)))
+    with pytest.raises(PlanMismatchError, match="names profiles"):
+        confirm(edited, now)
 
 
 def test_an_edited_plan_is_not_recorded() -> None:
