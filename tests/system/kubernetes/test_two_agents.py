@@ -121,6 +121,23 @@ class TestTwoLabelAgents:
         finally:
             twin.kill()
 
+    def test_the_other_takes_over_when_the_first_ends_in_order(self, only_standin: MakeAgent) -> None:
+        agent = only_standin("a100-sxm4-40gb")
+        agent.start()
+        agent.label(config="all-3g.20gb")
+        agent.reaches("success", "all-3g.20gb")
+        twin = twin_of(agent)
+        twin.start()
+        try:
+            waits(twin)
+            assert agent.stop() == 0
+            agent.label(config="all-1g.5gb")
+            twin.reaches("success", "all-1g.5gb")
+            assert "the other agent has ended" in twin.log()
+            assert agent.deploy() == DEPLOY
+        finally:
+            twin.kill()
+
     def test_one_that_waits_ends_when_it_is_asked_to(self, only_standin: MakeAgent) -> None:
         agent = only_standin("a100-sxm4-40gb")
         agent.start()
@@ -133,8 +150,17 @@ class TestTwoLabelAgents:
         assert time.monotonic() - begun < 5
 
 
-class TestATerminalGoesAway:
-    def test_an_agent_gives_back_what_is_paused_at_sighup(self, only_standin: MakeAgent) -> None:
+class TestAnAgentIsAskedToEnd:
+    def test_a_change_that_is_under_way_is_finished_first(self, only_standin: MakeAgent) -> None:
+        agent = only_standin("a100-sxm4-40gb", latency="measured")
+        agent.start()
+        agent.label(config="all-1g.5gb")
+        agent.until(lambda: len(agent.writes()) >= 3, "the middle of the change")
+        assert agent.stop() == 0
+        assert len(agent.sim.show()["gpus"][0]["instances"]) == 7
+        assert agent.deploy() == DEPLOY
+
+    def test_what_is_paused_is_given_back_at_sighup(self, only_standin: MakeAgent) -> None:
         agent = only_standin("a100-sxm4-40gb")
         pod(agent, "plugin-x")
         agent.start()
@@ -145,6 +171,51 @@ class TestATerminalGoesAway:
         assert agent.process.wait(30) == 0
         agent.process = None
         assert agent.deploy() == DEPLOY
+
+
+def begun(agent: Agent, *words: str) -> subprocess.Popen[str]:
+    """``aliquot`` on the agent's node, in the middle of a change."""
+    environment = {**os.environ, "ALIQUOT_STATE_DIR": agent.state}
+    before = len(agent.writes())
+    command = [sys.executable, "-m", "aliquot", *words, "--node", "machine"]
+    process = subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    agent.until(lambda: len(agent.writes()) > before, "its first call")
+    return process
+
+
+class TestAnAgentAndApplyAtOnce:
+    def test_the_agent_waits_for_apply_and_then_does_what_the_label_says(self, only_standin: MakeAgent) -> None:
+        """The GPU is in MIG mode: no reset is needed, which the agent's own open session would forbid."""
+        agent = only_standin("a100-sxm4-40gb", latency="measured")
+        agent.sim.set_mode(0, True)
+        agent.start()
+        agent.until(lambda: agent.status().get("reason") == "NoWish", "the agent at rest")
+        with history(agent) as seen:
+            applying = begun(agent, "apply", "--gpu", "0", "--mig", "1g.5gb*4")
+            agent.label(config="all-3g.20gb")
+            message = agent.reaches("pending", "all-3g.20gb", "Locked")["message"]
+            assert f"process {applying.pid} (" in message
+            assert agent.deploy() == DEPLOY
+            out, err = applying.communicate(timeout=60)
+            assert (applying.returncode, "verified by a fresh read" in out) == (0, True), err
+            agent.reaches("success", "all-3g.20gb")
+        assert "failed" not in [state for state, _ in seen]
+        assert agent.deploy() == DEPLOY
+        assert len(agent.sim.show()["gpus"][0]["instances"]) == 2
+
+    def test_apply_is_refused_while_the_agent_changes_the_gpus(self, only_standin: MakeAgent) -> None:
+        agent = only_standin("a100-sxm4-40gb", latency="measured")
+        agent.start()
+        agent.label(config="all-1g.5gb")
+        agent.until(lambda: agent.writes(), "the agent's first call")
+        refused = begun(agent, "apply", "--gpu", "0", "--mig", "3g.20gb*2")
+        _, err = refused.communicate(timeout=60)
+        assert refused.returncode == 20
+        assert agent.process is not None
+        assert "LOCKED" in err
+        assert f"process {agent.process.pid} (" in err
+        agent.reaches("success", "all-1g.5gb")
+        assert len(agent.sim.show()["gpus"][0]["instances"]) == 7
 
 
 class TestAnotherProcessIsAtTheGpus:
