@@ -177,7 +177,7 @@ MASKS = (
     (r"(?m)^(process_\w+|python_\w+)(.*) [\d.e+]+$", r"\1\2 N"),
 )
 # What a later release must be able to read, and the calls that reached the driver.
-STATE = ("change-journal.jsonl", "boot-record.json", "owners.json", "usage-record.json")
+STATE = ("change-journal.jsonl", "boot-record.json", "vgpu-owners.json", "usage-record.json")
 
 Run = Callable[[list[str], dict[str, str]], tuple[int, str, str]]
 

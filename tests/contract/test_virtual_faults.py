@@ -14,6 +14,7 @@ from aliquot.core.model.inventory import Gpu
 from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
 from aliquot.hardware.kernel import sriov_switch as switching
 from aliquot.hardware.kernel.sriov_manage import NoTools
+from aliquot.hardware.kernel.vgpu_owners import Owners
 from aliquot.hardware.kernel_files import Files
 from aliquot.hardware.node_backend import Driver, NodeBackend
 from contract.virtual_bench import KINDS, Bench, Start, bench, carrier, end, gpu, make, ready, types, uuid
@@ -81,7 +82,9 @@ def create(node: Bench, backend: NodeBackend[Driver], found: Gpu, short: str, nu
 
 
 def owners(node: Bench) -> list[dict[str, object]]:
-    found: list[dict[str, object]] = json.loads(Path(node.directory, "owners.json").read_text())["vgpus"]
+    found: list[dict[str, object]] = json.loads(Path(node.directory, "vgpu-owners.json").read_text())["content"][
+        "vgpus"
+    ]
     return found
 
 
@@ -180,7 +183,7 @@ def test_a_kill_while_functions_are_switched(bench: Start, kind: str) -> None:
     node.backend.set_passthrough(pci, False)
     assert node.backend.read().gpus == before
     node.backend.set_functions(pci, 16)
-    assert json.loads(Path(node.directory, "owners.json").read_text())["handed"] == []
+    assert json.loads(Path(node.directory, "vgpu-owners.json").read_text())["content"]["handed"] == []
 
 
 @twin
@@ -335,7 +338,7 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
     node = bench(template, kind)
     found = ready(node)
     vgpu = make(node, found, TEMPLATES[template])
-    Path(node.directory, "owners.json").write_bytes(body)
+    Path(node.directory, "vgpu-owners.json").write_bytes(body)
     inventory = node.backend.read()
     assert [note for note in inventory.notes if "damaged" in note]
     (adopted,) = inventory.gpus[0].vgpus
@@ -345,7 +348,7 @@ def test_a_damaged_map(bench: Start, template: str, kind: str, body: bytes) -> N
             end(node, found, claimed)
         assert caught.value.next_step, "whose it is cannot be told: nothing is ended"
     make(node, found, TEMPLATES[template], 1)
-    assert Path(node.directory, "owners.json.damaged").read_bytes() == body
+    assert Path(node.directory, "vgpu-owners.json.unreadable").read_bytes() == body
     assert node.backend.read().notes == ()
     assert len(owners(node)) == 2, "what ran was adopted"
     end(node, found, next(v for v in gpu(node).vgpus if v.function == adopted.function and not v.claim))
@@ -357,7 +360,7 @@ def test_a_map_that_cannot_be_written(bench: Start, kind: str, tmp_path: Path) -
     node = bench("a2:vfio", kind)
     found = ready(node)
     backend = node.open()
-    backend.kernel.owners.path = str(tmp_path / "file" / "owners.json")
+    backend.kernel.owners = Owners(str(tmp_path / "file"))
     (tmp_path / "file").write_text("in the way")
     with pytest.raises(AliquotError) as caught:
         create(node, backend, found, "A2-4Q")

@@ -62,7 +62,7 @@ def test_what_a_mode_refuses(bench: Start, kind: str) -> None:
         node.backend.create_vgpu(found.pci, function, sliced.id, uuid(0))
     assert any("0x38" in line for line in caught.value.details), "where the driver's own code is found"
     assert gpu(node) == found
-    with open(f"{node.directory}/owners.json") as file:
+    with open(f"{node.directory}/vgpu-owners.json") as file:
         assert sliced.name not in file.read(), "what was refused has no owner"
 
 

@@ -10,6 +10,8 @@ import stat
 RUN = "/run/aliquot"
 LIB = "/var/lib/aliquot"
 SETTING = "/etc/aliquot/directories"
+SLURM_CHANGES = "slurm-changes"
+"""The folder beside the journal with the records of Slurm nodes."""
 
 
 def state_dir() -> str:

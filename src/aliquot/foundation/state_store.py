@@ -24,12 +24,14 @@ import msgspec
 
 from aliquot import __version__
 from aliquot.foundation import atomic_file
+from aliquot.foundation.paths import SLURM_CHANGES
 
 FORMAT = 1
 """Of all files. A larger one means that older versions misread the content: new fields alone do not change it."""
 MOST_BYTES = 16 << 20
 T = TypeVar("T")
 ASIDE = ".unreadable"
+GUIDE = "docs/upgrade.md"
 
 
 class Unreadable(msgspec.Struct, frozen=True, order=True):
@@ -43,8 +45,11 @@ class Unreadable(msgspec.Struct, frozen=True, order=True):
 
     def __str__(self) -> str:
         if not self.why:
-            return f"{self.path} was set aside because it could not be understood"
-        return f"{self.path} cannot be understood ({self.why})"
+            return f"{self.path} was set aside because it could not be understood: {GUIDE} says what to do with it"
+        return (
+            f"{self.path} cannot be understood ({self.why}): what was recorded before counts, and the next change "
+            f"moves this to {self.path}{ASIDE}; {GUIDE} says what to do with it"
+        )
 
 
 unreadable: dict[str, Unreadable] = {}
@@ -119,28 +124,23 @@ class StateFile(Generic[T]):
             raise atomic_file.denied(f"{self.path} cannot be removed", failure) from failure
 
     def _ours(self) -> T:
-        current = self._read(self.path)
-        if current is None:
-            return self._empty
-        try:
-            return self._decoded(self._content(current))
-        except _Odd as odd:
-            report(self._kind, self.path, str(odd))
-        try:
-            return self._decoded(self._content(self._read(f"{self.path}.previous") or b""))
-        except _Odd:
-            return self._empty
+        _, value, why = self._found()
+        if why:
+            report(self._kind, self.path, why)
+        else:
+            unreadable.pop(self.path, None)
+        return value
 
     def _older(self) -> T | None:
         """What a release before this store wrote, if no save has taken it over yet."""
         body = self._read(self._former) if self._former else None
-        if body is None:
-            return None
         try:
-            return self._decode_older(body)
+            value = None if body is None else self._decode_older(body)
         except (ValueError, RecursionError) as error:
             report(self._kind, self._former, str(error))
             return None
+        unreadable.pop(self._former, None)
+        return value
 
     def _merged(self, older: T) -> T:
         return self._merge(self._ours(), older) if self._merge else older
@@ -166,20 +166,19 @@ class StateFile(Generic[T]):
             raise _Odd("its checksum is wrong")
         return content
 
-    def _decoded(self, content: bytes) -> T:
-        return _decode(content, self._shape)
-
-    def _plain(self) -> tuple[Any, Any, bool]:
-        """The content as it is, what of it this version knows, and whether the file is sound."""
-        body = self._read(self.path)
-        if body is None:
-            return None, None, True
-        try:
-            content = self._content(body)
-            value = self._decoded(content)
-        except _Odd:
-            return None, None, False
-        return msgspec.json.decode(content), msgspec.json.decode(msgspec.json.encode(value)), True
+    def _found(self) -> tuple[bytes, T, str]:
+        """The content that counts, its value, and why the file itself cannot be understood."""
+        current = self._read(self.path)
+        if current is None:
+            return b"", self._empty, ""
+        why = ""
+        for body in (current, self._read(f"{self.path}.previous") or b""):
+            try:
+                content = self._content(body)
+                return content, _decode(content, self._shape), why
+            except _Odd as odd:
+                why = why or str(odd)
+        return b"", self._empty, why
 
     def _take_over(self) -> None:
         """Make the file of an older release ours: on disk under our name before its own goes."""
@@ -197,14 +196,16 @@ class StateFile(Generic[T]):
         unreadable.pop(path, None)
 
     def _replace(self, value: T) -> None:
-        plain, known, sound = self._plain()
-        new = msgspec.json.decode(msgspec.json.encode(value))
-        content = msgspec.json.encode(_with_unknown(plain, known, new))
+        plain, known, why = self._found()
+        new = _built(value)
+        if plain:
+            new = _with_unknown(msgspec.json.decode(plain), _built(known), new)
+        content = msgspec.json.encode(new)
         file = _File(self._kind, FORMAT, __version__, _checksum(content), msgspec.Raw(content))
         body = msgspec.json.encode(file) + b"\n"
         if len(body) > MOST_BYTES:
             raise OSError(errno.EFBIG, os.strerror(errno.EFBIG))
-        old = self.path + (".previous" if sound else ASIDE)
+        old = self.path + (ASIDE if why else ".previous")
         atomic_file.replace(self.path, body, mode=self._mode, durable=self._durable, old=old)
         unreadable.pop(self.path, None)
 
@@ -216,22 +217,28 @@ def report(kind: str, path: str, why: str) -> None:
     import logging
 
     unreadable[path] = Unreadable(path, kind, why)
-    logging.getLogger("aliquot").warning(
-        "%s cannot be understood (%s): the state before it counts; the next write sets it aside", path, why
-    )
+    logging.getLogger("aliquot").warning("%s", unreadable[path])
 
 
-def found_unreadable(directory: str) -> tuple[Unreadable, ...]:
-    """Return what cannot be understood below ``directory``: what this process has noted and no write has set aside
-    yet, and files that were set aside and that still lie there.
+def found_unreadable(*directories: str) -> tuple[Unreadable, ...]:
+    """Return what cannot be understood in the state directories of a node: what this process has noted and no write has
+    set aside yet, and files that were set aside and that still lie there.
     """
+    folders = dict.fromkeys(each for top in directories for each in (top, os.path.join(top, SLURM_CHANGES)))
+    noted = sorted(each for each in unreadable.values() if os.path.dirname(each.path) in folders)
+    return (*(each for folder in folders for each in _aside(folder)), *noted)
+
+
+def _aside(folder: str) -> list[Unreadable]:
+    """The files of a folder that were set aside. Their names begin with their kind; Slurm's are those of nodes."""
     try:
-        names = sorted(os.listdir(directory))
+        names = sorted(name for name in os.listdir(folder) if name.endswith(ASIDE))
     except OSError:
-        names = []
-    aside = [name for name in names if name.endswith(ASIDE)]
-    found = [Unreadable(os.path.join(directory, name), name.partition(".")[0]) for name in aside]
-    return (*found, *sorted(each for each in unreadable.values() if os.path.dirname(each.path) == directory))
+        return []
+    of_node = os.path.basename(folder) == SLURM_CHANGES
+    return [
+        Unreadable(os.path.join(folder, name), "slurm-change" if of_node else name.partition(".")[0]) for name in names
+    ]
 
 
 def _decode(body: bytes, shape: type[T]) -> T:
@@ -246,6 +253,11 @@ def _decode(body: bytes, shape: type[T]) -> T:
 
 def _checksum(content: bytes) -> str:
     return f"{crc32(content):08x}"
+
+
+def _built(value: Any) -> Any:
+    """The value as JSON has it."""
+    return msgspec.json.decode(msgspec.json.encode(value))
 
 
 def _with_unknown(old: Any, known: Any, new: Any) -> Any:

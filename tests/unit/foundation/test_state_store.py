@@ -141,6 +141,40 @@ def test_fields_of_a_newer_version_outlive_an_older_one(tmp_path: Path) -> None:
     assert stored(tmp_path, Newer).load() == Newer((NewerPart("b", 2, "blue"),), "old", 7)
 
 
+def test_fields_of_a_newer_version_outlive_bad_bytes_in_the_last_write(tmp_path: Path) -> None:
+    newer = Newer((NewerPart("a", 1, "red"),), "new", 7)
+    stored(tmp_path, Newer).save(newer)
+    stored(tmp_path, Newer).save(newer)
+    (tmp_path / "value.json").write_bytes(b"\xff")
+    old = stored(tmp_path)
+    old.save(Value(old.load().parts, "old"))
+    assert stored(tmp_path, Newer).load() == Newer((NewerPart("a", 1, "red"),), "old", 7)
+
+
+def test_the_empty_value_is_stored_too(tmp_path: Path) -> None:
+    for body in (b"\xff", b""):
+        (tmp_path / "value.json").write_bytes(body)
+        stored(tmp_path).save(Value())
+        assert stored(tmp_path).load() == Value()
+        assert state_store.unreadable == {}
+
+
+def test_what_another_process_has_set_aside_is_unreadable_no_more(tmp_path: Path) -> None:
+    store = stored(tmp_path, former="older.json")
+    for path in ("value.json", "older.json"):
+        (tmp_path / path).write_bytes(b"\xff")
+    store.load()
+    assert sorted(map(os.path.basename, state_store.unreadable)) == ["older.json", "value.json"]
+    (tmp_path / "older.json").rename(tmp_path / "older.json.unreadable")
+    store.load()
+    assert list(map(os.path.basename, state_store.unreadable)) == ["value.json"]
+    (tmp_path / "value.json").rename(tmp_path / "value.json.unreadable")
+    stored(tmp_path / "elsewhere").save(ONE)
+    (tmp_path / "elsewhere" / "value.json").rename(tmp_path / "value.json")
+    assert store.load() == ONE
+    assert state_store.unreadable == {}
+
+
 def test_the_file_of_an_older_release_is_imported_once(tmp_path: Path) -> None:
     (tmp_path / "older.json").write_bytes(msgspec.json.encode(ONE))
     store = stored(tmp_path, former="older.json")

@@ -13,10 +13,12 @@ import msgspec
 
 from aliquot.core.model.inventory import Gpu
 from aliquot.core.model.vgpu_types import MIG_BACKED, TIME_SLICED, VgpuTable, VgpuType
-from aliquot.foundation import atomic_file as store
+from aliquot.errors import AliquotError
+from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.kernel.framework import Offer
 
-FILE = "vgpu-types.json"
+FILE = "driver-vgpu-types.json"
+FORMER = "vgpu-types.json"
 _MIG = re.compile(r".*[ -](\d)-(\d+)([ABCQ])(ME|NOME|MEALL|GFX)?")
 _SLICED = re.compile(r".*-(\d+)([ABCQ])\d?")
 _ESTIMATE = "estimate"
@@ -34,6 +36,10 @@ Learnt = dict[str, dict[int, Told]]
 """By product (``0x26B910DE:0x185B10DE``), then by type id."""
 
 
+def _merged(ours: Learnt, older: Learnt) -> Learnt:
+    return {each: {**ours.get(each, {}), **older.get(each, {})} for each in {**ours, **older}}
+
+
 def key(gpu: Gpu) -> str:
     return f"{gpu.pci_device}:{gpu.subsystem}"
 
@@ -42,7 +48,9 @@ class Memory:
     """What was learnt, on disk. It is only a memory: one that cannot be read or written costs names, nothing else."""
 
     def __init__(self, directory: str) -> None:
-        self._path = os.path.join(directory, FILE)
+        self._file = StateFile(
+            os.path.join(directory, FILE), "driver-vgpu-types", Learnt, {}, former=FORMER, merge=_merged
+        )
         self._value: Learnt | None = None
 
     def of(self, gpu: Gpu) -> Mapping[int, Told]:
@@ -57,16 +65,15 @@ class Memory:
             # A new value, not a changed one: another lane may be reading the old.
             self._value = {**book, key(gpu): {**known, **told}}
             try:
-                store.replace(self._path, msgspec.json.encode(self._value) + b"\n")
-            except OSError:
+                self._file.save(self._value)
+            except AliquotError:
                 return  # a reader without the right to write here learns it again next time
 
     def _load(self) -> Learnt:
         if self._value is None:
             try:
-                with open(self._path, "rb") as file:
-                    self._value = msgspec.json.decode(file.read(), type=Learnt)
-            except (OSError, ValueError, RecursionError):
+                self._value = self._file.load()
+            except AliquotError:
                 self._value = {}
         return self._value
 

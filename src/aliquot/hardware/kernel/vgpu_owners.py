@@ -2,8 +2,9 @@
 
 A vGPU's entry holds a claim, a random token that is known to nobody who did not read it. Whoever destroys must present
 it, so that a release that comes late cannot hit the next owner of the same virtual function. Entries of an earlier
-boot are what a reboot took away: their claims are void, their functions and UUIDs are remembered. A map that is torn or
-garbled is set aside: what runs is adopted, never touched.
+boot are what a reboot took away: their claims are void, their functions and UUIDs are remembered. Of a map that cannot
+be understood only the GPUs in passthrough count, as they were before its last change: vGPUs that run are adopted, never
+touched.
 """
 
 from __future__ import annotations
@@ -14,11 +15,13 @@ from threading import Lock
 
 import msgspec
 
-from aliquot.foundation import atomic_file as store
+from aliquot.errors import AliquotError
+from aliquot.foundation import atomic_file, state_store
+from aliquot.foundation.state_store import StateFile
 from aliquot.hardware.kernel.framework import Found
 
-FILE = "owners.json"
-_MOST = 16 << 20
+FILE = "vgpu-owners.json"
+FORMER = "owners.json"
 _same_process = Lock()
 
 
@@ -61,7 +64,6 @@ class Handed(msgspec.Struct, frozen=True, omit_defaults=True):
 class Book(msgspec.Struct, frozen=True):
     """The whole map."""
 
-    version: int = 1
     vgpus: tuple[Owner, ...] = ()
     handed: tuple[Handed, ...] = ()
 
@@ -100,53 +102,49 @@ def _replaced(old: Owner, new: Owner) -> bool:
     return (old.function == new.function and new.number >= 0) or bool(new.uuid and old.uuid == new.uuid)
 
 
+def _merged(ours: Book, older: Book) -> Book:
+    """Both maps; where they speak of the same function, an older release changed it since and did not see ours."""
+    book = ours
+    for owner in older.vgpus:
+        book = book.with_owner(owner)
+    for handed in older.handed:
+        book = book.with_handed(handed)
+    return book
+
+
 class Owners:
     """The map in ``directory``. Threads and processes may change it at once; each change reads it afresh."""
 
     def __init__(self, directory: str) -> None:
         self.path = os.path.join(directory, FILE)
+        self._former = os.path.join(directory, FORMER)
+        """Also the name of the lock, which releases before the state store take as well."""
+        self._file = StateFile(self.path, "vgpu-owners", Book, Book(), former=FORMER, merge=_merged)
 
     def load(self) -> tuple[Book, str]:
-        """The map, and a sentence that says why it is empty although there is a file (empty where there is none)."""
+        """The map, and a sentence that says why it has no vGPU although there is a file (empty where there is none)."""
         try:
-            with open(self.path, "rb") as file:
-                body = file.read(_MOST)
-        except FileNotFoundError:
-            return Book(), ""
-        except OSError as failure:
-            return Book(), f"the owner map {self.path} cannot be read ({failure.strerror}): no vGPU counts as ours"
-        try:
-            return msgspec.json.decode(body, type=Book), ""
-        except (ValueError, RecursionError):
-            return Book(), (
-                f"the owner map {self.path} is damaged: vGPUs that exist are kept, and which ones were made here is "
-                "not known any more"
-            )
+            book = self._file.load()
+        except AliquotError as error:
+            return Book(), f"the owner map cannot be read: {error.brief}: no vGPU counts as ours"
+        damaged = [path for path in (self.path, self._former) if path in state_store.unreadable]
+        if not damaged:
+            return book, ""
+        return msgspec.structs.replace(book, vgpus=()), (
+            f"the owner map {damaged[0]} is damaged: vGPUs that exist are kept, and which ones were made here is "
+            "not known any more"
+        )
 
     def change(self, edit: Callable[[Book], Book]) -> Book:
         """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises
         StorageError, PermissionDeniedError.
         """
-        with _same_process, store.alone(self.path):
+        with _same_process, atomic_file.alone(self._former):
             book, fault = self.load()
-            if fault:
-                self._set_aside()
             changed = edit(book)
             if changed != book or fault:
-                self._write(changed)
+                self._file.save(changed)
             return changed
-
-    def _write(self, book: Book) -> None:
-        try:
-            store.replace(self.path, msgspec.json.encode(book) + b"\n")
-        except OSError as failure:
-            raise store.denied(f"{self.path} cannot be written", failure) from failure
-
-    def _set_aside(self) -> None:
-        try:
-            store.put(self.path, f"{self.path}.damaged")
-        except OSError as failure:
-            raise store.denied(f"the damaged {self.path} cannot be set aside", failure) from failure
 
 
 def claim() -> str:

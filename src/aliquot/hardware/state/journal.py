@@ -195,6 +195,7 @@ class FileJournal:
         path = former_path(self.path)
         with suppress(FileNotFoundError):
             atomic_file.put(path, path + (".imported" if understood else state_store.ASIDE))
+            state_store.unreadable.pop(path, None)
 
 
 def encode(record: Record) -> bytes:

@@ -8,6 +8,7 @@ since. The next change takes it over.
 from __future__ import annotations
 
 import os
+import re
 import stat
 from collections.abc import Iterable, Sequence
 from zlib import crc32
@@ -24,6 +25,8 @@ KIND = "change-journal"
 MOST_BYTES = 4 << 20
 """Of a file that is larger, which no journal becomes, only the end is read."""
 _FIRST_BYTES = 1 << 16
+_TORN = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{.*)?)\0*")
+"""What a kill or a power loss leaves of a line: its beginning, and zeros."""
 _NO_SPACE = "free space there, then run the command again"
 
 
@@ -58,7 +61,8 @@ def lines(path: str) -> list[Line]:
     """Every line of a journal file, without a torn last one. Raises StorageError."""
     text, _ = _read(path, MOST_BYTES)
     found = [Line(each, decode(each)) for each in text.split(b"\n") if each]
-    torn = found and not text.endswith(b"\n") and found[-1].record is None
+    end = text[text.rfind(b"\n") + 1 :]
+    torn = end and found[-1].record is None and _TORN.fullmatch(end)
     return found[:-1] if torn else found
 
 
@@ -98,7 +102,7 @@ def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
         raise storage_error(f"the journal {path} cannot be read", failure) from failure
     whole = text.rfind(b"\n") + 1
     found = [Line(each, decode(each)) for each in text[:whole].split(b"\n") if each]
-    return _records(path, found), Mark(facts.st_ino, start + whole), anew
+    return _records(path, found, all_of_it=anew), Mark(facts.st_ino, start + whole), anew
 
 
 def former(path: str) -> list[Record]:
@@ -108,7 +112,12 @@ def former(path: str) -> list[Record]:
         return []
     from aliquot.hardware.state.journal_import import older_record
 
-    return [record for record in map(older_record, map(body, text.split(b"\n"))) if record is not None]
+    every = [older_record(body(line)) for line in text.split(b"\n")]
+    if every[-1] is None:
+        every.pop()  # behind the last line, or a torn one
+    found = [record for record in every if record is not None]
+    _note(former_path(path), len(every) - len(found))
+    return found
 
 
 def decode(line: bytes) -> Record | None:
@@ -174,12 +183,21 @@ class _Line(msgspec.Struct):
     writer: str = ""
 
 
-def _records(path: str, found: Iterable[Line]) -> list[Record]:
+def _records(path: str, found: Iterable[Line], *, all_of_it: bool = True) -> list[Record]:
     """The records in some whole lines. Lines without one are reported."""
     every = list(found)
-    if bad := sum(line.record is None for line in every):
+    records = [line.record for line in every if line.record is not None]
+    if all_of_it or len(records) < len(every):
+        _note(path, len(every) - len(records))
+    return records
+
+
+def _note(path: str, bad: int) -> None:
+    """Report a file with this many lines that hold no record; of one without, nothing stays reported."""
+    if bad:
         state_store.report(KIND, path, f"{bad} of its lines are no records of this version")
-    return [line.record for line in every if line.record is not None]
+    else:
+        state_store.unreadable.pop(path, None)
 
 
 def _unknown(older: Sequence[Record], known: Sequence[Record]) -> list[Record]:

@@ -127,7 +127,8 @@ def read(path: str) -> tuple[History, str]:
     why = state_store.unreadable.get(file.path)
     if why is None:
         return found, ""
-    return found, f"{why}: limits are counted {'from now on' if found == History() else 'from the history before it'}"
+    start = "now on" if found == History() else "the history before it"
+    return found, f"{why.path} cannot be understood ({why.why}): limits are counted from {start}"
 
 
 def write(path: str, history: History) -> None:

@@ -14,6 +14,7 @@ import msgspec
 from aliquot.core.model.desired import Desired
 from aliquot.errors import StorageError
 from aliquot.foundation import atomic_file
+from aliquot.foundation.paths import SLURM_CHANGES
 from aliquot.foundation.state_store import StateFile
 from aliquot.slurm.client.models import Gres
 from aliquot.slurm.files import fence
@@ -21,7 +22,6 @@ from aliquot.slurm.files.job_devices import Device
 from aliquot.slurm.node.record_attributes import Beside
 from aliquot.slurm.node.request import Change
 
-FOLDER = "slurm-changes"
 FORMER = "slurm"
 """The folder of releases before the state store."""
 OPEN, DONE, UNDONE, REFUSED = "open", "done", "undone", "refused"
@@ -101,7 +101,7 @@ class RecordFile:
     """
 
     def __init__(self, directory: str, name: str) -> None:
-        self.path = os.path.join(directory, FOLDER, f"{name}.json")
+        self.path = os.path.join(directory, SLURM_CHANGES, f"{name}.json")
         former = os.path.join(os.pardir, FORMER, f"{name}.json")
         self._file = StateFile(self.path, "slurm-change", _Stored, _Stored(), former=former, older=_older, mode=0o600)
 
@@ -122,7 +122,7 @@ def _older(body: bytes) -> _Stored:
 def recorded_names(directory: str) -> list[str]:
     """Return the names of the Slurm nodes that have a record below ``directory``. Raises OSError."""
     names: set[str] = set()
-    for folder in (FOLDER, FORMER):
+    for folder in (SLURM_CHANGES, FORMER):
         with suppress(FileNotFoundError):
             names |= {name for name in os.listdir(os.path.join(directory, folder)) if name.endswith(".json")}
     return sorted(name.removesuffix(".json") for name in names)

@@ -219,11 +219,11 @@ def test_a_card_that_no_table_knows(tree: Tree) -> None:
 
 
 def test_the_memory_of_types_is_only_a_memory(tree: Tree) -> None:
-    tree.put("/lib/vgpu-types.json", "{torn")
+    tree.put("/lib/driver-vgpu-types.json", "{torn")
     tree.put(f"{DEVICES}/{VF}/nvidia/current_vgpu_type", "0\n")
     tree.put(f"{DEVICES}/{VF}/nvidia/creatable_vgpu_types", "ID : vGPU Name\n9998 : NVIDIA A2-5Q\n")
     assert look(tree.scene(), bare()).table is not None
-    assert "A2-5Q" in Path(f"{tree.root}/lib/vgpu-types.json").read_text()
+    assert "A2-5Q" in Path(f"{tree.root}/lib/driver-vgpu-types.json").read_text()
 
 
 def test_functions_that_moved_over_a_reboot_are_found_again(tree: Tree) -> None:

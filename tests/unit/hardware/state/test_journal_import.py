@@ -17,7 +17,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.foundation import state_store
 from aliquot.hardware.state import journal as module
 from aliquot.hardware.state.journal import FileJournal, encode
-from aliquot.hardware.state.journal_follower import Newest
+from aliquot.hardware.state.journal_follower import Followed, Newest
 from aliquot.hardware.state.journal_reader import FORMER, JOURNAL, last_run, read
 from laws.oracle import world
 
@@ -115,6 +115,34 @@ def test_one_without_a_record_is_set_aside(tmp_path: Path, body: bytes) -> None:
     (tmp_path / FORMER).write_bytes(body)
     FileJournal(str(tmp_path / JOURNAL), "b").new_run()
     assert os.listdir(tmp_path) == [f"{FORMER}.unreadable"]
+
+
+def test_lines_of_an_older_release_that_hold_no_record_are_reported(tmp_path: Path) -> None:
+    path, older = str(tmp_path / JOURNAL), tmp_path / FORMER
+    older.write_bytes(older_run("r") + older_run("s")[:-5])
+    assert {record.run for record in read(path)} == {"r", "s"}
+    assert state_store.unreadable == {}, "a torn last line is what a kill leaves"
+    older.write_bytes(b"\xff\n" + older_run("r"))
+    assert {record.run for record in read(path)} == {"r"}
+    assert "1 of its lines" in state_store.unreadable[str(older)].why
+    FileJournal(path, "b").new_run()
+    assert state_store.unreadable == {}
+
+
+def test_lines_that_another_process_has_set_aside_are_unreadable_no_more(tmp_path: Path) -> None:
+    path = str(tmp_path / JOURNAL)
+    seen = Followed(str(tmp_path))
+    Path(path).write_bytes(b"\xff\n" + encode(Record("begin", "ours")))
+    assert seen.news() is not None
+    Path(path).write_bytes(Path(path).read_bytes() + encode(Record("end", "ours", text="done")))
+    assert seen.news() is not None
+    assert list(state_store.unreadable) == [path]
+    (tmp_path / "new").write_bytes(Path(path).read_bytes().split(b"\n", 1)[1])
+    os.replace(tmp_path / "new", path)
+    news = seen.news()
+    assert news is not None
+    assert [record.kind for record in news.records] == ["begin", "end"]
+    assert state_store.unreadable == {}
 
 
 def test_who_follows_it_sees_both(tmp_path: Path) -> None:

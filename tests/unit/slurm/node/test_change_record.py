@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 from aliquot.foundation import state_store
+from aliquot.foundation.paths import SLURM_CHANGES
 from aliquot.slurm.node import cloud_claim
-from aliquot.slurm.node.change_record import FOLDER, FORMER, OPEN, Record, RecordFile, recorded_names
+from aliquot.slurm.node.change_record import FORMER, OPEN, Record, RecordFile, recorded_names
 from aliquot.slurm.node.cloud_claim import Claim
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.request import Change, Settings
@@ -44,6 +45,9 @@ def test_bad_bytes_cost_the_last_step_only(tmp_path: Path, body: bytes) -> None:
     assert [u.kind for u in state_store.unreadable.values()] == ["slurm-change"]
     file.write(replace(RECORD, phase="gpus"))
     assert Path(f"{file.path}.unreadable").read_bytes() == body
+    assert [(u.path, u.kind) for u in state_store.found_unreadable(str(tmp_path))] == [
+        (f"{file.path}.unreadable", "slurm-change")
+    ]
     Path(file.path).write_bytes(body)
     os.unlink(f"{file.path}.previous")
     assert file.read() is None
@@ -73,7 +77,7 @@ def test_the_record_of_an_older_release_is_taken_over(tmp_path: Path) -> None:
     assert Path(file.path).stat().st_mode & 0o777 == 0o600
     RecordFile(str(tmp_path), "n2").write(RECORD)
     assert recorded_names(str(tmp_path)) == ["n1", "n2"]
-    assert sorted(os.listdir(tmp_path)) == [FORMER, FOLDER]
+    assert sorted(os.listdir(tmp_path)) == [FORMER, SLURM_CHANGES]
 
 
 def test_nothing_recorded_has_no_names(tmp_path: Path) -> None:
