@@ -19,6 +19,7 @@ from aliquot.metrics.apply_metrics import Changes
 from aliquot.metrics.gpu_samples import Gpus
 from aliquot.metrics.page import Page
 from aliquot.metrics.snapshot import Look, Seen, smaller
+from aliquot.metrics.state_file_metrics import StateFileGauge
 
 
 class AgentTally:
@@ -33,7 +34,7 @@ class AgentTally:
         self._looks = make.counter(f"{family}_looks_total", r)
         self._applies = make.counter(f"{family}_applies_total", r)
         self._took = make.histogram(f"{family}_apply_seconds", r)
-        self._unreadable = make.gauge("aliquot_state_files_unreadable", r)
+        self._state_files = StateFileGauge(r)
         self._requests = make.counter(f"{family}_api_requests_total", r)
         make.gauge(f"{family}_driver_call_seconds", r).labels(node).set_function(oldest_s)
         self.changes = Changes(r)
@@ -48,9 +49,7 @@ class AgentTally:
 
     def unreadable(self, files: Iterable[Unreadable]) -> None:
         """State files that cannot be understood."""
-        self._unreadable.clear()
-        for each in files:
-            self._unreadable.labels(self._node, each.kind).inc()
+        self._state_files.count(self._node, files)
 
     def applied(self, outcome: Outcome, seconds: float) -> None:
         self.ended(outcome.status, seconds)

@@ -13,11 +13,14 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import AliquotError
+from aliquot.foundation import paths
+from aliquot.foundation.state_store import found_unreadable
 from aliquot.hardware.state.boot_record_file import recorded
 from aliquot.metrics import instruments as make
 from aliquot.metrics.gpu_samples import Gpus
 from aliquot.metrics.page import Page
 from aliquot.metrics.snapshot import Look, Seen, look, smaller
+from aliquot.metrics.state_file_metrics import StateFileGauge
 
 if TYPE_CHECKING:
     from aliquot.node.connect import Connection
@@ -49,10 +52,19 @@ class Host:
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.trouble: AliquotError | None = None
-        self.page = Page(make.registry(), Gpus(lambda: (self._seen,)), lambda: self._seen)
+        self._directories = paths.directories(node)
+        registry = make.registry()
+        self._state_files = StateFileGauge(registry)
+        self.page = Page(registry, Gpus(lambda: (self._seen,)), lambda: self._seen)
 
     def look(self) -> None:
         """One look. Of GPUs that cannot be read nothing is told."""
+        try:
+            self._look()
+        finally:
+            self._state_files.count(self._name, found_unreadable(*self._directories))
+
+    def _look(self) -> None:
         self.trouble = None
         try:
             with self._connect() as connection:

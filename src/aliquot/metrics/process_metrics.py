@@ -7,6 +7,7 @@ from aliquot.metrics.metric import (
     CONTROLLER,
     DASHBOARD,
     DEVICES,
+    HOST,
     PROCESSES,
     SLURM,
     Metric,
@@ -24,7 +25,7 @@ EVERY = (info("aliquot_build_info", "what runs here", tuple(PROCESSES), ("versio
 AGENTS: tuple[Metric, ...] = (
     gauge("aliquot_state_files_unreadable",
           "files of the state directory that could not be understood, also those set aside, until they are removed",
-          (AGENT, DEVICES), ("node", "kind")),
+          (AGENT, DEVICES, HOST), ("node", "kind")),
     gauge("aliquot_agent_state", "1 for the state that the node is in: pending, rebooting, success, failed",
           _A, ("node", "state")),
     counter("aliquot_agent_applies_total", "applies by how they ended", _A, ("node", "outcome")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from typing import cast
 
 import pytest
@@ -18,13 +19,14 @@ from aliquot.kubernetes.label_agent.controller.pending_pods import Waits
 from aliquot.kubernetes.virtual_machines.agent.metrics import Tally as DevicesTally
 from aliquot.kubernetes.virtual_machines.controller.capacity_metrics import Figures as VmFigures
 from aliquot.kubernetes.virtual_machines.controller.informers import World
-from aliquot.metrics import instruments as make
 from aliquot.metrics.controller_metrics import Tally as ControllerTally
 from aliquot.metrics.fleet_metrics import Fleet
 from aliquot.metrics.gpu_samples import Gpus
+from aliquot.metrics.host_exporter import Host
 from aliquot.metrics.labels import MEANINGS
 from aliquot.metrics.metric import AGENT, CONTROLLER, DASHBOARD, DEVICES, HOST, SLURM, TYPES
 from aliquot.metrics.registry import NAMES, STANDARD, TABLE
+from aliquot.node.connect import Connection
 from aliquot.slurm.controller.metrics import Tally as SlurmTally
 from unit.metrics.looks import everything, source
 
@@ -68,6 +70,10 @@ class _World:
         return made
 
 
+def unused() -> AbstractContextManager[Connection]:
+    raise AssertionError
+
+
 def looker(registry: CollectorRegistry) -> Names:
     return told(registry, Gpus(lambda: (everything(),)))
 
@@ -75,7 +81,7 @@ def looker(registry: CollectorRegistry) -> Names:
 PAGES: dict[str, Callable[[], Names]] = {
     AGENT: lambda: looker(AgentTally("n").page.registry),
     DEVICES: lambda: looker(DevicesTally("n").page.registry),
-    HOST: lambda: looker(make.registry()),
+    HOST: lambda: looker(Host("n", "n", unused).page.registry),
     CONTROLLER: lambda: told(
         ControllerTally().registry,
         Standing(lambda: Waits(2, 1, 0.0), lambda: 1.0),

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
+from aliquot.cli.framework.state_files import set_aside
 from aliquot.errors import UsageError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def run(args: Args) -> int:
     output.emit(document, args.output, "\n\n".join(map(_text, found)))
     if args.output == "text" and not found:
         streams.note(f"nothing is recorded of {name}: Aliquot has changed nothing here yet")
+    for note in set_aside(args.node):
+        streams.note(note)
     if args.output == "text" and len(every) > len(found):
         older = len(every) - len(found)
         left = "1 older one is" if older == 1 else f"{older} older ones are"

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from aliquot.foundation.state_store import Unreadable, found_unreadable
 from aliquot.metrics.agent_metrics import AgentTally
@@ -13,10 +13,12 @@ PAUSE_S = 60.0
 
 
 class StateFileReport:
-    """``directory`` is where the node's state lies; ``warn`` writes an event of a reason and a sentence."""
+    """``directories`` are where the node's state lies; ``warn`` writes an event of a reason and a sentence."""
 
-    def __init__(self, directory: str, tally: AgentTally, warn: Callable[[str, str], Awaitable[None]]) -> None:
-        self._directory = directory
+    def __init__(
+        self, directories: Sequence[str], tally: AgentTally, warn: Callable[[str, str], Awaitable[None]]
+    ) -> None:
+        self._directories = directories
         self._tally = tally
         self._warn = warn
         self._reported: set[Unreadable] = set()
@@ -29,8 +31,8 @@ class StateFileReport:
 
     async def look(self) -> None:
         """Count the files that cannot be understood, and write an event for each new one."""
-        found = await asyncio.to_thread(found_unreadable, self._directory)
+        found = await asyncio.to_thread(found_unreadable, *self._directories)
         self._tally.unreadable(found)
         for each in sorted(set(found) - self._reported):
             self._reported.add(each)
-            await self._warn(REASON, f"{each}; see docs/upgrade.md: what to do with an unreadable file")
+            await self._warn(REASON, str(each))

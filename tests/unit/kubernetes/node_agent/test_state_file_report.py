@@ -31,7 +31,7 @@ def test_each_file_is_counted_and_reported_once(tmp_path: Path, monkeypatch: pyt
         text = tally.page.text().decode()
         return {k: float(v) for k, v in re.findall(r'files_unreadable\{kind="(.*?)",node="n1"\} (\S+)', text)}
 
-    report = StateFileReport(str(tmp_path), tally, warn)
+    report = StateFileReport([str(tmp_path)], tally, warn)
     file = StateFile(str(tmp_path / "value.json"), "value", Value, Value())
     asyncio.run(report.look())
     assert (counted(), events) == ({}, [])

@@ -225,7 +225,7 @@ class Agent:
         """What runs beside the loop, for ever."""
         assert self.showing is not None
         mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
-        files = StateFileReport(self._directory(), self.tally, self.corner.warn)
+        files = StateFileReport(directories(self.options.node), self.tally, self.corner.warn)
         return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run(), files.run()
 
     def _used(self, inventory: Inventory, usage: tuple[Usage, ...]) -> None:

@@ -178,7 +178,7 @@ class DevicesAgent:
     def _beside(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
         mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
-        files = StateFileReport(directories(self.options.node)[1], self.tally, self.teller.warn)
+        files = StateFileReport(directories(self.options.node), self.tally, self.teller.warn)
         assert self.loop is not None
         hangs = self.loop.report_hangs(lambda: self.machine.hang)
         return self.showing.run(), mind, hangs, self.using.run(), files.run()
