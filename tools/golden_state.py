@@ -5,18 +5,22 @@
 ``SRC`` is the ``src`` folder of that release, this checkout's where it is left out; its dependencies are those of this
 Python. A file holds one story: commands on a simulated node, and the directory of the node at each record of the last
 command, the simulator's own state included; ``others.json`` is a directory of the state files that no such command
-writes. Later releases must read all of them (``tests/system/cli/test_version_skew.py``). Make them once for each
-release, and never again: they are what lies on hosts.
+writes. ``program.tar.xz`` has the modules of that release that these commands need: the release after it runs them on
+its own directories, also in a checkout without history. Later releases must read all of them
+(``tests/system/cli/test_version_skew.py``). Make them once for each release, and never again: they are what lies on
+hosts. The program of a release that is not the previous one any more can go.
 """
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
 import shutil
 import subprocess
 import sys
+import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -31,6 +35,8 @@ STORIES: dict[str, tuple[str, tuple[str, ...], str]] = {
     "vgpu": ("a2:vfio", ("apply --gpu 0 --vgpu A2-8Q:1",), "apply --gpu 0 --vgpu A2-4Q:2"),
 }
 """Template of the node, commands before, and the command that is killed."""
+ALSO = ("show", "history", "restore --boot", "sim reboot")
+"""What else the program of a release is asked for."""
 NOT_STATE = ("calls.jsonl", "driver", "lib.key", "libnvidia-ml.so.1", "lock", "nvml.sock", "control.sock", "*.lock")
 RECORDER = f"""
 import os, re, runpy, shutil, sys
@@ -127,7 +133,44 @@ def main() -> int:
         subprocess.run(words, env=environment, check=True)
         others = _packed([_files(Path(folder))])
     (TARGET / release / "others.json").write_text(json.dumps(others, indent=1) + "\n")
+    with tarfile.open(TARGET / release / "program.tar.xz", "w:xz", preset=9) as archive:
+        for path in sorted(_program(source)):
+            archive.add(path, str(path.relative_to(source)), filter=_plain)
     return 0
+
+
+def _program(source: Path) -> set[Path]:
+    """The modules that the commands import, known by the bytecode that they leave, and the data of their packages."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME")} | {
+            "PYTHONPATH": str(source),
+            "PYTHONPYCACHEPREFIX": f"{folder}/bytecode",
+            "ALIQUOT_STATE_DIR": f"{folder}/state",
+            "ALIQUOT_SIM": NODE,
+        }
+        for backend, (template, before, last) in itertools.product(("", "direct"), STORIES.values()):
+            environment["ALIQUOT_BACKEND"] = backend
+            start = f"sim start {template} --name {NODE}"
+            for words in (start, *before, last, *ALSO, "sim stop --all"):
+                command = [sys.executable, "-P", "-m", "aliquot", *shlex.split(words)]
+                subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True)
+        bytecode = Path(f"{folder}/bytecode{source}")
+        cached = [path.relative_to(bytecode) for path in bytecode.rglob("*.pyc")]
+        modules = {source / path.with_name(path.name.partition(".")[0] + ".py") for path in cached}
+    data = (path for path in (source / "aliquot").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+    return modules | {path for path in data if _package(path) / "__init__.py" in modules}
+
+
+def _package(path: Path) -> Path:
+    return next(folder for folder in path.parents if (folder / "__init__.py").exists())
+
+
+def _plain(member: tarfile.TarInfo) -> tarfile.TarInfo:
+    """Nothing of the machine that packs it."""
+    member.mtime = member.uid = member.gid = 0
+    member.uname = member.gname = ""
+    member.mode = 0o644
+    return member
 
 
 def _directories(folder: Path, source: Path, template: str, before: tuple[str, ...], last: str) -> list[dict[str, str]]:

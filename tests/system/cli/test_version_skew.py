@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import shlex
 import shutil
 import subprocess
-import sys
+import sysconfig
+import tarfile
+import venv
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, cast
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -39,7 +43,7 @@ from .conftest import Run
 ROOT = Path(__file__).resolve().parents[3]
 GOLDEN = ROOT / "tests/golden/state"
 PREVIOUS = "a5dd785"
-"""The release before this one: its name in the history."""
+"""The release before this one."""
 NODE = "node"
 SPEC = importlib.util.spec_from_file_location("golden_state", ROOT / "tools/golden_state.py")
 assert SPEC is not None
@@ -151,6 +155,58 @@ def test_an_apply_continues_from_it(release: str, name: str, number: int, node: 
     assert not list(node.glob("*.unreadable"))
 
 
+ANOTHER: dict[str, Callable[[dict[str, Any]], Any]] = {
+    "a field of another type": lambda content: content | {"fingerprint": 60.0},
+    "an action without its profile": lambda content: without_profiles(content),
+    "nothing": lambda content: {},
+    "another type": lambda content: "mig",
+    "a field less": lambda content: {k: v for k, v in content.items() if k not in ("desired", "before")},
+    "a field more": lambda content: content | {"colour": "red"},
+    "another action": lambda content: content | {"actions": [{"type": "melt", "gpu": "0000:01:00.0"}]},
+    "another placement": lambda content: json.loads(json.dumps(content).replace('"4:4"', '"a:b"')),
+}
+"""What another version may have written of an interrupted change."""
+
+
+def without_profiles(content: Any) -> Any:
+    if isinstance(content, dict):
+        return {k: without_profiles(v) for k, v in content.items() if k != "profile_id"}
+    return [without_profiles(each) for each in content] if isinstance(content, list) else content
+
+
+@pytest.mark.parametrize("release", [__version__, PREVIOUS])
+@pytest.mark.parametrize(
+    "another", [each if n < 2 else pytest.param(each, marks=pytest.mark.long) for n, each in enumerate(ANOTHER)]
+)
+def test_an_interrupted_change_of_another_version_stops_nothing(
+    another: str, release: str, node: Path, run: Run
+) -> None:
+    found = story(release, "mig")
+    found.write(len(found.directories) - 4, node)
+    (journal,) = node.glob("*journal.jsonl")
+    for more in ({}, {"format": 99, "writer": "9.9"}, {"text": 7}):
+        rewrite(journal, ANOTHER[another], more)
+        assert run("history").code == 0
+        for words in (found.command, "apply --gpu 0 --mig 7g.40gb", "restore --boot"):
+            done = run(*shlex.split(words))
+            assert done.code == 0, done.err
+            assert "internal fault" not in done.err
+        (node / JOURNAL).unlink(missing_ok=True)
+        journal.unlink(missing_ok=True)
+        found.write(len(found.directories) - 4, node)
+
+
+def rewrite(journal: Path, another: Callable[[dict[str, Any]], Any], more: dict[str, Any]) -> None:
+    """Make another version's of the change of the last run. Its checksum is right."""
+    lines = journal.read_bytes().splitlines()
+    number = max(n for n, line in enumerate(lines) if b'"kind":"begin"' in line)
+    record = json.loads(lines[number][9:])
+    (name,) = {"change", "plan"} & set(record)
+    body = json.dumps(record | {name: another(record[name])} | more).encode()
+    lines[number] = b"%08x %s" % (crc32(body), body)
+    journal.write_bytes(b"".join(line + b"\n" for line in lines))
+
+
 @pytest.mark.long
 @pytest.mark.parametrize(("release", "name", "number"), DIRECTORIES)
 def test_a_boot_restores_what_was_recorded_last(release: str, name: str, number: int, node: Path, run: Run) -> None:
@@ -169,16 +225,14 @@ def test_a_boot_restores_what_was_recorded_last(release: str, name: str, number:
 
 @pytest.fixture(scope="session")
 def previous(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The source of the release before this one."""
-    git = shutil.which("git")
-    if git is None or not (ROOT / ".git").exists():
-        pytest.skip("the release before this one is in the history, and this is no checkout")
+    """The Python of an environment that has the release before this one, and the libraries of this one."""
     folder = tmp_path_factory.mktemp("previous")
-    packed = subprocess.run([git, "archive", PREVIOUS, "src"], cwd=ROOT, capture_output=True, check=False)
-    if packed.returncode:
-        pytest.skip(f"the history does not reach back to the release before this one: {packed.stderr.decode()}")
-    subprocess.run(["tar", "-x", "-C", str(folder)], input=packed.stdout, check=True)
-    return folder / "src"
+    venv.create(folder, symlinks=True)
+    site = Path(sysconfig.get_path("purelib", "venv", {"base": str(folder), "platbase": str(folder)}))
+    with tarfile.open(GOLDEN / PREVIOUS / "program.tar.xz") as archive:
+        archive.extractall(site, filter="data")
+    (site / "libraries.pth").write_text("\n".join({sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}))
+    return folder / "bin/python"
 
 
 @pytest.fixture
@@ -187,8 +241,8 @@ def old(previous: Path) -> Callable[..., str]:
 
     def call(*words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-P", "-m", "aliquot", *words],
-            env={**os.environ, "PYTHONPATH": str(previous)},
+            [previous, "-P", "-m", "aliquot", *words],
+            env={name: value for name, value in os.environ.items() if not name.startswith("PYTHON")},
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -201,9 +255,16 @@ def old(previous: Path) -> Callable[..., str]:
     return call
 
 
+def test_the_old_program_is_not_this_one(previous: Path) -> None:
+    words = [str(previous), "-P", "-c", "import aliquot, sys; print(aliquot.__file__); import aliquot.backends.wishes"]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
+    assert Path(done.stdout.strip()).is_relative_to(previous.parents[1])
+
+
 def ours(node: Path) -> dict[str, bytes]:
     """The files that the release before this one does not know."""
-    names = ("change-journal.jsonl", "boot-record.json", "boot-record.json.previous")
+    names = [f"{name}{more}" for name in ("boot-record.json", "vgpu-owners.json") for more in ("", ".previous")]
+    names.append("change-journal.jsonl")
     return {name: (node / name).read_bytes() for name in names if (node / name).exists()}
 
 
@@ -216,10 +277,10 @@ def test_up_down_and_up_again(node: Path, old: Callable[..., str], run: Run) -> 
     assert len(before) == 3
     old("apply", "--gpu", "0", "--mig", "1g.5gb")
     assert ours(node) == before
+    assert [kept.wish.pci for kept in FileWishes(str(node)).load()] == ["0000:01:00.0", "0000:02:00.0"]
     assert run("restore", "--boot").code == 0
     assert "nothing" in run("restore", "--boot", "-o", "json").out
     assert run("apply", "--gpu", "1", "--mig", "7g.40gb").code == 0
-    assert [kept.wish.pci for kept in FileWishes(str(node)).load()] == ["0000:01:00.0", "0000:02:00.0"]
     found = run("history", "-o", "json").document["changes"]
     assert [each["gpus"] for each in found] == [[f"0000:0{n}:00.0"] for n in (2, 1, 2, 1)]
     old("apply", "--gpu", "0", "--mig", "3g.20gb")
