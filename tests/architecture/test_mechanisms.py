@@ -1,4 +1,4 @@
-"""One mechanism each: what runs a program, and what makes pauses grow."""
+"""One mechanism each: what runs a program, what makes pauses grow, what writes a file."""
 
 from __future__ import annotations
 
@@ -18,6 +18,12 @@ RUNNER = "foundation/bounded_process.py"
 @cache
 def modules() -> tuple[tuple[str, ast.Module], ...]:
     return tuple((str(path.relative_to(SOURCE)), ast.parse(path.read_text())) for path in sorted(SOURCE.rglob("*.py")))
+
+
+@cache
+def names() -> tuple[tuple[str, frozenset[str], frozenset[str]], ...]:
+    """The modules, with the attributes that each names as ``os.replace``, and the names of all its attributes."""
+    return tuple((name, frozenset(dotted(tree)), frozenset(attributes(tree))) for name, tree in modules())
 
 
 def imported(tree: ast.AST) -> set[str]:
@@ -45,12 +51,12 @@ def test_one_module_runs_programs() -> None:
     assert users == [RUNNER]
     others = {"asyncio.create_subprocess_exec", "asyncio.create_subprocess_shell", "asyncio.subprocess"}
     others |= {f"os.{name}" for name in dir(os) if name.startswith(("exec", "spawn", "posix_spawn", "popen", "system"))}
-    assert not {name: found for name, tree in modules() if (found := dotted(tree) & others)}
+    assert not {name: found for name, dotted, _ in names() if (found := dotted & others)}
 
 
 def test_two_modules_fork() -> None:
     """A watch forks what draws its picture, and the simulator's server detaches itself."""
-    forking = {name for name, tree in modules() if dotted(tree) & {"os.fork", "os.forkpty", "pty.fork"}}
+    forking = {name for name, dotted, _ in names() if dotted & {"os.fork", "os.forkpty", "pty.fork"}}
     assert forking == {"cli/watch/child_process.py", "sim/server.py"}
 
 
@@ -66,12 +72,6 @@ def test_a_command_that_runs_no_program_does_not_import_the_runner() -> None:
 
 
 RUNNER_MODULE = "aliquot.foundation.bounded_process"
-
-
-def test_one_module_replaces_files() -> None:
-    replacing = {name for name, tree in modules() if dotted(tree) & {"os.replace", "os.rename", "os.renames"}}
-    assert replacing == {"foundation/atomic_file.py"}
-    assert not [name for name, tree in modules() if "shutil.move" in dotted(tree)]
 
 
 OPENED_FOR_WRITING = {
@@ -120,6 +120,47 @@ def test_one_module_makes_pauses_grow() -> None:
     assert set(found) <= {"foundation/backoff.py"}, found
 
 
+RENAMES = {"os.replace", "os.rename", "os.renames", "os.link", "shutil.move", "shutil.copyfile"}
+"""What could make a second way to replace a file."""
+WRITES = {"write_text", "write_bytes"}
+NO_STATE = {
+    "cdi/spec_files.py",  # CDI's own format, made again from the GPUs
+    "cli/framework/output.py",  # a file that the user named
+    "metrics/textfile.py",  # Prometheus' own format
+    "sim/server.py",  # words of the simulator's process
+    "sim/shim_build.py",  # a compiled library
+    "sim/tools/api.py",  # programs
+    "slurm/files/gpu_numbering.py",  # below /run, read by each task of a job: written again with gres.conf
+    "slurm/jobs/dcgm_mapping.py",  # dcgm-exporter's own format
+    "slurm/node/change_record.py",  # gres.conf and slurm.conf
+    "slurm/node/device_nodes.py",  # device nodes
+    "hardware/state/journal.py",  # appends; lines with checksums of their own
+    "foundation/state_store.py",
+}
+"""The modules that replace a file: all other state is a ``StateFile``."""
+
+
+def test_one_function_replaces_files() -> None:
+    found = {name: used for name, dotted, _ in names() if (used := dotted & RENAMES)}
+    assert found == {"foundation/atomic_file.py": {"os.replace", "os.link"}}
+    source = (SOURCE / "foundation/atomic_file.py").read_text()
+    assert source.count("os.replace(") == 1
+    assert not [name for name, _, attributes in names() if attributes & WRITES]
+
+
+def test_state_is_kept_in_the_state_store() -> None:
+    """A new file must be a ``StateFile``, or say here why it is none."""
+    found = {name for name, dotted, _ in names() if dotted & {"atomic_file.replace", "atomic_file.put"}}
+    assert found == NO_STATE
+    hidden = {"from aliquot.foundation.atomic_file", "atomic_file as "}
+    assert not [name for name, _ in modules() if any(each in (SOURCE / name).read_text() for each in hidden)]
+
+
+def attributes(tree: ast.AST) -> set[str]:
+    """The names of all attributes that a file uses."""
+    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
+
+
 def growing(tree: ast.Module) -> list[int]:
     """Lines with 2 to the power of something, or with ``x = min(x * 2, ...)``: pauses that double by hand."""
     found = []
@@ -164,7 +205,3 @@ def test_one_module_hears_the_signals_that_end_a_command() -> None:
     assert dotted(watch) & ENDING <= {"signal.SIGINT"}, "compared, not heard"
     wakers = {name for name, tree in modules() if "signal.set_wakeup_fd" in dotted(tree)}
     assert wakers == {"foundation/call_watchdog.py", "foundation/signals.py", "cli/watch/watch.py"}
-
-
-def attributes(tree: ast.AST) -> set[str]:
-    return {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute)}
