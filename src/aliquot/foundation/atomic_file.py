@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -124,6 +125,14 @@ def denied(brief: str, failure: OSError) -> AliquotError:
         return PermissionDeniedError(
             f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that folder"
         )
-    return StorageError(
-        f"{brief}: {failure.strerror}", next_step="free space there, or make it writable, then run the command again"
-    )
+    step = _STEPS.get(failure.errno or 0, "free space there, or make it writable")
+    return StorageError(f"{brief}: {failure.strerror}", next_step=f"{step}, then run the command again")
+
+
+_STEPS = {
+    errno.ENOSPC: "free space there",
+    errno.EDQUOT: "free space there, or raise the quota",
+    errno.EROFS: "mount that file system writable",
+    errno.EIO: "look for errors of the disk in the kernel's log (dmesg)",
+    errno.ELOOP: "remove the link that stands in the place of that file",
+}

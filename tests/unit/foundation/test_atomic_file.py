@@ -74,3 +74,19 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     for thread in threads:
         thread.join()
     assert most == [1, 1, 1, 1]
+
+
+@pytest.mark.parametrize(
+    ("number", "step"),
+    [
+        (28, "free space there"),
+        (40, "remove the link"),
+        (30, "mount that file system writable"),
+        (5, "dmesg"),
+        (20, "make it"),
+    ],
+)
+def test_the_next_step_is_for_what_failed(number: int, step: str) -> None:
+    error = store.denied("x", OSError(number, os.strerror(number)))
+    assert step in error.next_step
+    assert ("free space" in error.next_step) == (number in (28, 20))

@@ -28,7 +28,6 @@ from aliquot.hardware.state.journal_reader import (
     former_path,
     last_run,
     lines,
-    storage_error,
 )
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -105,7 +104,7 @@ class FileJournal:
         try:
             self._put_in_order()
         except OSError as failure:
-            raise storage_error(f"the journal {self.path} cannot be put in order", failure) from failure
+            raise atomic_file.denied(f"the journal {self.path} cannot be put in order", failure) from failure
         return os.urandom(6).hex()
 
     def append(self, record: Record, *, durable: bool) -> None:
@@ -119,7 +118,7 @@ class FileJournal:
                     os.ftruncate(file, size)
                     raise OSError(28, "no space left on device")
             except OSError as failure:
-                raise storage_error(f"the journal {self.path} cannot be written", failure) from failure
+                raise atomic_file.denied(f"the journal {self.path} cannot be written", failure) from failure
             self._written += 1
             mine = self._written
         if durable:
@@ -149,7 +148,7 @@ class FileJournal:
                 self._synced = covered
             for first, last, cause in self._lost:
                 if first < mine <= last:
-                    raise storage_error(f"the journal {self.path} cannot be written", cause) from cause
+                    raise atomic_file.denied(f"the journal {self.path} cannot be written", cause) from cause
 
     def records(self) -> Sequence[Record]:
         return last_run(self.path)
@@ -172,7 +171,7 @@ class FileJournal:
                 # Also of a file that is there: the process that made it may have been killed before it synced the name.
                 atomic_file.sync(folder)
             except OSError as failure:
-                raise storage_error(f"the journal {self.path} cannot be opened", failure) from failure
+                raise atomic_file.denied(f"the journal {self.path} cannot be opened", failure) from failure
         return self._file
 
     def _put_in_order(self) -> None:

@@ -16,8 +16,7 @@ from zlib import crc32
 import msgspec
 
 from aliquot.core.engine.ports import Record
-from aliquot.errors import PermissionDeniedError, StorageError
-from aliquot.foundation import state_store
+from aliquot.foundation import atomic_file, state_store
 
 JOURNAL = "change-journal.jsonl"
 FORMER = "journal.jsonl"
@@ -27,7 +26,6 @@ MOST_BYTES = 4 << 20
 _FIRST_BYTES = 1 << 16
 _TORN = re.compile(rb"([0-9a-f]{0,8}|[0-9a-f]{8} (\{.*)?)\0*")
 """What a kill or a power loss leaves of a line: its beginning, and zeros."""
-_NO_SPACE = "free space there, then run the command again"
 
 
 class Mark(msgspec.Struct, frozen=True):
@@ -99,7 +97,7 @@ def added(path: str, since: Mark) -> tuple[list[Record], Mark, bool]:
             file.seek(start)
             text = file.read()
     except OSError as failure:
-        raise storage_error(f"the journal {path} cannot be read", failure) from failure
+        raise atomic_file.denied(f"the journal {path} cannot be read", failure) from failure
     whole = text.rfind(b"\n") + 1
     found = [Line(each, decode(each)) for each in text[:whole].split(b"\n") if each]
     return _records(path, found, all_of_it=anew), Mark(facts.st_ino, start + whole), anew
@@ -143,15 +141,6 @@ def body(line: bytes) -> bytes | None:
         return None
 
 
-def storage_error(brief: str, failure: OSError) -> StorageError | PermissionDeniedError:
-    """What a failure of the journal's file means to whoever types."""
-    if isinstance(failure, PermissionError):
-        return PermissionDeniedError(
-            f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that folder"
-        )
-    return StorageError(f"{brief}: {failure.strerror}", next_step=_NO_SPACE)
-
-
 def _read(path: str, most: int) -> tuple[bytes, bool]:
     """The end of a file, and whether that is all that is ever read of it."""
     try:
@@ -164,7 +153,7 @@ def _read(path: str, most: int) -> tuple[bytes, bool]:
     except FileNotFoundError:
         return b"", True
     except OSError as failure:
-        raise storage_error(f"the journal {path} cannot be read", failure) from failure
+        raise atomic_file.denied(f"the journal {path} cannot be read", failure) from failure
 
 
 class _Line(msgspec.Struct):
