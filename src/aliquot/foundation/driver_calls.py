@@ -5,6 +5,7 @@ the driver's programs. A driver in trouble (XID 79, 119, 154) may keep a caller 
 from __future__ import annotations
 
 import os
+from threading import get_ident
 from time import monotonic
 from types import TracebackType
 
@@ -27,16 +28,18 @@ class Running:
     usual bound. It costs less than a microsecond: a read of a node makes thousands of calls.
     """
 
-    __slots__ = ("bound_s", "gpu", "since", "what")
+    __slots__ = ("bound_s", "gpu", "since", "thread", "what")
 
     def __init__(self, what: str, gpu: str = "", bound_s: float = 0.0) -> None:
         self.what = what
         self.gpu = gpu
         self.bound_s = bound_s
         self.since = 0.0
+        self.thread = 0
 
     def __enter__(self) -> Running:
         self.since = monotonic()
+        self.thread = get_ident()
         _running[id(self)] = self
         return self
 
@@ -72,18 +75,27 @@ def oldest_s() -> float:
     return call.seconds if call is not None else 0.0
 
 
-def check(after_s: float) -> None:
-    """Raise DriverHangsError if a call has been running for ``after_s``, and for its own bound, or longer. The sentence
-    stays the same for as long as it is the same call.
+def check(after_s: float, thread: int = 0) -> None:
+    """Raise DriverHangsError if a call hangs, as ``hang`` finds it."""
+    error = hang(after_s, thread)
+    if error is not None:
+        raise error
+
+
+def hang(after_s: float, thread: int = 0) -> DriverHangsError | None:
+    """Return an error for the oldest call that has been running for ``after_s``, and for its own bound, or longer; None
+    without one. ``thread`` is the identifier of a thread, 0 for all. The sentence stays the same for as long as it is
+    the same call.
     """
     for call in sorted(_running.values(), key=lambda each: each.since):
         bound_s = max(after_s, call.bound_s)
-        if call.seconds < bound_s:
+        if call.seconds < bound_s or thread not in (0, call.thread):
             continue
-        raise DriverHangsError(
+        return DriverHangsError(
             f"the driver has not returned from {call.name} for more than {bound_s:g} s",
             next_step="look for Xid messages in the kernel log (dmesg | grep -i xid); if it lasts, reboot the node",
         )
+    return None
 
 
 def hangs_s() -> float:

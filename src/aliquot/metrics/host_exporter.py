@@ -1,4 +1,4 @@
-"""The figures of one machine without an agent: a look now, or one every few seconds in a thread."""
+"""The metrics of one host without an agent: read once, or every few seconds in a thread."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import AliquotError
-from aliquot.foundation import paths
+from aliquot.foundation import driver_calls, paths
 from aliquot.foundation.state_store import found_unreadable
 from aliquot.hardware.state.boot_record_file import recorded
 from aliquot.metrics import instruments as make
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from aliquot.node.connect import Connection
     from aliquot.node.usage_record import UsageWatch
 
+CLOSE_S = 5.0
+"""How long ``close`` waits for the thread: a driver call that hangs ends with the process."""
 OVER_S = 0.2
 """How long a look measures what is busy, where the driver counts that (GPM)."""
 
@@ -33,7 +35,8 @@ OVER_S = 0.2
 class Host:
     """``connect`` opens the node. It is open only while it is looked at: a session that stays is a client that keeps
     the GPU from being reset. ``trouble`` is why the last look failed, None if it did not; ``said`` gets it as a
-    sentence, once until it is another, from looks that nobody waits for.
+    sentence, once until it is another, from looks that nobody waits for. ``looked`` is set when the first look ended.
+    While a driver call hangs the page is that of a look that failed.
     """
 
     def __init__(
@@ -49,13 +52,16 @@ class Host:
         self._seen = Look(name)
         self._name = name
         self._watch: UsageWatch | None = None
+        self._hangs_s = driver_calls.hangs_s()
         self._stop = threading.Event()
         self._thread: threading.Thread | None = None
         self.trouble: AliquotError | None = None
+        self.looked = threading.Event()
         self._directories = paths.directories(node)
         registry = make.registry()
         self._state_files = StateFileGauge(registry)
-        self.page = Page(registry, Gpus(lambda: (self._seen,)), lambda: self._seen)
+        make.gauge("aliquot_driver_call_seconds", registry).labels(name).set_function(driver_calls.oldest_s)
+        self.page = Page(registry, Gpus(lambda: (self._shown(),)), self._shown)
 
     def look(self) -> None:
         """One look. Of GPUs that cannot be read nothing is told."""
@@ -79,12 +85,12 @@ class Host:
         self._name = inventory.node
 
     def start(self, every_s: float) -> None:
-        """Looks again and again, until ``close``."""
+        """Looks now, and again every so many seconds, until ``close``."""
         self._thread = threading.Thread(target=self._again, args=(every_s,), name="look", daemon=True)
         self._thread.start()
 
     def _again(self, every_s: float) -> None:
-        while not self._stop.wait(every_s):
+        while True:
             former = self.trouble
             try:
                 self.look()
@@ -92,6 +98,21 @@ class Host:
                 self._failed(AliquotError(f"internal fault: {type(fault).__name__}: {fault}"))
             if self.trouble is not None and (former is None or former.brief != self.trouble.brief):
                 self._said(f"the GPUs cannot be read now: {self.trouble.brief}")
+            self.looked.set()
+            if self._stop.wait(every_s):
+                return
+
+    def hangs(self) -> bool:
+        """Return whether a driver call hangs; ``trouble`` then says which."""
+        error = driver_calls.hang(self._hangs_s)
+        if error is not None and (self.trouble is None or self.trouble.brief != error.brief):
+            self._failed(error)
+        return error is not None
+
+    def _shown(self) -> Look:
+        """Return the last look. One that was made before the driver hung would look like the truth."""
+        self.hangs()
+        return self._seen
 
     def _failed(self, error: AliquotError) -> None:
         self.trouble = error
@@ -100,7 +121,7 @@ class Host:
     def close(self) -> None:
         self._stop.set()
         if self._thread is not None:
-            self._thread.join()
+            self._thread.join(0.0 if self.hangs() else CLOSE_S)
         if self._watch is not None:
             self._watch.save()
 

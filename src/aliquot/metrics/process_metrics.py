@@ -22,6 +22,12 @@ _REQUEST = ("verb", "resource", "status")
 
 EVERY = (info("aliquot_build_info", "what runs here", tuple(PROCESSES), ("version",)),)
 
+HOSTS = (
+    gauge("aliquot_driver_call_seconds",
+          "how long the oldest driver call has been running that has not returned; 0 while none runs",
+          (HOST,), ("Hostname",)),
+)  # fmt: skip
+
 AGENTS: tuple[Metric, ...] = (
     gauge("aliquot_state_files_unreadable",
           "files of the state directory that could not be understood, also those set aside, until they are removed",
@@ -99,4 +105,4 @@ DASHBOARD_ROWS: tuple[Metric, ...] = (
     counter("aliquot_dashboard_refused_logins_total", "sign-ins with a wrong token", _W),
 )  # fmt: skip
 
-ROWS = (*EVERY, *AGENTS, *CONTROLLERS, *SLURM_ROWS, *DASHBOARD_ROWS)
+ROWS = (*EVERY, *HOSTS, *AGENTS, *CONTROLLERS, *SLURM_ROWS, *DASHBOARD_ROWS)

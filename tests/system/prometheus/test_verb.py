@@ -8,13 +8,16 @@ import signal
 import subprocess
 import sys
 import time
+import urllib.request
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.sim import lifecycle as control
+from aliquot.sim.client import Node
 from support import forkserver
 from system.prometheus.bed import PATIENCE_S, check_metrics
 from system.prometheus.conftest import MakePrometheus
@@ -28,15 +31,16 @@ def state(tmp_path: Path) -> Iterator[str]:
     control.stop(folder)
 
 
-def aliquot(state: str, *words: str) -> subprocess.CompletedProcess[str]:
-    environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine"}
+def aliquot(state: str, *words: str, **variables: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine", **variables}
     return forkserver.run([sys.executable, "-m", "aliquot", *words], env=environment, capture_output=True, text=True)
 
 
 @contextmanager
-def serving(state: str, folder: Path, *words: str) -> Iterator[str]:
+def serving(state: str, folder: Path, *words: str, **variables: str) -> Iterator[str]:
     """The verb as a process that listens; the address."""
     environment = {**os.environ, "ALIQUOT_STATE_DIR": state, "ALIQUOT_SIM": "machine", "PYTHONUNBUFFERED": "1"}
+    environment |= variables
     log = folder / "metrics.log"
     with open(log, "wb") as out:
         process = forkserver.Popen([sys.executable, "-m", "aliquot", *words], env=environment, stderr=out, stdout=out)
@@ -100,6 +104,59 @@ def test_bad_input_is_refused(state: str, words: tuple[str, ...], code: int, sai
     done = aliquot(state, "metrics", *words)
     assert (done.returncode, said in done.stderr) == (code, True), done.stderr
     assert "Traceback" not in done.stderr
+
+
+HANGS = {VARIABLE: "0.8", "ALIQUOT_BACKEND": "shim"}
+
+
+def scraped(address: str) -> str:
+    with urllib.request.urlopen(f"http://{address}/metrics", timeout=5) as answer:
+        return str(answer.read().decode())
+
+
+def until(address: str, line: str) -> str:
+    """Scrape until a page has that line; the page."""
+    end = time.monotonic() + PATIENCE_S
+    while line not in (page := scraped(address)):
+        assert time.monotonic() < end, page
+        time.sleep(0.1)
+    return page
+
+
+@pytest.mark.parametrize("before", [True, False], ids=["from the start", "later"])
+def test_while_the_driver_hangs_a_scrape_says_so_and_the_process_ends(state: str, tmp_path: Path, before: bool) -> None:
+    driver = Node(state, "machine")
+    if before:
+        driver.fault("hang")
+    with serving(state, tmp_path, "metrics", "--listen", "127.0.0.1:0", "--every", "1", **HANGS) as address:
+        if not before:
+            until(address, 'aliquot_look_success{Hostname="machine"} 1.0')
+            driver.fault("hang")
+        page = until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
+        assert "aliquot_gpu_info{" not in page, "what was seen before the hang may be otherwise by now"
+        seconds = re.search(r'aliquot_driver_call_seconds\{Hostname="machine"\} (\S+)', scraped(address))
+        assert seconds is not None
+        assert float(seconds[1]) > 0
+        while "the driver has not returned from" not in (tmp_path / "metrics.log").read_text():
+            until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
+        driver.fault("none")
+        until(address, 'aliquot_look_success{Hostname="machine"} 1.0')
+        driver.fault("hang")
+        until(address, 'aliquot_look_success{Hostname="machine"} 0.0')
+        began = time.monotonic()
+    assert time.monotonic() - began < 10
+
+
+def test_a_file_says_that_the_driver_hangs(state: str, tmp_path: Path) -> None:
+    target = tmp_path / "aliquot.prom"
+    aliquot(state, "metrics", "--out", str(target))
+    assert 'aliquot_look_success{Hostname="machine"} 1.0' in target.read_text()
+    Node(state, "machine").fault("hang")
+    done = aliquot(state, "metrics", "--out", str(target), **HANGS)
+    assert done.returncode == 40, done.stderr
+    assert "the driver has not returned from" in done.stderr
+    assert 'aliquot_look_success{Hostname="machine"} 0.0' in target.read_text()
+    assert "aliquot_gpu_info{" not in target.read_text()
 
 
 @pytest.mark.slow

@@ -87,6 +87,6 @@ def test_one_at_a_time(tmp_path: Path) -> None:
     ],
 )
 def test_the_next_step_is_for_what_failed(number: int, step: str) -> None:
-    error = store.denied("x", OSError(number, os.strerror(number)))
-    assert step in error.next_step
-    assert ("free space" in error.next_step) == (number in (28, 20))
+    advice = str(store.denied("x", OSError(number, os.strerror(number))).next_step)
+    assert step in advice
+    assert ("free space" in advice) == (number in (28, 20))

@@ -74,3 +74,12 @@ def test_what_may_take_longer_has_a_bound_of_its_own() -> None:
         driver_calls.check(10)
     with Running("write numvfs", bound_s=100):
         driver_calls.check(0)
+
+
+def test_a_call_hangs_in_its_own_thread_and_in_no_other() -> None:
+    with Running("mine"):
+        time.sleep(0.02)
+        assert driver_calls.hang(0.01, threading.get_ident()) is not None
+        assert driver_calls.hang(0.01, threading.get_ident() + 1) is None
+        assert driver_calls.hang(0.01) is not None, "0 is every thread"
+        assert driver_calls.hang(5.0) is None

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import socket
+import threading
+import time
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import error_output as failure
@@ -11,9 +13,15 @@ from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.long_running import lasts
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
+from aliquot.foundation.process_end import leave_if_hung
 
 if TYPE_CHECKING:
     from aliquot.metrics.host_exporter import Host
+
+START_S = 5.0
+"""How long the first look may keep the page from being served: Prometheus waits 10 s by default."""
+LATER_S = 3600.0
+POLL_S = 0.1
 
 
 def run(args: Args) -> int:
@@ -44,25 +52,37 @@ def library() -> None:
 
 def _once(host: Host, args: Args) -> int:
     """One look. Where it fails, the page that says so is still printed: an old one would look like the truth."""
-    host.look()
-    host.close()
-    text = host.page.text()
     if args.out is None:
-        streams.result(text.decode(), end="")
+        host.look()
+        host.close()
+        streams.result(host.page.text().decode(), end="")
     else:
         from aliquot.metrics.textfile import replace
 
-        replace(args.out, text)
+        host.start(every_s=LATER_S)
+        _first_look(host, LATER_S)
+        host.close()
+        replace(args.out, host.page.text())
     error = host.trouble
     if error is None:
         return 0
     failure.report(error, "text", args.typed_node)
+    leave_if_hung(error.exit_code, streams.note)
     return error.exit_code
 
 
+def _first_look(host: Host, seconds: float, stop: threading.Event | None = None) -> None:
+    """Wait for the first look, until a driver call hangs, ``stop`` is set or so many seconds have passed."""
+    end = time.monotonic() + seconds
+    while not host.looked.wait(POLL_S) and time.monotonic() < end:
+        if host.hangs() or (stop is not None and stop.is_set()):
+            return
+
+
 def _serve(host: Host, args: Args) -> int:
-    """Serve until SIGTERM, SIGHUP or Ctrl-C."""
-    import threading
+    """Serve until SIGTERM, SIGHUP or Ctrl-C. A driver that does not answer keeps a client from the page only for a
+    few seconds.
+    """
     from contextlib import ExitStack
 
     from aliquot.foundation.signals import asked_to_end
@@ -75,15 +95,14 @@ def _serve(host: Host, args: Args) -> int:
     ending = ExitStack()
     try:
         ending.enter_context(asked_to_end(stop.set))
-        host.look()
-        if host.trouble is not None:
-            streams.note(f"the GPUs cannot be read now: {host.trouble.brief}")
         host.start(args.every)
+        _first_look(host, START_S, stop)
         server.start()
         streams.note(f"figures for Prometheus on http://{server.shown}/metrics")
         stop.wait()
     finally:
         server.close()
         host.close()
+        leave_if_hung(0, streams.note)
         ending.close()
     return 0

@@ -78,11 +78,7 @@ class Hardware:
     @property
     def hang(self) -> DriverHangsError | None:
         """The driver call that hangs, as an error; None while none does."""
-        try:
-            driver_calls.check(self._hangs_s)
-        except DriverHangsError as error:
-            return error
-        return None
+        return driver_calls.hang(self._hangs_s)
 
     @property
     def patience_s(self) -> float:

@@ -1,19 +1,11 @@
-"""How an agent's process ends although a driver call does not return.
-
-Python waits at its exit for every worker thread, and asyncio for those of its executor: a thread that waits inside the
-driver would keep the process until kubelet kills it, and a thread that waits inside the kernel beyond that.
-"""
+"""How an agent's loop ends although a driver call does not return."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
-import os
-import sys
 from typing import Protocol
 
 from aliquot.foundation import driver_calls
-from aliquot.foundation.logfmt import agent_log as log
 
 POLL_S = 0.5
 
@@ -52,15 +44,3 @@ async def run_to_end(loop: Runner, worker: Worker) -> None:
     finally:
         running.cancel()
     running.result()
-
-
-def leave_if_hung(code: int) -> None:
-    """End the process at once if a driver call has not returned. Everything else must be closed by now."""
-    call = driver_calls.oldest()
-    if call is None:
-        return
-    log.warning("leaving while %s", call.sentence)
-    logging.shutdown()
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)

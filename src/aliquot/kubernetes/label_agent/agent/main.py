@@ -22,6 +22,7 @@ from aliquot.foundation import logfmt as logs
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.paths import directories
+from aliquot.foundation.process_end import leave_if_hung
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.label_agent.agent.device_offering import Offering
@@ -44,7 +45,7 @@ from aliquot.kubernetes.node_agent.gpu_worker import Hardware
 from aliquot.kubernetes.node_agent.last_usage import Used
 from aliquot.kubernetes.node_agent.liveness import alive
 from aliquot.kubernetes.node_agent.pod_holders import Use
-from aliquot.kubernetes.node_agent.process_end import leave_if_hung, run_to_end
+from aliquot.kubernetes.node_agent.process_end import run_to_end
 from aliquot.kubernetes.node_agent.role_lock import RoleLock
 from aliquot.kubernetes.node_agent.state_file_report import StateFileReport
 from aliquot.kubernetes.node_agent.usage_sampler import Using, every_s
@@ -161,7 +162,7 @@ class Agent:
                 await asyncio.wait_for(self.hardware.close(), CLOSE_S)
             await self.api.aclose()
             self.role.close()
-            leave_if_hung(self.code)
+            leave_if_hung(self.code, log.warning)
             ending.close()
         return self.code
 

@@ -83,7 +83,7 @@ class Machine:
     @property
     def hang(self) -> DriverHangsError | None:
         """The driver call that hangs, as an error; None while none does."""
-        return self._hardware.hang if self._hardware is not None else None
+        return driver_calls.hang(self.hangs_s)
 
     @property
     def patience_s(self) -> float:
