@@ -20,6 +20,8 @@ from aliquot.dashboard.ports import Door, Source
 from aliquot.dashboard.routes import ROUTES
 from aliquot.dashboard.security.token_authenticator import TokenDoor
 from aliquot.dashboard.server import PageServer, first_of, tls_context
+from aliquot.foundation import driver_calls
+from aliquot.foundation.process_end import leave_if_hung
 from aliquot.foundation.signals import asked_to_end
 
 SETTLE_S = 600.0
@@ -44,7 +46,9 @@ def run(options: Options, open: Callable[[], Awaitable[Opened]], say: Say, resul
     logging.basicConfig(format="%(asctime)s %(levelname)s %(message)s", level=logging.INFO)
     for chatty in ("uvicorn.error", "httpx2"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
-    return asyncio.run(_main(options, open, say, result))
+    code = asyncio.run(_main(options, open, say, result))
+    leave_if_hung(code, log.warning)
+    return code
 
 
 async def _main(options: Options, open: Callable[[], Awaitable[Opened]], say: Say, result: Say) -> int:
@@ -119,14 +123,23 @@ async def _settle(site: Site, stop: asyncio.Event, say: Say) -> None:
     say("Ctrl-C again ends this at once; the journal knows what was done, and the next apply finishes or undoes it.")
     stop.clear()
     again = asyncio.create_task(_set(stop))
+    hung = asyncio.create_task(_hung())
     settling = asyncio.create_task(site.desk.settle(SETTLE_S))
-    await asyncio.wait((again, settling), return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait((again, hung, settling), return_when=asyncio.FIRST_COMPLETED)
     again.cancel()
+    hung.cancel()
     if settling.done() and settling.result():
         return  # the log told how it ended
     log.warning("left a change under way: %s", titles)
     logging.shutdown()
     os._exit(130)  # a thread is at the hardware: nothing here could end it in order
+
+
+async def _hung() -> None:
+    """Returns when a driver call hangs: a change that waits for it is not waited for."""
+    bound_s = driver_calls.hangs_s()
+    while driver_calls.hang(bound_s) is None:
+        await asyncio.sleep(1.0)
 
 
 def _names(options: Options, server: PageServer) -> tuple[str, ...]:

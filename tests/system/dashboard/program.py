@@ -29,10 +29,10 @@ def aliquot(state: Path, *words: str) -> subprocess.CompletedProcess[str]:
 class Program:
     """``told`` is stderr so far. Leaving the block ends it."""
 
-    def __init__(self, state: Path, *words: str) -> None:
+    def __init__(self, state: Path, *words: str, **variables: str) -> None:
         command = [sys.executable, "-m", "aliquot", "dashboard", "--listen", "127.0.0.1:0", *words]
         self._process = forkserver.Popen(
-            command, env=environment(state), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+            command, env=environment(state, **variables), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
         )
         self._lines: list[str] = []
         self._out: list[str] = []

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import asyncio
 import os
+import time
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING
 
+from aliquot.dashboard.local import node_views as looks
 from aliquot.dashboard.local.file_watch import Signs
 from aliquot.dashboard.local.fleet_state import Board
 from aliquot.dashboard.local.node_access import Seen, Spot
 from aliquot.dashboard.local.poll_node import Taken, take
 from aliquot.dashboard.local.shared_cache import Habit
 from aliquot.dashboard.local.worker_threads import Threads
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, DriverHangsError
 from aliquot.sim import lifecycle as control
 
 if TYPE_CHECKING:
@@ -88,7 +90,7 @@ class ManyNodes:
 
     async def _round(self) -> None:
         """One question, and a look at whatever changed. Raises AliquotError where nobody can be asked."""
-        news = await self._threads.run(lambda: control.changes(self._state_dir, self._since, WAIT_S))
+        news = await self._threads.run(lambda: control.changes(self._state_dir, self._since, WAIT_S), self._state_dir)
         if news is None:  # no node is there, and no server runs
             self._forget(set(self._spots))
             self._since = ""
@@ -126,7 +128,11 @@ class ManyNodes:
             self._signs.note(spot)
             return take(spot, former, seen, use=lambda c, i: self._use(spot.name, c, i))
 
-        return await self._threads.run(job)
+        begun = time.monotonic()
+        try:
+            return await self._threads.run(job, spot.name)
+        except DriverHangsError as error:
+            return looks.failed(former, error, begun), None
 
     async def refresh(self, node: str, seen: Seen | None) -> None:
         if self.spot(node) is not None and seen is None:

@@ -21,7 +21,7 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.model.usage import Usage
 from aliquot.errors import BlockedError, StorageError
-from aliquot.foundation import paths
+from aliquot.foundation import driver_calls, paths
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import Outcome
@@ -119,12 +119,13 @@ class Spot:
         return changing.told(who, found, lock.since(self.lock))
 
     def apply(self, plan: Plan, by: str, tell: Tell, watch: Watch = unwatched) -> Outcome:
-        """``watch`` is told each step. Raises what ``engine.apply`` refuses to start, and whatever keeps the node from
-        being opened.
+        """``watch`` is told each step, ``tell`` also a driver call that hangs. Raises what ``engine.apply`` refuses to
+        start, and whatever keeps the node from being opened.
         """
         from aliquot.core.engine.apply import apply
+        from aliquot.foundation.call_watchdog import CallWatchdog
 
-        with self.opened(by) as connection:
+        with CallWatchdog(tell, driver_calls.hangs_s()), self.opened(by) as connection:
             world = connection.world()
             world.watch = watch
             return apply(plan, world, tell)

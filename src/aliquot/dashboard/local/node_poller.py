@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import time
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -12,7 +11,7 @@ from aliquot.dashboard.local.fleet_state import Board
 from aliquot.dashboard.local.node_access import Seen, Spot
 from aliquot.dashboard.local.poll_node import Taken, take
 from aliquot.dashboard.local.worker_threads import Threads
-from aliquot.errors import AliquotError, HardwareError
+from aliquot.errors import AliquotError, DriverHangsError
 
 if TYPE_CHECKING:
     from aliquot.core.model.inventory import Inventory
@@ -27,9 +26,6 @@ ALONE_S = 15.0
 USAGE_S = 10.0
 SAMPLE_S = 0.2
 """How often what its pieces are used for is read, and how long that measures how busy they are."""
-
-ANSWER_S = 20.0
-"""A driver that takes longer is stuck: the page says so and shows what was seen last."""
 
 
 class OneNode:
@@ -59,13 +55,10 @@ class OneNode:
 
     async def refresh(self, node: str, seen: Seen | None) -> None:
         former, begun = self._board.look(self._spot.name), time.monotonic()
-        job = asyncio.ensure_future(self._threads.run(lambda: self._take(seen)))
         try:
-            taken = await asyncio.wait_for(asyncio.shield(job), ANSWER_S)
-        except TimeoutError:
-            stuck = HardwareError(f"the driver has not answered for {ANSWER_S:.0f} s", next_step="aliquot show")
-            self._board.show([(looks.failed(former, stuck, begun), None)])
-            taken = await job
+            taken = await self._threads.run(lambda: self._take(seen), node)
+        except DriverHangsError as error:
+            taken = looks.failed(former, error, begun), None
         self._board.show([taken])
 
     def _take(self, seen: Seen | None) -> Taken:

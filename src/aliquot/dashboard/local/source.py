@@ -113,7 +113,7 @@ class Here:
         self._known(ask.node)
         if not ask.devices:
             raise UsageError("nothing is chosen: tick at least one")
-        return await self._threads.run(lambda: machines.preview(ask))
+        return await self._threads.run(lambda: machines.preview(ask), ask.node)
 
     def _known(self, node: str) -> Spot:
         spot = self._feed.spot(node)
@@ -125,7 +125,7 @@ class Here:
         """A fresh one, or why there is none. Raises BlockedError for a node that is not there."""
         spot = self._known(node)
         try:
-            seen = await self._threads.run(spot.look)
+            seen = await self._threads.run(spot.look, node)
         except AliquotError as error:
             return error
         await self._feed.refresh(node, seen)
@@ -141,7 +141,7 @@ class Here:
             return Done("refused", f"Nothing was changed: {first.message}", code=first.rule, next_step=first.next_step)
         if self.machines is not None and isinstance(preview.secret, Guest):
             machines, guest = self.machines, preview.secret
-            done = await self._threads.run(lambda: machines.carry_out(guest, tell))
+            done = await self._threads.run(lambda: machines.carry_out(guest, tell), patient=True)
             await machines.refresh(self._board)
             return done
         planned = preview.secret
@@ -168,7 +168,7 @@ class Here:
 
         self._board.begin(node, who.name)
         try:
-            outcome = await self._appliers.run(lambda: spot.apply(plan, who.name, told, watched))
+            outcome = await self._appliers.run(lambda: spot.apply(plan, who.name, told, watched), patient=True)
         except AliquotError as error:
             return ends.refused(node, error, self._address, touched=touched)
         finally:

@@ -4,21 +4,67 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from typing import TypeVar
+from concurrent.futures import Future, ThreadPoolExecutor
+from threading import get_ident
+from typing import Generic, TypeVar
+
+from aliquot.foundation import driver_calls
 
 T = TypeVar("T")
+POLL_S = 1.0
+SPARE = 32
+"""Threads that may stay with a driver call that hangs before other jobs have to wait for one."""
+
+
+class _Job(Generic[T]):
+    """A job, and the identifier of the thread that does it: 0 before it begins."""
+
+    def __init__(self, work: Callable[[], T]) -> None:
+        self._work = work
+        self.thread = 0
+
+    def __call__(self) -> T:
+        self.thread = get_ident()
+        return self._work()
 
 
 class Threads:
-    """A bounded number of daemon-like workers. A closed one takes no more work and does not wait for what runs."""
+    """Runs ``count`` jobs at a time. A job whose driver call hangs counts no longer, and its thread stays with the
+    call. A closed one takes no more work and does not wait for what runs.
+    """
 
     def __init__(self, count: int, name: str) -> None:
-        self._pool = ThreadPoolExecutor(count, thread_name_prefix=name)
+        self._pool = ThreadPoolExecutor(count + SPARE, thread_name_prefix=name)
+        self._free = asyncio.Semaphore(count)
+        self._hangs_s = driver_calls.hangs_s()
+        self._stuck: dict[str, int] = {}
 
-    async def run(self, job: Callable[[], T]) -> T:
-        """The job's result. Raises what it raises."""
-        return await asyncio.get_running_loop().run_in_executor(self._pool, job)
+    async def run(self, work: Callable[[], T], node: str = "", *, patient: bool = False) -> T:
+        """Return the job's result. Raises what it raises, and DriverHangsError once a driver call of it hangs; while
+        that call hangs, also for each further job on the same ``node``. A ``patient`` one waits for its own calls: a
+        change goes on, or goes back, when they return.
+        """
+        async with self._free:
+            if (thread := self._stuck.get(node)) is not None:
+                driver_calls.check(self._hangs_s, thread)
+            job = _Job(work)
+            begun = self._pool.submit(job)
+            future = asyncio.wrap_future(begun)
+            try:
+                while not (await asyncio.wait((future,), timeout=min(POLL_S, self._hangs_s / 4)))[0]:
+                    if not patient:
+                        self._check(node, job.thread, begun)
+            finally:
+                begun.cancel()  # a job that has not begun never will
+                future.cancel()  # the result of one that has is dropped
+            return future.result()
+
+    def _check(self, node: str, thread: int, begun: Future[T]) -> None:
+        error = driver_calls.hang(self._hangs_s, thread)
+        if error is not None:
+            self._stuck[node] = thread
+            begun.add_done_callback(lambda _: self._stuck.pop(node, None))
+            raise error
 
     def close(self) -> None:
         self._pool.shutdown(wait=False, cancel_futures=True)
