@@ -54,7 +54,7 @@ def threads(agent: Agent | DevicesAgent) -> int:
     return len(os.listdir(f"/proc/{agent.process.pid}/task"))
 
 
-def server(agent: Agent) -> int:
+def server(agent: Agent | DevicesAgent) -> int:
     """The process that answers for the driver."""
     lines = control.connect(simulated_nodes(agent.state), "control.sock")
     try:
@@ -183,3 +183,24 @@ class TestTheDevicesAgent:
         agent.sim.fault("hang")
         agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node")
         ends(agent)
+
+    def test_a_driver_that_is_stopped_from_the_start(self, make_devices: MakeDevices) -> None:
+        """The first read of the bus hangs, before there is a session with the driver."""
+        agent = make_devices("a2:vfio")
+        agent.environment[VARIABLE] = str(HANGS_S)
+        driver = server(agent)
+        os.kill(driver, signal.SIGSTOP)
+        try:
+            agent.start()
+            agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node", 20)
+            code, text = page(agent, "readyz")
+            assert code == 503
+            assert "the driver has not returned from" in text
+        finally:
+            os.kill(driver, signal.SIGCONT)
+        agent.until(lambda: agent.standing().get("state") == "working", "the recovery")
+        os.kill(driver, signal.SIGSTOP)
+        try:
+            ends(agent)
+        finally:
+            os.kill(driver, signal.SIGCONT)

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.kubernetes.gpu import names
 from support.agents import DEPLOY, Agent, MakeAgent, Object
 from support.cluster import Cluster
@@ -303,6 +304,32 @@ def test_single_offers_the_pieces_as_gpus(make_agent: MakeAgent, kubelet_root: P
         assert labels["nvidia.com/gpu.count"] == "7"
         told = agent.wish("all-balanced", "failed", "LabelsWouldBeInvalid")
         assert "mixed" in told["nextStep"]
+    finally:
+        agent.kill()
+        double.stop()
+
+
+def test_pods_get_devices_while_the_driver_hangs(make_agent: MakeAgent, kubelet_root: Path) -> None:
+    """What kubelet was offered stays offered, and is allocated; a kubelet that starts again gets it again."""
+    agent = make_agent("a100-sxm4-40gb")
+    agent.environment |= {VARIABLE: "1", "ALIQUOT_BACKEND": "shim"}
+    double = attached(agent, kubelet_root)
+    try:
+        agent.start()
+        agent.wish("all-1g.5gb")
+        agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "7", "seven devices")
+        agent.sim.fault("hang")
+        agent.reaches("failed", "all-1g.5gb", "DriverHangs")
+        pod(agent, "one")
+        agent.until(lambda: phase(agent, "one") == "Running", "the pod to run", 10)
+        double.kubelet.restart()
+        agent.until(lambda: double.kubelet.allocatable.get("nvidia.com/mig-1g.5gb") == 7, "seven devices again", 20)
+        pod(agent, "two")
+        agent.until(lambda: phase(agent, "two") == "Running", "the second pod to run", 20)
+        assert agent.status()["reason"] == "DriverHangs"
+        agent.sim.fault("none")
+        agent.reaches("success", "all-1g.5gb")
+        assert {phase(agent, "one"), phase(agent, "two")} == {"Running"}
     finally:
         agent.kill()
         double.stop()

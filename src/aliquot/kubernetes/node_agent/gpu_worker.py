@@ -55,6 +55,7 @@ class Hardware:
     ) -> None:
         self._hangs_s = hangs_s
         self._changing = False
+        self._hung = False
         self.unhealthy: frozenset[str] = frozenset()
         self.pasts: tuple[Past, ...] = ()
         self._newest: Newest | None = None
@@ -109,18 +110,18 @@ class Hardware:
 
     async def watch(self, changed: Callable[[], None]) -> None:
         """For ever: asks once a second which devices are unfit, and calls ``changed`` when the answer is another, when
-        the driver hangs, and when it answers again.
+        the driver hangs, and when it answers again, whichever job met the hang.
         """
-        hung = False
+        reported = False
         while True:
             await asyncio.sleep(POLL_S)
-            former = self.unhealthy, hung
+            unhealthy = self.unhealthy
             try:
                 await self._run(self._poll)
-                hung = False
+                news, reported, self._hung = reported or self._hung, False, False
             except DriverHangsError:
-                hung = True
-            if (self.unhealthy, hung) != former:
+                news, reported = not reported, True
+            if news or self.unhealthy != unhealthy:
                 changed()
 
     async def call(self, job: Callable[[Connection], T]) -> T:
@@ -137,17 +138,23 @@ class Hardware:
         """Does a job on the worker's thread. Raises DriverHangsError once a driver call hangs, the job's own or that of
         the one before; ``patient`` only where it has not begun.
         """
-        driver_calls.check(self._hangs_s)
+        self._check()
         begun = self._thread.submit(self._timed, job)
         future = asyncio.wrap_future(begun)
         try:
             while not (await asyncio.wait((future,), timeout=min(POLL_S, self._hangs_s / 4)))[0]:
                 if not patient:
-                    driver_calls.check(self._hangs_s)
+                    self._check()
         finally:
             begun.cancel()  # a job that has not begun never will
             future.cancel()  # the result of one that has is dropped
         return future.result()
+
+    def _check(self) -> None:
+        error = self.hang
+        if error is not None:
+            self._hung = True
+            raise error
 
     def _timed(self, job: Callable[[], T]) -> T:
         self._since = time.monotonic()

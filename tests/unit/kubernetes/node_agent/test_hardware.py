@@ -195,6 +195,28 @@ def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch
     assert news[1] is None
 
 
+def test_the_end_of_a_hang_that_only_another_job_met_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A driver that answers again before the next poll: whoever met the hang would wait for its next try."""
+    monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.POLL_S", 0.3)
+    driver, news = Hung(), list[object]()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.1)
+        watching = asyncio.create_task(hardware.watch(lambda: news.append(hardware.hang)))
+        with pytest.raises(DriverHangsError):
+            await hardware.read()
+        driver.answers.set()
+        async with asyncio.timeout(10):
+            while not news:
+                await asyncio.sleep(0.01)
+        await asyncio.sleep(0.4)
+        watching.cancel()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert news == [None], "once"
+
+
 def test_closing_does_not_wait_for_a_call_that_hangs() -> None:
     driver = Hung()
 
