@@ -209,7 +209,8 @@ class _Watch:
 
 
 def _silent(seconds: float) -> Failure:
-    return Failure("NO_ANSWER", 40, f"no answer for {seconds:.0f} s")
+    step = "look for Xid messages in the kernel log (dmesg | grep -i xid)"
+    return Failure("NO_ANSWER", 40, f"no answer for {seconds:.0f} s: the driver may hang", next_step=step)
 
 
 def _changing(node: str | None) -> Changing | None:

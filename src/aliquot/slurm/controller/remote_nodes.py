@@ -102,8 +102,9 @@ class Programs:
         there = {k: v for k, v in os.environ.items() if k != "SLURMD_NODENAME"}
         try:
             return bounded_process.run(command(host.reach, own), bound_s, text, env=there)
-        except TimeoutError as error:
-            raise UnreachableError(f"{host.name}: no answer in {bound_s:.0f} s") from error
+        except bounded_process.LateError as late:
+            last = f": {sentence(0, '', late.err)}" if late.err.strip() else ""
+            raise UnreachableError(f"{host.name}: no answer in {bound_s:.0f} s{last}") from late
         except OSError as error:
             raise UnreachableError(f"{host.name}: {shlex.join(host.reach)}: {error.strerror or error}") from error
 

@@ -73,6 +73,13 @@ def test_a_node_that_is_silent_is_left(tmp_path: Path) -> None:
     assert time.monotonic() - begun < 5
 
 
+def test_what_a_node_waits_for_is_told(tmp_path: Path) -> None:
+    """A driver that hangs there: the node's own words say so."""
+    body = "print('waiting: the driver has not returned\\x1b', file=sys.stderr, flush=True); time.sleep(60)"
+    outcome = Programs().apply(node(tmp_path, body), {}, (), 2.0)
+    assert outcome.sentence == "n1: no answer in 2 s: waiting: the driver has not returned"
+
+
 AT_ONCE = """
 import sys, threading, msgspec
 from aliquot.slurm.controller.remote_nodes import facts_of
