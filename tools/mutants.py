@@ -322,6 +322,27 @@ MUTANTS = {
         "            if not durable:\n                os.fsync(handle)",
         POWER,
     ),
+    "state-name": Mutant(
+        "state file: its new name is not synced",
+        "foundation/atomic_file.py",
+        '        sync(folder or ".")',
+        "        pass",
+        POWER,
+    ),
+    "state-folder": Mutant(
+        "state file: the name of a new folder is not synced",
+        "foundation/atomic_file.py",
+        '            sync(os.path.dirname(folder) or ".")',
+        "            pass",
+        POWER,
+    ),
+    "state-order": Mutant(
+        "state file: new content gets the name, and is on disk only then",
+        "foundation/atomic_file.py",
+        "            if durable:\n                os.fsync(handle)",
+        '            os.link(fresh, f"{fresh}.made")\n            put(f"{fresh}.made", path)\n            os.fsync(handle)',
+        POWER,
+    ),
     "fingerprint-compute": Mutant(
         "fingerprint: compute instances are left out",
         "core/model/inventory.py",
