@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 
 from aliquot.core.engine.ports import Journal, Record
 from aliquot.errors import StorageError
-from aliquot.hardware.state import journal
+from aliquot.hardware.state import journal, journal_reader
 from aliquot.hardware.state.journal_reader import Mark, added, last_run, read
 from aliquot.node.local import FileJournal
 
@@ -356,3 +356,11 @@ def test_a_line_that_is_not_whole_yet_is_told_when_it_is(path: str) -> None:
     records, mark, anew = added(path, mark)
     assert ([r.step for r in records], anew) == (["b"], False)
     assert added(path, mark) == ([], mark, False)
+
+
+def test_of_a_long_file_the_end_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    assert journal_reader._read(str(path), 4) == (b"6789", False)
+    assert journal_reader._read(str(path), 10) == (b"0123456789", True)
+    assert journal_reader._read(str(path), 11) == (b"0123456789", True)

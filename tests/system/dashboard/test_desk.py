@@ -259,3 +259,22 @@ def test_what_a_change_was_carried_out_by_is_not_kept_when_it_has_ended(source: 
         assert (ended.state, ended.preview.secret) == (desks.ENDED, None)
 
     anyio.run(main)
+
+
+@pytest.mark.anyio
+async def test_of_many_lines_the_first_are_kept_and_one_says_that_there_are_more() -> None:
+    class Talking(ToySource):
+        async def carry_out(self, preview: Preview, who: Person, tell: Callable[[str], None]) -> Done:
+            for n in range(desks.MOST_LINES + 5):
+                tell(f"line {n}")
+            return Done("done", "it is done")
+
+    desk = Desk(Talking("n1"))
+    sheet = desk.apply(await desk.put(CUT, ANNA), ANNA)
+    assert [each.id for each in desk.running] == [sheet.id]
+    assert await desk.settle(30)
+    ended = desk.find(sheet.id)
+    assert ended is not None
+    assert ended.lines[:-1] == tuple(f"line {n}" for n in range(desks.MOST_LINES))
+    assert ended.lines[-1] == "(more lines follow, which are in the journal)"
+    assert desk.running == ()

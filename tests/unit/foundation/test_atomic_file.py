@@ -90,3 +90,15 @@ def test_the_next_step_is_for_what_failed(number: int, step: str) -> None:
     advice = str(store.denied("x", OSError(number, os.strerror(number))).next_step)
     assert step in advice
     assert ("free space" in advice) == (number in (28, 20))
+
+
+def test_folders_are_for_all_to_read_and_for_their_owner_to_write(tmp_path: Path) -> None:
+    former = os.umask(0)
+    try:
+        store.replace(str(tmp_path / "lib" / "map"), b"")
+        with store.alone(str(tmp_path / "run" / "map")):
+            pass
+    finally:
+        os.umask(former)
+    assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("lib", "run")] == [0o755, 0o755]
+    assert (tmp_path / "lib" / "map").stat().st_mode & 0o777 == 0o644

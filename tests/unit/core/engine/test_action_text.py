@@ -1,10 +1,12 @@
-"""What the lines of a way back say: the action, and never the reason of its plan."""
+"""Every action has a sentence for its progress and one for the way back."""
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from aliquot.core.engine.action_text import undone
+from aliquot.core.engine.action_text import describe, undone
 from aliquot.core.model.actions import (
     Action,
     Create,
@@ -20,33 +22,59 @@ from aliquot.core.model.actions import (
     SetPassthrough,
 )
 
-PCI, WHY = "0000:01:00.0", "because of the plan"
-UUID, FUNCTION = "aa618089-8b16-4d01-a136-25a0f3c73123", "0000:01:00.4"
-SAID: dict[str, Action] = {
-    "1g.5gb at 0:1 is back": Create(gpu=PCI, reason=WHY, profile="1g.5gb", profile_id=19, placement="0:1", compute=()),
-    "the new 1g.5gb at 0:1 is gone again": Destroy(
-        gpu=PCI, reason=WHY, instance=7, profile="1g.5gb", profile_id=19, placement="0:1"
+GPU, WHY, VF = "0000:07:00.0", "requested", "0000:07:00.4"
+MADE: dict[str, Any] = {"gpu": GPU, "reason": WHY}
+ACTIONS: list[tuple[Action, str, str]] = [
+    (
+        Destroy(**MADE, instance=3, profile="1g.5gb", profile_id=19, placement="4:1"),
+        "destroyed 1g.5gb at 4:1 (instance 3)",
+        "the new 1g.5gb at 4:1 is gone again",
     ),
-    "compute instance 1c.3g.20gb in instance 2 is back": CreateCompute(
-        gpu=PCI, reason=WHY, instance=2, profile="1c.3g.20gb", profile_id=0, placement=None
+    (
+        Create(**MADE, profile="1g.5gb", profile_id=19, placement="4:1", compute=()),
+        "created 1g.5gb at 4:1",
+        "1g.5gb at 4:1 is back",
     ),
-    "the new compute instance 1c.3g.20gb in instance 2 is gone again": DestroyCompute(
-        gpu=PCI, reason=WHY, instance=2, compute_instance=1, profile="1c.3g.20gb"
+    (
+        DestroyCompute(**MADE, instance=3, compute_instance=1, profile="1c.3g.20gb"),
+        "destroyed compute instance 1c.3g.20gb in instance 3",
+        "the new compute instance 1c.3g.20gb in instance 3 is gone again",
     ),
-    "reset": Reset(gpu=PCI, reason=WHY),
-    "MIG mode is disabled again": SetMode(gpu=PCI, reason=WHY, mode="disabled"),
-    "virtual functions are off again": SetFunctions(gpu=PCI, reason=WHY, count=0),
-    "mixed-size mode is on again": SetMixedSize(gpu=PCI, reason=WHY, on=True),
-    f"vGPU A2-4Q on {FUNCTION} is back ({UUID})": CreateVgpu(
-        gpu=PCI, reason=WHY, function=FUNCTION, type_id=1, type="A2-4Q", uuid=UUID
+    (
+        CreateCompute(**MADE, instance=3, profile="1c.3g.20gb", profile_id=0),
+        "created compute instance 1c.3g.20gb in instance 3",
+        "compute instance 1c.3g.20gb in instance 3 is back",
     ),
-    f"the new vGPU A2-4Q on {FUNCTION} is gone again": DestroyVgpu(
-        gpu=PCI, reason=WHY, function=FUNCTION, type_id=1, type="A2-4Q", uuid=UUID, claim=""
+    (SetMode(**MADE, mode="enabled"), "MIG mode set to enabled", "MIG mode is enabled again"),
+    (Reset(**MADE), "reset", "reset"),
+    (SetFunctions(**MADE, count=16), "virtual functions on (16)", "virtual functions are on (16) again"),
+    (SetFunctions(**MADE, count=0), "virtual functions off", "virtual functions are off again"),
+    (SetMixedSize(**MADE, on=True), "mixed-size mode on", "mixed-size mode is on again"),
+    (SetMixedSize(**MADE, on=False), "mixed-size mode off", "mixed-size mode is off again"),
+    (
+        CreateVgpu(**MADE, function=VF, type_id=563, type="A100-4C", uuid="u-1"),
+        f"created vGPU A100-4C on {VF} (u-1)",
+        f"vGPU A100-4C on {VF} is back (u-1)",
     ),
-    "the whole GPU with its driver again": SetPassthrough(gpu=PCI, reason=WHY, on=False),
-}
+    (
+        DestroyVgpu(**MADE, function=VF, type_id=563, type="A100-4C"),
+        f"destroyed vGPU A100-4C on {VF}",
+        f"the new vGPU A100-4C on {VF} is gone again",
+    ),
+    (
+        SetPassthrough(**MADE, on=True),
+        "the whole GPU handed to vfio-pci",
+        "the whole GPU handed to vfio-pci again",
+    ),
+    (
+        SetPassthrough(**MADE, on=False, function=VF),
+        f"virtual function {VF} given back to its driver",
+        f"virtual function {VF} with its driver again",
+    ),
+]
 
 
-@pytest.mark.parametrize(("sentence", "action"), SAID.items(), ids=lambda each: str(each)[:30])
-def test_the_line_names_the_action(sentence: str, action: Action) -> None:
-    assert undone(action) == f"GPU {PCI}: {sentence}"
+@pytest.mark.parametrize(("action", "done", "back"), ACTIONS, ids=lambda each: type(each).__name__)
+def test_an_action_is_described(action: Action, done: str, back: str) -> None:
+    assert describe(action) == f"GPU {GPU}: {done}"
+    assert undone(action) == f"GPU {GPU}: {back}"

@@ -8,6 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 
+from aliquot.core.engine.gpu_executor import as_fault
 from aliquot.core.engine.history import pasts
 from aliquot.core.model import catalog
 from aliquot.core.model.desired import Desired
@@ -281,3 +282,18 @@ def test_records_that_fail_after_all_is_done_are_reported_and_no_failure(
     monkeypatch.setattr(bench.world.wishes, "save", failing)
     assert run(bench, got).status == "done"
     assert any("not recorded for the next boot" in line and str(error) in line for line in bench.said)
+
+
+def test_an_internal_fault_names_its_line() -> None:
+    def broken() -> None:
+        raise ZeroDivisionError("oops")
+
+    try:
+        broken()
+    except ZeroDivisionError as error:
+        fault = as_fault(error)
+    assert fault.brief == "internal fault: ZeroDivisionError: oops"
+    line = broken.__code__.co_firstlineno + 1
+    assert fault.details == (f"{__file__}:{line}",)
+    assert as_fault(ZeroDivisionError()).details == ()
+    assert as_fault(fault) is fault

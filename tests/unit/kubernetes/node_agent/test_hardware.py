@@ -152,10 +152,12 @@ def test_a_job_that_waits_behind_a_call_that_hangs_never_runs() -> None:
 
 def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
     driver = Hung()
+    monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.STOP_S", 0.05)
 
     async def play() -> None:
         hardware = Hardware(driver.connect, hangs_s=0.2)
         monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
+        assert hardware.patience_s == 0.05
         applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
         await asyncio.sleep(0.4)
         assert hardware.hang is not None
@@ -165,6 +167,7 @@ def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.Monk
             await hardware.read()
         driver.answers.set()
         assert cast(Any, await applying) == node()
+        assert hardware.patience_s == 0.05, "nothing is changed any more"
         await hardware.close()
 
     asyncio.run(play())

@@ -92,3 +92,13 @@ def test_who_may_not_write_is_told_what_else_there_is(tmp_path: Path, monkeypatc
 def test_a_holder_is_named_after_its_container() -> None:
     each = Reservation("r1", "docker", (), (), 0.0, None, name="web")
     assert str(each.holder) == "reservation docker:r1 (web)"
+
+
+def test_who_waits_rests_between_two_tries(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rests: list[float] = []
+    with Reservations(str(tmp_path)).alone(1):
+        monkeypatch.setattr("time.sleep", rests.append)
+        with pytest.raises(LockedError), Reservations(str(tmp_path)).alone(0.02):
+            pass
+    assert rests
+    assert min(rests) > 0

@@ -599,3 +599,18 @@ class TestAnotherWriter:
         for owner, starts in ((self.OTHER, False), (self.ME, True), (None, True)):
             o = look(None, durable=Durable(stopped, stopped_by=owner), owner=self.ME)
             assert isinstance(decide(o, published(o)), steps.StartServices) == starts
+
+
+def test_after_a_failure_it_rests_until_the_next_attempt() -> None:
+    o = look("all-1g.5gb")
+    boom = Trouble("ApplyFailed", "boom")
+    m = published(o, attempt=o.attempt, failed=boom, failures=1, retry_at=o.clock + 7)
+    told = decide(o, m)
+    assert isinstance(told, steps.Tell)
+    labels, annotations = said(told.status)
+    after = look("all-1g.5gb", labels=labels, annotations=annotations)
+    assert isinstance(step := decide(after, msgspec.structs.replace(m, attempt=after.attempt)), steps.Rest)
+    assert step.seconds == 7
+    late = msgspec.structs.replace(m, attempt=after.attempt, retry_at=o.clock + 10_000)
+    assert isinstance(step := decide(after, late), steps.Rest)
+    assert step.seconds == o.settings.check_s

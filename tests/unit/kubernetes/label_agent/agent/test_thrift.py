@@ -115,3 +115,14 @@ def test_progress_is_written_now_and_then_from_whatever_thread(monkeypatch: pyte
     assert corner.written == []
     asyncio.run(applying(0.0))
     assert corner.written == ["to create (1/3)", "to create (2/3)", "to create (3/3)"]
+
+
+def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    async def applying() -> None:
+        shown = Progress(cast(Corner, StubCorner()), Status(PENDING, "Changing", "to create"), 3)
+        shown.report("created 1g.5gb")
+        await shown.close()
+
+    with caplog.at_level("INFO"):
+        asyncio.run(applying())
+    assert "created 1g.5gb" in caplog.text

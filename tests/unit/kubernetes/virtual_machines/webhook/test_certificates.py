@@ -109,3 +109,14 @@ def test_an_authority_that_did_not_sign_is_no_authority() -> None:
     bundle, other = made(), made()
     fresh = made(msgspec.structs.replace(bundle, authority=other.authority, trusted=other.trusted))
     assert shakes_hands(fresh, HOSTS[0])
+
+
+def test_what_a_verifier_must_understand_is_critical() -> None:
+    """The limits of a certificate, and nothing that an older client may not know (RFC 5280, 4.2)."""
+    found = made()
+    critical = {
+        body: {each.oid._name for each in x509.load_pem_x509_certificate(body).extensions if each.critical}
+        for body in (found.authority.certificate, found.server.certificate)
+    }
+    assert critical[found.authority.certificate] == {"basicConstraints", "keyUsage"}
+    assert critical[found.server.certificate] == {"basicConstraints"}

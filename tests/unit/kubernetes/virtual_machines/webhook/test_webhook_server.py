@@ -197,3 +197,21 @@ def test_a_mounted_certificate_is_read_where_it_lies(tmp_path: Path) -> None:
     (tmp_path / "ca.crt").write_bytes(found.trusted)
     served = MountedCertificate(str(tmp_path)).read()
     assert (served.pair, served.trusted) == (found.server, found.trusted)
+
+
+@pytest.mark.skipif(not socket.has_dualstack_ipv6(), reason="this machine has no IPv6")
+def test_both_families_are_served() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with https._listen(port) as listening:
+        assert listening.getsockname()[1] == port
+        for address in ("127.0.0.1", "::1"):
+            socket.create_connection((address, port), timeout=5).close()
+
+
+def test_a_machine_without_both_families_is_served(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(socket, "has_dualstack_ipv6", lambda: False)
+    with socket.create_server(("127.0.0.1", 0)) as probe:
+        port = probe.getsockname()[1]
+    with https._listen(port) as listening:
+        assert listening.family == socket.AF_INET
