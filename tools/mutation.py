@@ -99,15 +99,17 @@ class Runner:
             yield mutant, self._tried_fresh(mutant)
 
     def named(self, mutant: Mutant) -> list[str]:
-        """Return the tests that may notice a mutant, the cheapest first: those that execute a line of its statement, or
-        of its file where the statement runs at import.
+        """Return the tests that may notice a mutant: those that execute a line of its statement, or of its file where
+        the statement runs at import. The units of its package come first, then the cheapest.
         """
         base, lines = self._index[mutant.file], range(mutant.first, mutant.last + 1)
         if not mutant.in_function:
             lines = range(len((self._root / "src/aliquot" / mutant.file).read_bytes().splitlines()) + 1)
-        marks = {base + line for line in lines}
-        passing = sorted((seconds, name) for name, (seconds, _) in self.lines.items() if seconds >= 0)
-        return [name for _, name in passing if not marks.isdisjoint(self.lines[name][1])]
+        marks, units = {base + line for line in lines}, f"tests/unit/{Path(mutant.file).parent.as_posix()}/"
+        passing = [
+            (not name.startswith(units), seconds, name) for name, (seconds, _) in self.lines.items() if seconds >= 0
+        ]
+        return [name for *_, name in sorted(passing) if not marks.isdisjoint(self.lines[name][1])]
 
     def _tried_fresh(self, mutant: Mutant) -> str:
         """Try a mutant in a run that was started with it. A test that fails must pass in such a run without it."""

@@ -561,3 +561,12 @@ def test_a_token_that_was_taken_back_ends_its_session(source: ToySource) -> None
                 answers[0] = answer
                 now[0] += gate.RECHECK_S + 1
                 assert client.get("/").status_code == status, answer
+
+
+def test_the_logout_takes_the_cookie_back_as_it_was_given(client: Client) -> None:
+    client.login()
+    answer = client.post("/logout", {"csrf": client.csrf})
+    name, *attributes = answer.headers["set-cookie"].lower().split("; ")
+    assert name.endswith('=""')
+    assert {"max-age=0", "httponly", "samesite=strict"} <= set(attributes)
+    assert answer.headers["clear-site-data"] == '"cache"'

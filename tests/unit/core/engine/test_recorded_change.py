@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 from hypothesis import given
 
 from aliquot.core.engine.ports import FORMAT, Record
 from aliquot.core.engine.recorded_change import RecordedChange, change_of, encoded, recorded
 from aliquot.core.model import catalog
+from aliquot.core.model.actions import Action, SetPassthrough
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.plan import plan
@@ -93,3 +96,16 @@ def test_a_gpu_that_is_gone_leaves_nothing_to_go_back_to() -> None:
     change = recorded(plan(two, world.wish(A100, ["2g.10gb"])), two)
     assert change.inventory_before(world.node(two.gpus[0])) is None
     assert change.inventory_before(two) is not None
+
+
+def test_a_gpu_is_given_away_whole_or_by_its_functions() -> None:
+    """Only the former counts as a change of the GPU's driver."""
+    gpu: dict[str, Any] = {"gpu": world.PCI, "reason": "requested"}
+    inventory = world.node(world.gpu(A100, []))
+    made = plan(inventory, world.wish(A100, []))
+    acts: tuple[Action, ...] = (
+        SetPassthrough(**gpu, on=True),
+        SetPassthrough(**gpu, on=False, function="0000:07:00.4"),
+    )
+    (change,) = recorded(msgspec.structs.replace(made, actions=acts), inventory).gpus
+    assert change.passthrough == (True,)

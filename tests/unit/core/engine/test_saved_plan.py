@@ -7,12 +7,13 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
+from aliquot.core.engine import saved_plan
 from aliquot.core.engine.apply import apply
 from aliquot.core.engine.saved_plan import confirm
 from aliquot.core.model.actions import Create, Destroy
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory
-from aliquot.core.model.plan import Policy
+from aliquot.core.model.plan import Plan, Policy
 from aliquot.core.planner.plan import plan
 from aliquot.errors import MovedError, PlanMismatchError
 from laws.oracle import world
@@ -172,3 +173,24 @@ def test_an_edited_plan_is_not_recorded() -> None:
     with pytest.raises(PlanMismatchError):
         apply(replace(made, actions=()), bench.world, bench.said.append, saved=True)
     assert (bench.memory.log, bench.journal.lines) == ([], [])
+
+
+def _details(edited: Plan, inventory: Inventory) -> tuple[str, ...]:
+    with pytest.raises(PlanMismatchError) as caught:
+        confirm(edited, inventory)
+    return caught.value.details
+
+
+def test_the_difference_is_named() -> None:
+    now = start([("3g.20gb", 0)])
+    made = plan(now, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"]))
+    first, second = made.actions
+    one, other = (saved_plan._text(saved_plan._plain(each)) for each in made.actions)
+    more = replace(second, placement="0:1")
+    assert _details(replace(made, actions=(first,)), now) == (f"missing in the file: {other}",)
+    assert _details(replace(made, actions=(first, second, more)), now) == (
+        f"only in the file: {saved_plan._text(saved_plan._plain(more))}",
+    )
+    assert _details(replace(made, actions=(first, first, second)), now) == (f"only in the file: {one}",)
+    assert _details(replace(made, actions=(second, first)), now) == ("the file has the same actions in another order",)
+    assert _details(replace(made, kept=7), now) == ("the file says kept 7, the planner 1",)

@@ -231,3 +231,31 @@ def test_closing_does_not_wait_for_a_call_that_hangs() -> None:
         driver.answers.set()
 
     asyncio.run(play())
+
+
+def test_what_was_unfit_is_handed_on_from_session_to_session() -> None:
+    adopted: list[object] = []
+
+    class Health(Driver):
+        def adopt(self, former: object) -> None:
+            adopted.append(former)
+
+    class Adopting(Driver):
+        def health(self, policy: object) -> Any:
+            return Health()
+
+    driver = Adopting()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect)
+        former = []
+        for _ in range(3):
+            await hardware.read()
+            former.append(hardware._health)
+            driver.wrong = HardwareError("unknown")
+            with pytest.raises(HardwareError):
+                await hardware.read()
+        await hardware.close()
+        assert adopted == former[:2]
+
+    asyncio.run(play())

@@ -12,6 +12,7 @@ from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiAwayError, ForbiddenError
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
+from aliquot.kubernetes.gpu.node_status import FAILED, SUCCESS, Status
 from aliquot.kubernetes.label_agent.agent.node_informer import STALE_S, Corner
 
 
@@ -92,3 +93,30 @@ def test_each_missing_right_is_told_once_and_one_answer_does_not_hide_another(
         "the API server answers again",
     ]
     assert woken == ["up"]
+
+
+class EventWriter:
+    """An API that keeps the events that are written."""
+
+    def __init__(self) -> None:
+        self.events: list[dict[str, Any]] = []
+
+    async def create(self, kind: object, body: dict[str, Any], namespace: str) -> None:
+        self.events.append(body)
+
+
+def test_a_failure_is_a_warning_and_everything_else_is_normal() -> None:
+    api = EventWriter()
+    corner = Corner(cast(Api, api), "n", "ns", lambda: None)
+
+    async def write() -> None:
+        await corner.event(Status(FAILED, "Held", "held"), 0.0)
+        await corner.event(Status(SUCCESS, "Applied", "applied"), 0.0)
+        await corner.warn("Odd", "odd")
+
+    asyncio.run(write())
+    assert [(e["type"], e["reason"]) for e in api.events] == [
+        ("Warning", "Held"),
+        ("Normal", "Applied"),
+        ("Warning", "Odd"),
+    ]

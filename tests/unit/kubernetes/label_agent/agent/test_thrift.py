@@ -126,3 +126,22 @@ def test_every_act_is_logged(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO"):
         asyncio.run(applying())
     assert "created 1g.5gb" in caplog.text
+
+
+def test_a_patch_is_begun_only_once_the_next_one_is_due(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two threads may ask for it at the same moment."""
+    corner = StubCorner()
+    monkeypatch.setattr(progress, "EVERY_S", 0.2)
+
+    async def applying() -> None:
+        shown = Progress(cast(Corner, corner), Status(PENDING, "Changing", "to create"), 3)
+        shown._begin()
+        await shown.close()
+        assert corner.written == []
+        await asyncio.sleep(0.25)
+        shown._begin()
+        shown._begin()
+        await shown.close()
+
+    asyncio.run(applying())
+    assert corner.written == ["to create (0/3)"]

@@ -6,6 +6,7 @@ import asyncio
 import datetime as dt
 import http.client
 import json
+import os
 import socket
 import ssl
 import time
@@ -215,3 +216,17 @@ def test_a_machine_without_both_families_is_served(monkeypatch: pytest.MonkeyPat
         port = probe.getsockname()[1]
     with https._listen(port) as listening:
         assert listening.family == socket.AF_INET
+
+
+def test_a_new_certificate_leaves_no_file_open() -> None:
+    async def story() -> None:
+        server = HttpsServer(application({}, {}), 0)
+        found = bundle().server
+        server.certify(found.certificate, found.key)
+        before = os.listdir("/proc/self/fd")
+        for _ in range(3):
+            server.certify(found.certificate, found.key)
+        assert len(os.listdir("/proc/self/fd")) == len(before)
+        server._socket.close()
+
+    asyncio.run(story())

@@ -1,0 +1,40 @@
+"""Whose program asks: known for a connection within this machine alone."""
+
+from __future__ import annotations
+
+import os
+import socket
+
+import pytest
+from starlette.requests import Request
+
+from aliquot.dashboard.security.local_peer import owner
+
+
+def _request(client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> Request:
+    return Request({"type": "http", "client": client, "server": server})
+
+
+@pytest.mark.parametrize(
+    ("client", "server"),
+    [
+        (None, ("127.0.0.1", 80)),
+        (("127.0.0.1", 4711), None),
+        (("127.0.0.1", 4711), ("/run/page.sock", None)),
+        (("not an address", 4711), ("127.0.0.1", 80)),
+        (("::1", 4711), ("127.0.0.1", 80)),
+        (("127.0.0.1", 1), ("127.0.0.1", 2)),
+    ],
+    ids=["no client", "no server", "a socket file", "no address", "two families", "no connection"],
+)
+def test_it_is_unknown(client: tuple[str, int] | None, server: tuple[str, int | None] | None) -> None:
+    assert owner(_request(client, server)) is None
+
+
+def test_it_is_the_user_of_the_socket() -> None:
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        socket.create_connection(server.getsockname()) as client,
+        server.accept()[0],
+    ):
+        assert owner(_request(client.getsockname(), server.getsockname())) == os.getuid()
