@@ -340,7 +340,7 @@ MUTANTS = {
         "state file: new content gets the name, and is on disk only then",
         "foundation/atomic_file.py",
         "            if durable:\n                os.fsync(handle)",
-        '            os.link(fresh, f"{fresh}.made")\n            put(f"{fresh}.made", path)\n            os.fsync(handle)',
+        '            os.link(fresh, f"{fresh}2")\n            put(f"{fresh}2", path)\n            os.fsync(handle)',
         POWER,
     ),
     "fingerprint-compute": Mutant(

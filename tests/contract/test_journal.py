@@ -364,3 +364,17 @@ def test_of_a_long_file_the_end_is_read(tmp_path: Path) -> None:
     assert journal_reader._read(str(path), 4) == (b"6789", False)
     assert journal_reader._read(str(path), 10) == (b"0123456789", True)
     assert journal_reader._read(str(path), 11) == (b"0123456789", True)
+
+
+@pytest.mark.parametrize(("more", "kept"), [(0, False), (1, True)])
+def test_it_is_written_again_from_its_limit_on(more: int, kept: bool, tmp_path: Path) -> None:
+    path = tmp_path / "journal"
+    log = FileJournal(str(path), "b", by="ann")
+    for run in (log.new_run(), log.new_run(), log.new_run()):
+        log.append(Record("begin", run, text="x" * 100), durable=False)
+        log.append(Record("end", run, text="done"), durable=False)
+    log.close()
+    before = path.stat()
+    again = FileJournal(str(path), "b", rotate_at=before.st_size + more, by="ann")
+    again.append(Record("begin", again.new_run()), durable=True)
+    assert (path.stat().st_ino == before.st_ino) == kept

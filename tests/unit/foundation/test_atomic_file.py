@@ -102,3 +102,13 @@ def test_folders_are_for_all_to_read_and_for_their_owner_to_write(tmp_path: Path
         os.umask(former)
     assert [(tmp_path / name).stat().st_mode & 0o777 for name in ("lib", "run")] == [0o755, 0o755]
     assert (tmp_path / "lib" / "map").stat().st_mode & 0o777 == 0o644
+
+
+def test_what_a_killed_process_left_behind_costs_no_previous_content(tmp_path: Path) -> None:
+    path, old = tmp_path / "map", tmp_path / "map.previous"
+    store.replace(str(path), b"one", old=str(old))
+    for name in (".map", ".map.previous"):
+        (tmp_path / f"{name}.{threading.get_native_id()}.tmp").write_bytes(b"half")
+    store.replace(str(path), b"two", old=str(old))
+    assert (path.read_bytes(), old.read_bytes()) == (b"two", b"one")
+    assert sorted(os.listdir(tmp_path)) == ["map", "map.previous"]

@@ -293,3 +293,18 @@ def test_what_is_removed_is_gone(tmp_path: Path) -> None:
     store.remove()
     assert store.load() == Value()
     store.remove()
+
+
+class Sparse(msgspec.Struct, frozen=True, omit_defaults=True):
+    note: str = ""
+    size: int = 0
+
+
+def test_a_default_that_another_version_wrote_out_may_change(tmp_path: Path) -> None:
+    """A version that leaves defaults out and one that does not have the same fields."""
+    stored(tmp_path, Newer).save(Newer(note="one"))
+    sparse = stored(tmp_path, Sparse)
+    assert sparse.load() == Sparse(note="one")
+    sparse.save(Sparse(note="one", size=3))
+    assert sparse.load() == Sparse(note="one", size=3)
+    assert stored(tmp_path, Newer).load() == Newer(note="one", size=3)

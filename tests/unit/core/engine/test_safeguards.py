@@ -8,11 +8,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from aliquot.core.engine.gpu_executor import as_fault
+from aliquot.core.engine.gpu_executor import Run, as_fault
 from aliquot.core.engine.history import pasts
+from aliquot.core.engine.ports import Record
 from aliquot.core.model import catalog
+from aliquot.core.model.actions import CreateCompute, DestroyCompute
 from aliquot.core.model.desired import Desired
-from aliquot.core.model.inventory import Gpu, Inventory, Mig
+from aliquot.core.model.inventory import Gpu, Holder, Inventory, Mig
+from aliquot.core.model.plan import Policy
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import former
 from aliquot.core.planner.verify import verify
@@ -297,3 +300,46 @@ def test_an_internal_fault_names_its_line() -> None:
     assert fault.details == (f"{__file__}:{line}",)
     assert as_fault(ZeroDivisionError()).details == ()
     assert as_fault(fault) is fault
+
+
+def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
+    """Nor is one of a GPU that has a client as a whole, where an instance is created in the same change."""
+    node = start([("3g.20gb", 0)])
+    (gpu,) = node.gpus
+    (instance,) = gpu.instances
+    (compute,) = instance.compute_instances
+    holder = Holder("process", "7")
+    inside = replace(instance, compute_instances=(replace(compute, holders=(holder,)),))
+    destroy = DestroyCompute(
+        gpu=gpu.pci, reason="", instance=instance.id, compute_instance=compute.id, profile=compute.profile
+    )
+    create = CreateCompute(gpu=gpu.pci, reason="", instance=instance.id, profile="1c.3g.20gb", profile_id=0)
+    for found, acts in (
+        (replace(gpu, instances=(inside,)), (destroy,)),
+        (replace(gpu, holders=(holder,)), (destroy, create)),
+    ):
+        bench = Bench(replace(node, gpus=(found,)))
+        error = Run(bench.world, Policy(), "run-1", bench.said.append).lane(acts)
+        assert isinstance(error, InUseError), error
+        assert bench.memory.log == []
+
+
+def test_the_end_of_a_rollback_is_on_disk() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    ends: list[bool] = []
+    append = bench.journal.append
+
+    def noted(record: Record, *, durable: bool) -> None:
+        if record.kind == "end":
+            ends.append(durable)
+        append(record, durable=durable)
+
+    def fail(n: int, what: str) -> None:
+        if n == 2:
+            raise HardwareError("boom")
+
+    bench.journal.append = noted  # type: ignore[method-assign]
+    bench.memory.before = fail
+    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    assert outcome.status == "undone"
+    assert ends == [True]

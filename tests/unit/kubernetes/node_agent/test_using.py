@@ -75,3 +75,10 @@ def test_kubelet_may_not_answer_either(monkeypatch: pytest.MonkeyPatch) -> None:
     told = list[tuple[Usage, ...]]()
     asyncio.run(Using(Gpus(), uses, lambda _, usage: told.append(usage)).look())
     assert told == []
+
+
+def test_a_problem_is_logged_once_until_it_is_another(bed: Bed, caplog: pytest.LogCaptureFixture) -> None:
+    for trouble in (HardwareError("one"), HardwareError("one"), HardwareError("two"), None, HardwareError("two")):
+        bed.gpus.trouble = trouble
+        bed.look()
+    assert [each.getMessage().rpartition(": ")[2] for each in caplog.records] == ["one", "two", "two"]

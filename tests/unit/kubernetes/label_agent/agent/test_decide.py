@@ -17,9 +17,11 @@ from aliquot.kubernetes.gpu.config_label import Source, Trouble
 from aliquot.kubernetes.gpu.gpu_operands import Paused
 from aliquot.kubernetes.gpu.node_status import Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.gpu.prediction import Prediction
 from aliquot.kubernetes.label_agent.agent import steps
 from aliquot.kubernetes.label_agent.agent.decide import OWED, REBOOT_PATIENCE_S, decide
 from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, Observation, RebootMark
+from aliquot.kubernetes.label_agent.agent.status_builder import success
 from aliquot.kubernetes.node_agent.pod_holders import Use
 from support.agent_looks import MIXED, OPERANDS, look, node, published, said
 from support.agent_world import Killed, World
@@ -614,3 +616,11 @@ def test_after_a_failure_it_rests_until_the_next_attempt() -> None:
     late = msgspec.structs.replace(m, attempt=after.attempt, retry_at=o.clock + 10_000)
     assert isinstance(step := decide(after, late), steps.Rest)
     assert step.seconds == o.settings.check_s
+
+
+def test_success_tells_what_labels_will_be_worse_for_it() -> None:
+    inventory = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
+    predicted = Prediction({}, {}, warnings=("beware",), refusals=("no name for it",))
+    o = msgspec.structs.replace(look("all-1g.5gb", inventory), prediction=predicted)
+    assert success(o, Memory()).details == ("no name for it", "beware")
+    assert success(msgspec.structs.replace(o, prediction=None), Memory()).details == ()

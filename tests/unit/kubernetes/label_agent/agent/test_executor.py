@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.gpu_operands import Marks
+from aliquot.kubernetes.gpu.node_status import Status
 from aliquot.kubernetes.label_agent.agent.executor import Actor
+from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.observation import Memory
 from aliquot.kubernetes.label_agent.agent.steps import Rest
 
@@ -33,3 +38,53 @@ def test_a_driver_that_hangs_takes_nothing_from_kubelet(reason: str, withheld: l
     seen = cast(Any, SimpleNamespace(inventory=None, trouble=Trouble(reason, "why")))
     asyncio.run(actor.act(Rest(1.0, "failed"), seen, Memory()))
     assert publisher.withheld == withheld
+
+
+class Server:
+    """A node that a status is written to, and the events."""
+
+    def __init__(self) -> None:
+        self.events: list[Status] = []
+
+    async def change(self, change: Callable[[Marks], object]) -> None:
+        change(Marks({}, {}))
+
+    async def event(self, status: Status, now: float) -> None:
+        self.events.append(status)
+
+
+@pytest.mark.parametrize(
+    ("former", "label", "level", "events"),
+    [
+        (None, "", "WARNING", 1),
+        (Status("failed", "Held", "held", "x"), "failed", None, 0),
+        (Status("failed", "Held", "held", "x"), "", "WARNING", 1),
+        (Status("failed", "Other", "other", "x"), "failed", "WARNING", 1),
+    ],
+    ids=["first", "known", "the label was taken away", "another reason"],
+)
+def test_news_is_logged_and_becomes_an_event(
+    former: Status | None, label: str, level: str | None, events: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = Server()
+    actor = Actor(*cast(Any, (server, None, None, None, None, Tally("n"), None)))
+    seen = cast(Any, SimpleNamespace(state=label, status=former, now=1.0, asked_anew=lambda marks: False))
+    told = Status("failed", "Held", "held", "x", details=("pod ml/train",))
+    with caplog.at_level("INFO", "aliquot.agent"):
+        asyncio.run(actor.report(told, seen))
+    lines = [(each.levelname, each.getMessage()) for each in caplog.records]
+    assert len(server.events) == events
+    assert ((level, "held") in lines) == bool(events)
+    assert (("INFO", "pod ml/train") in lines) == bool(events)
+    changing = f"Changing the '{names.STATE_LABEL}' node label to 'failed'"
+    assert (("INFO", changing) in lines) == (label != "failed")
+
+
+def test_success_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
+    record = SimpleNamespace(value=SimpleNamespace(reboot=None))
+    actor = Actor(*cast(Any, (Server(), None, None, None, record, Tally("n"), None)))
+    actor.record = cast(Any, record)
+    seen = cast(Any, SimpleNamespace(state="", status=None, now=1.0, asked_anew=lambda marks: False))
+    with caplog.at_level("INFO", "aliquot.agent"):
+        asyncio.run(actor.report(Status("success", "Applied", "applied"), seen))
+    assert [each.levelname for each in caplog.records if each.getMessage() == "applied"] == ["INFO"]

@@ -290,3 +290,48 @@ def test_somebody_elses_node_still_gets_back_what_we_paused() -> None:
     assert decide.decide(ours, Memory()) == steps.Restore(None)
     theirs = msgspec.structs.replace(ours, marks=operands.Marks(ours.marks.labels, {}))
     assert isinstance(decide.decide(theirs, Memory()), steps.Publish)
+
+
+@pytest.mark.parametrize(
+    ("pause", "stopped", "rests"), [(3.0, False, [3.0]), (0.0, False, []), (3.0, True, [])], ids=["rest", "on", "stop"]
+)
+def test_it_rests_as_long_as_the_cycle_says(
+    pause: float, stopped: bool, rests: list[float], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slept: list[float] = []
+    first, hands = paused(), Hands()
+
+    async def play() -> None:
+        loop = loop_over(first, lambda corner: None, hands)
+
+        async def cycle() -> float:
+            loop._stopping = stopped or bool(slept) or not pause
+            return pause
+
+        async def rest(seconds: float) -> None:
+            slept.append(seconds)
+
+        async def part() -> None:
+            return
+
+        for name, fake in (("cycle", cycle), ("_rest", rest), ("_part", part)):
+            monkeypatch.setattr(loop, name, fake)
+        async with asyncio.timeout(5):
+            await loop.run()
+
+    asyncio.run(play())
+    assert slept == rests
+
+
+def test_a_rest_ends_when_something_happens_or_its_time_is_over() -> None:
+    async def play() -> None:
+        loop = loop_over(paused(), lambda corner: None, Hands())
+        async with asyncio.timeout(5):
+            await loop._rest(0.01)
+            resting = asyncio.create_task(loop._rest(60.0))
+            await asyncio.sleep(0.01)
+            assert not resting.done()
+            loop.wake()
+            await resting
+
+    asyncio.run(play())

@@ -120,3 +120,10 @@ def test_what_a_verifier_must_understand_is_critical() -> None:
     }
     assert critical[found.authority.certificate] == {"basicConstraints", "keyUsage"}
     assert critical[found.server.certificate] == {"basicConstraints"}
+
+
+def test_one_that_begins_this_second_is_not_renewed_and_one_that_begins_later_is() -> None:
+    found = made()
+    begins = x509.load_pem_x509_certificate(found.server.certificate).not_valid_before_utc
+    assert renewed(found, HOSTS, begins) is None
+    assert renewed(found, HOSTS, begins - dt.timedelta(seconds=1)) is not None
