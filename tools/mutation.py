@@ -37,14 +37,17 @@ from tools.mutation_runner.warm_tests import FRESH, Tests, write  # noqa: E402
 RUNNER = ROOT / "tools/mutation_runner"
 TESTS = (
     *("tests/unit/foundation", "tests/unit/core/engine", "tests/unit/core/model", "tests/unit/hardware/state"),
-    *("tests/unit/kubernetes", "tests/unit/dashboard", "tests/unit/node"),
+    *("tests/unit/kubernetes", "tests/unit/dashboard", "tests/unit/node", "tests/unit/metrics"),
     *(f"tests/contract/test_{name}.py" for name in ("journal", "lock", "record", "watching")),
     *(f"tests/laws/crash/test_{name}.py" for name in ("failing_calls", "world_moves", "power_cuts", "journal")),
     *(f"tests/system/cli/test_{name}.py" for name in ("apply", "history", "boot", "failure", "saved_plan", "lasting")),
-    *(f"tests/system/cli/test_{name}.py" for name in ("hanging_driver", "version_skew", "progress", "usage")),
+    *(f"tests/system/cli/test_{name}.py" for name in ("hanging_driver", "version_skew", "usage", "watch")),
     *(f"tests/system/dashboard/test_{name}.py" for name in ("security", "desk", "pages_forms", "pages_deeds")),
     *(f"tests/system/kubernetes/test_{name}.py" for name in ("agent_kept", "traps", "webhooks", "two_agents")),
-    *(f"tests/system/kubernetes/test_{name}.py" for name in ("agent_shown", "hanging_driver", "agent_machine")),
+    *(
+        f"tests/system/kubernetes/test_{name}.py"
+        for name in ("agent_shown", "hanging_driver", "agent_machine", "drain")
+    ),
     *("tests/system/kubelet/test_with_hardware.py",),
 )
 """The tests that should notice what is wrong in the areas."""

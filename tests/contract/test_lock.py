@@ -16,6 +16,7 @@ import pytest
 from aliquot.core.engine.ports import Lock
 from aliquot.errors import LockedError, StorageError
 from aliquot.foundation import atomic_file as store
+from aliquot.foundation import lock
 from aliquot.foundation.lock import since
 from aliquot.node.local import FileLock
 
@@ -131,3 +132,10 @@ def test_nobody_else_can_open_what_is_locked(tmp_path: Path) -> None:
     link.symlink_to(lock)
     with pytest.raises(StorageError), FileLock(str(link)).hold():
         pass
+
+
+def test_a_file_that_cannot_be_read_names_nobody(tmp_path: Path) -> None:
+    assert lock._signature(str(tmp_path / "absent")) == ("", "", "")
+    assert lock._holder(str(tmp_path / "absent")) == "another process"
+    (tmp_path / "odd").write_bytes(b"not a pid\nplace")
+    assert lock._signature(str(tmp_path / "odd")) == ("", "", "")

@@ -421,3 +421,12 @@ def test_a_signal_goes_back_and_another_one_on_the_way_changes_nothing(number: i
     assert (outcome.error.code, outcome.error.exit_code) == ("INTERRUPTED", 128 + number)
     assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
     assert bench.journal.lines[-1].text == "stopped"
+
+
+def test_a_plan_without_actions_that_is_not_met_is_refused() -> None:
+    bench = Bench(start([("3g.20gb", 0)]))
+    made = plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb"]))
+    with pytest.raises(MovedError, match=r"2g\.10gb") as caught:
+        apply(msgspec.structs.replace(made, actions=()), bench.world, bench.said.append)
+    assert caught.value.next_step == "aliquot plan"
+    assert bench.journal.lines == []

@@ -4,19 +4,24 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from aliquot.errors import AliquotError
+from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.gpu_operands import Marks
 from aliquot.kubernetes.gpu.node_status import Status
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.observation import Memory
-from aliquot.kubernetes.label_agent.agent.steps import Rest
+from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory
+from aliquot.kubernetes.label_agent.agent.state_file import Record
+from aliquot.kubernetes.label_agent.agent.steps import Rest, Retry, StartServices
+from support.agent_looks import look
 
 
 class Publisher:
@@ -88,3 +93,41 @@ def test_success_is_no_warning(caplog: pytest.LogCaptureFixture) -> None:
     with caplog.at_level("INFO", "aliquot.agent"):
         asyncio.run(actor.report(Status("success", "Applied", "applied"), seen))
     assert [each.levelname for each in caplog.records if each.getMessage() == "applied"] == ["INFO"]
+
+
+class HostServices:
+    """Starts services, or fails."""
+
+    def __init__(self, wrong: AliquotError | None = None) -> None:
+        self.wrong = wrong
+        self.started: list[object] = []
+
+    async def start(self, stopped: object) -> None:
+        self.started.append(stopped)
+        if self.wrong is not None:
+            raise self.wrong
+
+
+def _starting(record: Record, machine: HostServices) -> Memory:
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), None)))
+    actor.record, actor.machine = record, cast(Any, machine)
+    return asyncio.run(actor.act(StartServices(), look("all-1g.5gb"), Memory(silenced=True)))
+
+
+def test_services_that_were_stopped_are_started_once(tmp_path: Path) -> None:
+    stopped = StoppedServices((StoppedUnit("dcgm.service"),))
+    record = Record(str(tmp_path))
+    record.write(Durable(stopped=stopped))
+    machine = HostServices()
+    assert not _starting(record, machine).silenced
+    assert record.value == Durable()
+    assert not _starting(record, machine).silenced
+    assert machine.started == [stopped], "nothing is owed any more"
+
+
+def test_a_status_that_was_taken_away_asks_again(caplog: pytest.LogCaptureFixture) -> None:
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), None)))
+    m = Memory(failed=Trouble("ApplyFailed", "boom"), failures=3)
+    with caplog.at_level("INFO", "aliquot.agent"):
+        assert asyncio.run(actor.act(Retry(), look("all-1g.5gb"), m)) == m.asked_again()
+    assert "trying again at once" in caplog.text

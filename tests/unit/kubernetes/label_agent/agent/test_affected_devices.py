@@ -1,0 +1,61 @@
+"""The devices that a plan ends: what kubelet must not give away while it is under way."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import msgspec
+
+from aliquot.core.model.actions import Action, Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.inventory import Inventory
+from aliquot.core.model.plan import Plan
+from aliquot.kubernetes.label_agent.agent.affected_devices import doomed, in_the_way
+from aliquot.kubernetes.label_agent.agent.observation import Observation
+from support.agent_looks import look, node
+from support.factory import with_instances
+
+replace = msgspec.structs.replace
+
+
+def _observed() -> tuple[Observation, Plan]:
+    found = with_instances(node(), 0, "1g.5gb@0", "1g.5gb@1")
+    (first, *others) = found.gpus
+    named = tuple(
+        replace(i, compute_instances=tuple(replace(c, uuid=f"MIG-{i.id}") for c in i.compute_instances))
+        for i in first.instances
+    )
+    inventory: Inventory = replace(found, gpus=(replace(first, instances=named), *others))
+    o = look("all-1g.5gb", inventory)
+    assert o.plan is not None
+    return o, o.plan
+
+
+def _ended(*actions: Action) -> frozenset[str]:
+    o, plan = _observed()
+    return doomed(replace(plan, actions=actions), o)
+
+
+def test_each_action_ends_its_devices() -> None:
+    o, _ = _observed()
+    assert o.inventory is not None
+    gpu = o.inventory.gpus[0]
+    one, other = gpu.instances
+    (compute,) = one.compute_instances
+    about: dict[str, Any] = {"gpu": gpu.pci, "reason": ""}
+    destroy = Destroy(**about, instance=one.id, profile="", profile_id=0, placement="")
+    part = DestroyCompute(**about, instance=one.id, compute_instance=compute.id, profile="")
+    assert _ended() == frozenset()
+    assert _ended(destroy) == _ended(part) == {f"MIG-{one.id}"}
+    assert _ended(replace(part, compute_instance=compute.id + 1)) == frozenset()
+    assert _ended(replace(part, instance=99), replace(destroy, instance=99)) == frozenset()
+    everything = {gpu.uuid, f"MIG-{one.id}", f"MIG-{other.id}"}
+    assert _ended(SetMode(**about, mode="disabled")) == _ended(Reset(**about)) == everything
+
+
+def test_in_the_way_is_what_force_would_end() -> None:
+    o, plan = _observed()
+    assert in_the_way(replace(o, forced=None)) == frozenset()
+    gpu = o.inventory.gpus[0] if o.inventory else None
+    assert gpu is not None
+    forced = replace(plan, actions=(Reset(gpu=gpu.pci, reason=""),))
+    assert gpu.uuid in in_the_way(replace(o, forced=forced))
