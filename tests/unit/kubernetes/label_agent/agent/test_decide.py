@@ -168,6 +168,13 @@ class TestHolders:
         assert isinstance(late, steps.Tell)
         assert late.status.reason == "HeldTimeout"
 
+    def test_the_node_is_cordoned_for_the_wait_where_that_is_set(self) -> None:
+        settings = Settings(strategy="mixed", holders="wait", wait_s=60, cordon=True)
+        o = look("all-3g.20gb", self.inventory, settings=settings, uses=held("team/train", inventory=self.inventory))
+        step = decide(o, published(o))
+        assert isinstance(step, steps.Pause)
+        assert (step.operands, step.cordon, step.status.reason) == ((), True, "WaitingForHolders")
+
     def test_another_policy_is_another_wait(self) -> None:
         o = self.at("drain")
         o = msgspec.structs.replace(o, state="pending")

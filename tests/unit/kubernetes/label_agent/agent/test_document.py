@@ -12,7 +12,8 @@ import pytest
 from aliquot.core.engine.history import Past
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
 from aliquot.core.model.usage import Usage
-from aliquot.kubernetes.client.errors import NotFoundError
+from aliquot.foundation.backoff import Backoff
+from aliquot.kubernetes.client.errors import ApiAwayError, NotFoundError
 from aliquot.kubernetes.client.object_base import ObjectMeta, OwnerReference
 from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.gpu import node_document as document
@@ -277,3 +278,52 @@ def test_an_agent_that_cannot_write_its_document_is_ready_and_says_so(agent: Any
     assert agent._readyz(me) == said
     me.showing.problem = ""
     assert agent._readyz(me)[2] == b"ok\n"
+
+
+def test_a_document_that_is_not_written_is_a_problem_until_it_is(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Away:
+        away = True
+
+        async def patch(self, *about: object, **more: object) -> None:
+            if self.away:
+                raise ApiAwayError("nobody answers")
+
+    api = Away()
+    monkeypatch.setattr(showings, "BACKOFF", Backoff(first=0.01, longest=0.01))
+
+    async def play() -> list[str]:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        running = asyncio.create_task(showing.run())
+        showing.see(one(HELD), "u")
+        found = []
+        async with asyncio.timeout(10):
+            while not showing.problem:
+                await asyncio.sleep(0.01)
+            await asyncio.sleep(0.05)
+            found.append(showing.problem)
+            api.away = False
+            while showing.problem:
+                await asyncio.sleep(0.01)
+        running.cancel()
+        return found
+
+    assert asyncio.run(play()) == ["nobody answers"]
+    assert [each.getMessage() for each in caplog.records] == ["the node's document was not written: nobody answers"]
+
+
+@pytest.mark.parametrize(("pod", "owner"), [("", None), ("gone", None), ("agent-1", "u-1")])
+def test_generated_configs_belong_to_the_agents_pod(
+    pod: str, owner: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    class Server:
+        async def get(self, kind: object, name: str) -> Any:
+            if name == "gone":
+                raise NotFoundError("no such pod")
+            return SimpleNamespace(metadata=ObjectMeta(name=name, uid="u-1"))
+
+    agent: Any = SimpleNamespace(options=SimpleNamespace(pod=pod), api=Server())
+    found = asyncio.run(Agent._owner(agent))
+    assert found == (owner and {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner})
+    assert ("generated configs will outlive this pod: no such pod" in caplog.text) == (pod == "gone")

@@ -12,6 +12,7 @@ import ssl
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from aliquot.kubernetes.client.admission_review import Request, Verdict
 from aliquot.kubernetes.virtual_machines.webhook import server as https
 from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate
 from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
+from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, application
 
 Story = Callable[["Client"], None]
@@ -230,3 +232,26 @@ def test_a_new_certificate_leaves_no_file_open() -> None:
         server._socket.close()
 
     asyncio.run(story())
+
+
+def test_a_certificate_that_cannot_be_used_is_reported_and_looked_at_again() -> None:
+    reported: list[tuple[str, ...]] = []
+
+    async def story() -> None:
+        enough = asyncio.Event()
+
+        async def kept() -> None:
+            if len(reported) == 2:
+                enough.set()
+            raise UsageError("half written")
+
+        options = SimpleNamespace(look_s=0.01)
+        hook: Any = SimpleNamespace(_options=options, _served=None, _look=asyncio.Event(), _kept=kept)
+        hook._say = reported.append
+        keeping = asyncio.create_task(Webhook._keep(hook))
+        async with asyncio.timeout(10):
+            await enough.wait()
+        keeping.cancel()
+
+    asyncio.run(story())
+    assert reported[:2] == [("half written",), ("half written",)]

@@ -1,0 +1,98 @@
+"""What becomes of an attempt: another change under way, a node that moved, an error, pods that leave or stay."""
+
+from __future__ import annotations
+
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from aliquot.errors import AliquotError, BlockedError, LockedError, MovedError
+from aliquot.kubernetes.client.cancellable_wait import End
+from aliquot.kubernetes.gpu import eviction
+from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.eviction import Evicted, Stays
+from aliquot.kubernetes.gpu.node_status import PENDING, Status
+from aliquot.kubernetes.label_agent.agent import steps
+from aliquot.kubernetes.label_agent.agent.apply_step import Change
+from aliquot.kubernetes.label_agent.agent.metrics import Tally
+from aliquot.kubernetes.label_agent.agent.observation import Memory
+from support.agent_looks import look
+
+CHANGING = Status(PENDING, "Changing", "to create")
+
+
+class Actor:
+    """Whose hardware and API answer as a test wants."""
+
+    def __init__(self, error: AliquotError | None = None) -> None:
+        self.error = error
+        self.troubles: list[Trouble] = []
+        self.withheld: list[frozenset[str]] = []
+        self.tally = Tally("n")
+        self.superseded = asyncio.Event()
+        self.hardware = self.publisher = self
+        self.corner = SimpleNamespace(api=self, name="n")
+        self.uses = None
+        self.hang = None
+
+    async def apply(self, plan: object, report: object) -> Any:
+        assert self.error is not None
+        raise self.error
+
+    async def can_i(self, verb: str, what: str, namespace: str) -> bool:
+        return True
+
+    async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+        self.withheld.append(ids)
+        return frozenset()
+
+    def failed(self, trouble: Trouble, o: object, m: Memory) -> Memory:
+        self.troubles.append(trouble)
+        return m
+
+
+@pytest.mark.parametrize(
+    ("error", "locked_by", "failed"),
+    [
+        (LockedError("busy", holder="process 7 (x)"), "process 7 (x)", []),
+        (LockedError("busy"), "another process", []),
+        (MovedError("moved"), "", []),
+        (BlockedError("no"), "", ["no"]),
+    ],
+    ids=["locked", "locked by whom", "moved", "blocked"],
+)
+def test_why_nothing_was_applied(error: AliquotError, locked_by: str, failed: list[str]) -> None:
+    actor, o = Actor(error), look("all-1g.5gb")
+    assert o.plan is not None
+
+    async def play() -> Memory:
+        return await Change(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, Memory())  # type: ignore[arg-type]
+
+    assert asyncio.run(play()) == Memory(locked_by=locked_by)
+    assert [each.message for each in actor.troubles] == failed
+
+
+@pytest.mark.parametrize(
+    ("evicted", "failed"),
+    [
+        (Evicted(End.DONE, gone=("a/b",)), []),
+        (Evicted(End.LATE, stays=(Stays("a", "b", "why"), Stays("a", "c", "why"))), ["2 of 2 pods did not leave: "]),
+        (Evicted(End.SUPERSEDED, stays=(Stays("a", "b", "why"),)), []),
+    ],
+    ids=["gone", "stays", "superseded"],
+)
+def test_pods_are_asked_to_leave(evicted: Evicted, failed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    async def evict(*about: object, **more: object) -> Evicted:
+        return evicted
+
+    monkeypatch.setattr(eviction, "evict", evict)
+    actor, o = Actor(), look("all-1g.5gb")
+    o = msgspec.structs.replace(o, forced=o.plan)
+    step = steps.Evict((("a", "b"), ("a", "c")), False, CHANGING)
+    m = asyncio.run(Change(cast(Any, actor)).evict(step, o, Memory()))
+    assert (m.waiting_since, m.waiting_for) == (o.clock, o.patience)
+    assert [each.message[:26] for each in actor.troubles] == [text[:26] for text in failed]
+    assert len(actor.withheld) == 1
