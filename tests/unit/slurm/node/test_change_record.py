@@ -11,13 +11,15 @@ import msgspec
 import pytest
 from msgspec.structs import replace
 
+from aliquot.errors import BlockedError
 from aliquot.foundation import state_store
 from aliquot.foundation.paths import SLURM_CHANGES
-from aliquot.slurm.node import cloud_claim
+from aliquot.slurm.node import cloud_claim, transaction
 from aliquot.slurm.node.change_record import FORMER, OPEN, Record, RecordFile, recorded_names
 from aliquot.slurm.node.cloud_claim import Claim
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.request import Change, Settings
+from support.slurmfake import Host
 
 RECORD = Record("run", Change(Settings(name="n1")), "dynamic", OPEN, "stop")
 BAD = [
@@ -97,3 +99,60 @@ def test_a_claim_that_cannot_be_understood_stops_nothing(tmp_path: Path, body: b
     assert cloud_claim.read(world) is None
     told: list[Any] = sorted(u.kind for u in state_store.unreadable.values())
     assert told == ["cloud-claim"] * 2
+
+
+class Killed(BaseException):
+    """The end of the process, between two steps."""
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    """A dynamic node of two GPUs in seven slices each, idle."""
+    made = Host(tmp_path, monkeypatch)
+    assert made.apply("0-1", "1g.5gb*7").status == "done"
+    made.cluster.change("n1", slurmd_start=1000)
+    return made
+
+
+def killed(host: Host, step: str, *, also_previous: bool) -> None:
+    """End a change behind a step, and damage its record."""
+
+    def end() -> None:
+        raise Killed
+
+    host.at(step, end, after=True)
+    with pytest.raises(Killed):
+        host.apply("0", "3g.20gb*2")
+    path = RecordFile(host.world.places.lib, "n1").path
+    for each in [path, f"{path}.previous"] if also_previous else [path]:
+        Path(each).write_bytes(b"\xff")
+
+
+def geometry(host: Host) -> list[str]:
+    return sorted(i.profile for i in host.node.whole.read().gpus[0].instances)
+
+
+@pytest.mark.parametrize("step", ["drain", "wait", "stop", "gpus", "files", "forget", "start", "verify", "resume"])
+def test_a_change_whose_record_is_damaged_is_finished_or_undone_from_the_step_before(host: Host, step: str) -> None:
+    killed(host, step, also_previous=False)
+    assert transaction.go_on(host.world, host.settings).status == "done"
+    assert geometry(host) == ["3g.20gb"] * 2
+    assert not host.now.draining
+    host.cluster.change("n1", slurmd_start=1000)
+    host.apply("0", "1g.5gb*7")
+    host.cluster.change("n1", slurmd_start=1000)
+    killed(host, step, also_previous=False)
+    assert transaction.go_back(host.world, host.settings).status == "undone"
+    assert geometry(host) == ["1g.5gb"] * 7
+
+
+@pytest.mark.parametrize("step", ["drain", "stop", "gpus", "files", "forget", "start", "resume"])
+def test_without_any_record_the_next_change_is_made(host: Host, step: str) -> None:
+    killed(host, step, also_previous=True)
+    with pytest.raises(BlockedError) as caught:
+        transaction.go_on(host.world, host.settings)
+    assert caught.value.next_step
+    outcome = host.apply("0", "2g.10gb*3")
+    assert outcome.status == "done"
+    assert outcome.drained == (step == "start"), "who drained it, was on record only; the summary says what to type"
+    assert geometry(host) == ["2g.10gb"] * 3
