@@ -30,9 +30,9 @@ def _words(args: Args) -> Iterable[str]:
 
         return [*ALIASES, *products()]
     if args.what == "faults":
-        from aliquot.sim.faults import KINDS
+        from aliquot.sim.faults import KEYS
 
-        return [*KINDS, "none"]
+        return [*KEYS, "none"]
     inventory = node.inventory(args)
     if args.what == "gpus":
         # No PCI addresses: bash takes a colon for the end of a word.

@@ -32,10 +32,18 @@ KNOWN = (
 )
 
 
-def unknown(call: str) -> str:
-    """Return the sentence that refuses a name, with the names that resemble it; empty for a call that exists."""
-    if call in KNOWN:
+CHANGING = frozenset(DEVICE_WRITES) | KERNEL_CALLS
+
+
+def unknown(call: str, kind: object) -> str:
+    """Return the sentence that refuses a name for a kind of fault, with the names that resemble it; empty for a call
+    that exists, and that changes something where the fault is ``no-effect``.
+    """
+    known = CHANGING if kind == "no-effect" else KNOWN
+    if call in known:
         return ""
+    if call in KNOWN:
+        return f"{call} changes nothing: fault {kind} is for {', '.join(sorted(known))}"
     near = get_close_matches(call.removeprefix("nvml"), sorted(KNOWN), n=3)
     hint = f"did you mean {' or '.join(near)}?" if near else "aliquot sim show --calls lists the calls of this node"
     return f"the simulator has no call {call!r}: {hint}"

@@ -225,7 +225,12 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
         node.faults.active.clear()
         node.save()
         return {}
-    if request.get("kind") == "xid":
+    given = {k: v for k, v in request.items() if v is not None and k not in ("do", "kind")}
+    kind, call = request.get("kind"), given.get("call")
+    wrong = (unknown(str(call), kind) if call is not None else "") or faults.misfit(kind, given)
+    if wrong:
+        raise BadRequest(wrong)
+    if kind == "xid":
         return _xid(node, request)
     facts = {k: v for k, v in request.items() if v is not None and k not in ("do", "seconds", "after", "gpu")}
     if request.get("gpu") is not None:
@@ -240,9 +245,8 @@ def _fault(node: SimNode, session: Session, request: Request) -> object:
     if facts.get("kind") == "replace-driver":
         facts["version"] = _other_driver(node, facts.get("version"))
     fault = msgspec.convert(facts, Fault)
-    wrong = faults.consistent(fault) or (unknown(fault.call) if fault.call is not None else "")
-    if wrong:
-        raise BadRequest(wrong)
+    if misfit := faults.consistent(fault):
+        raise BadRequest(misfit)
     if fault.kind == "lost" and not after:
         node.lose(node.gpu(fault.gpu if fault.gpu is not None else WHOLE))
     elif fault.kind == "replace-driver" and not after:

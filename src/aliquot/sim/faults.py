@@ -3,7 +3,7 @@
 ================  ============================================================================================
 busy              IN_USE for the next ``calls`` write calls, or ``until`` a time, on a GPU or one instance
 reset-pending     a mode change stays pending (activation IN_USE) for ``calls`` calls, else until a reset
-lost              the GPU is lost now, or after the ``nth`` write call on it from now on
+lost              the GPU is lost now, or ``after`` so many write calls on it from now on
 half-create       ``what`` gpu: the GPU instance is made but the call answers UNKNOWN; compute: it fails, UNKNOWN
 fail              ``call`` answers ``code`` (an errno for writes to the kernel's files) the next ``calls`` times, from
                   the ``nth`` on, and does nothing; only for files whose ``path`` has that text in it
@@ -16,7 +16,7 @@ slow              ``call`` (every call, if none is given) takes ``seconds`` long
                   ``calls`` times
 no-effect         ``call`` (every write call, if none is given) answers success and changes nothing
 version-mismatch  opening NVML answers LIB_RM_VERSION_MISMATCH; sessions that are open go on
-replace-driver    another driver (``version``) is loaded now, or after the ``nth`` write call on the node from now on:
+replace-driver    another driver (``version``) is loaded now, or ``after`` so many write calls on the node from now on:
                   sessions and handles are invalid, processes, virtual functions and instances are gone
 xid               not a failure but an event, now: XID ``code`` on a GPU, or attributed to ``instance`` (``7``,
                   ``7/0``)
@@ -25,22 +25,53 @@ xid               not a failure but an event, now: XID ``code`` on a GPU, or att
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from aliquot.sim import codes
 from aliquot.sim.state import WHOLE, Fault
 
-KINDS = (
-    *("busy", "reset-pending", "lost", "half-create", "fail", "kill", "unprivileged", "xid"),
-    *("unbind-lock", "vf-delay", "hang", "slow", "no-effect", "version-mismatch", "replace-driver"),
-)
+KEYS = {
+    "busy": ("gpu", "instance", "calls", "seconds"),
+    "reset-pending": ("gpu", "calls"),
+    "lost": ("gpu", "after"),
+    "half-create": ("gpu", "what", "calls"),
+    "fail": ("call", "code", "gpu", "path", "nth", "calls"),
+    "kill": ("when", "nth"),
+    "unprivileged": (),
+    "xid": ("gpu", "instance", "code"),
+    "unbind-lock": ("gpu", "calls"),
+    "vf-delay": ("gpu", "seconds"),
+    "hang": ("call", "gpu"),
+    "slow": ("call", "gpu", "seconds", "calls"),
+    "no-effect": ("call", "gpu", "path", "calls"),
+    "version-mismatch": (),
+    "replace-driver": ("version", "after"),
+}
+"""What can be said of each kind. Anything else would be accepted and have no effect."""
+COUNTS = ("calls", "nth", "after")
+LONGEST_S = 1_000_000
 
 EVERY = -2
 """The GPU of a call that reads every GPU: it meets the faults of each."""
 
 
+def misfit(kind: object, facts: Mapping[str, object]) -> str:
+    """Return what is wrong with the keys and values that are said of a fault, in plain words; empty if nothing is."""
+    keys = KEYS.get(str(kind))
+    if keys is None:
+        return f"no fault {kind!r}; there are: {', '.join(KEYS)}"
+    for key, value in facts.items():
+        if key not in keys:
+            return f"fault {kind} has no key {key!r}; it has: {', '.join(keys) or 'none'}"
+        if key in COUNTS and not (isinstance(value, int) and value >= 1):
+            return f"{key} is a number from 1 on, not {value!r}"
+        if key == "seconds" and not (isinstance(value, int | float) and 0 < value <= LONGEST_S):
+            return f"seconds is a number up to {LONGEST_S}, not {value!r}"
+    return ""
+
+
 def consistent(fault: Fault) -> str | None:
     """What is wrong with a fault that someone wants to set, in plain words."""
-    if fault.kind not in KINDS:
-        return f"no fault {fault.kind!r}; there are: {', '.join(KINDS)}"
     if fault.kind in ("lost", "reset-pending") and fault.gpu is None:
         return f"fault {fault.kind} needs a GPU"
     if fault.kind == "fail" and (fault.call is None or fault.code is None):

@@ -128,6 +128,16 @@ def test_no_rights() -> None:
         {"kind": "busy", "gpu": 9, "calls": 1},
         {"kind": "busy", "calls": "many"},
         {"kind": "busy", "gpu": 0, "seconds": "long"},
+        {"kind": "slow", "seconds": float("inf")},
+        {"kind": "slow", "seconds": 0},
+        {"kind": "hang", "calls": 1},
+        {"kind": "hang", "gpus": 0},
+        {"kind": "version-mismatch", "call": "Init"},
+        {"kind": "no-effect", "call": "DeviceGetMigMode"},
+        {"kind": "no-effect", "calls": 0},
+        {"kind": "replace-driver", "nth": 3},
+        {"kind": "replace-driver", "after": -3},
+        {"kind": "xid", "gpu": 0, "code": 79, "calls": 1},
     ],
 )
 def test_faults_that_make_no_sense_are_refused(facts: dict[str, object]) -> None:

@@ -144,8 +144,9 @@ SIM = Command(
                 ),
                 Option(
                     "words",
-                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 call=NAME code=999 path=TEXT when=after "
-                    "what=compute version=590.44.01; sim show --calls shows the names of calls",
+                    help="gpu=0 instance=7 calls=2 seconds=3.5 nth=2 after=2 call=NAME code=999 path=TEXT "
+                    "when=after what=compute version=590.44.01, whichever the kind has; sim show --calls shows the "
+                    "names of calls",
                     metavar="KEY=VALUE",
                     kind="many",
                 ),
