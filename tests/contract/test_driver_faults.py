@@ -53,6 +53,17 @@ def test_success_without_effect(machine: Start, kind: str) -> None:
     assert backend.read().gpus[0].instances == ()
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_mode_that_does_not_change_is_no_success(machine: Start, kind: str) -> None:
+    node = machine("a100-sxm4-40gb")
+    backend = node.open(kind)
+    pci = backend.read().gpus[0].pci
+    node.node.fault("no-effect", calls=1)
+    with pytest.raises(HardwareError, match="the driver reported success, but nothing changed"):
+        backend.set_mode(pci, True)
+    assert backend.set_mode(pci, True)
+
+
 @pytest.mark.parametrize("kind", EVERY)
 @pytest.mark.parametrize("call", [None, "DeviceCreateGpuInstanceWithPlacement"])
 def test_a_call_hangs_until_it_is_let_go(machine: Start, kind: str, call: str | None) -> None:

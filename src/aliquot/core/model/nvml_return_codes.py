@@ -142,7 +142,9 @@ def error(code: int, attempt: str, *, gpu: str = "") -> AliquotError:
     (``creating 3g.20gb at 4:4 on 0000:07:00.0``); ``gpu`` is the PCI address for the next step.
     """
     kind, label, meaning, step = TABLE.get(code, TABLE[UNKNOWN])
-    if code not in TABLE:
+    if code == SUCCESS:
+        label, meaning = "SUCCESS", "the driver reported success, but nothing changed"
+    elif code not in TABLE:
         label, meaning = str(code), "the driver answered with a code that is not in any published NVML"
     brief = f"{attempt} failed: {meaning}"
     details = (f"NVML return code {code} ({label})",)

@@ -97,7 +97,7 @@ class NvmlBackend:
         # The call answers SUCCESS when the wish is stored and says in a second value whether it took effect; what the
         # GPU reports afterwards is the only proof (a driver that ignored the wish shows neither).
         if current != wanted and pending != wanted:
-            raise codes.error(activation or codes.UNKNOWN, attempt, gpu=pci)
+            raise codes.error(activation, attempt, gpu=pci)
         return bool(current == wanted)
 
     def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:

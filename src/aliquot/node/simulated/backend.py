@@ -165,7 +165,7 @@ class SimBackend:
         numbers, _ = self._ask(f"{attempt} on {pci}", pci, f"DeviceGetMigMode {self._number(pci)} -1 -1")
         current, pending = numbers
         if int(enabled) not in (current, pending):
-            raise codes.error(activation or codes.UNKNOWN, f"{attempt} on {pci}", gpu=pci)
+            raise codes.error(activation, f"{attempt} on {pci}", gpu=pci)
         return current == int(enabled)
 
     def create_gpu_instance(self, pci: str, profile_id: int, start: int, size: int) -> int:
