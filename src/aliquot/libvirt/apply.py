@@ -7,6 +7,7 @@ from shlex import quote
 
 from aliquot.core.engine.ports import Clock
 from aliquot.errors import AliquotError
+from aliquot.foundation.signals import whole
 from aliquot.libvirt import domain_xml as xml
 from aliquot.libvirt.attach import Change, Target
 from aliquot.libvirt.errors import LibvirtError
@@ -20,12 +21,15 @@ Say = Callable[[str], None]
 
 
 def attach(libvirt: Libvirt, change: Change, say: Say = lambda _: None) -> None:
-    """All of them or none. Raises what libvirt said of the one that failed; those before it are detached again."""
+    """All of them or none. Raises what libvirt said of the one that failed; those before it are detached again. A
+    signal takes effect between two of them.
+    """
     done: list[Hostdev] = []
     try:
         for hostdev, what in zip(change.devices, change.what, strict=True):
-            libvirt.attach(change.uuid, xml.build(hostdev), live=change.target.live, config=change.target.config)
-            done.append(hostdev)
+            with whole():
+                libvirt.attach(change.uuid, xml.build(hostdev), live=change.target.live, config=change.target.config)
+                done.append(hostdev)
             say(f"attached {what} ({hostdev.shown}) to {change.vm}")
         _prove(libvirt, change, there=True)
     except BaseException as error:

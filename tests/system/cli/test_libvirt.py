@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator
+from contextlib import nullcontext
 
 import pytest
 
+from aliquot.cli.libvirt import commands
 from aliquot.sim import lifecycle as control
+from unit.libvirt.memory import MemoryLibvirt
+from unit.libvirt.nodes import vm
 
 from .conftest import Run
 from .test_golden import compare, transcript
@@ -57,6 +63,34 @@ def test_bad_words(shared: Run) -> None:
         result = shared(*line.split())
         assert (result.code, result.out) == (code, ""), line
         assert said in result.err, line
+
+
+class _Signalled(MemoryLibvirt):
+    """Gets a signal as it attaches its second device."""
+
+    def attach(self, uuid: str, device: str, *, live: bool, config: bool) -> None:
+        super().attach(uuid, device, live=live, config=config)
+        if len(self.calls) == 2:
+            os.kill(os.getpid(), self.number)
+
+    number = signal.SIGTERM
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, signal.SIGINT])
+def test_a_signal_while_devices_are_attached_detaches_them(
+    shared: Run, monkeypatch: pytest.MonkeyPatch, number: signal.Signals
+) -> None:
+    daemon = _Signalled(vm("win11"))
+    daemon.number = number
+    monkeypatch.setattr(commands, "opened", lambda args: nullcontext(daemon))
+    former = signal.signal(number, signal.default_int_handler)  # a signal that is not handled must not end the tests
+    try:
+        result = shared("libvirt", "attach", "win11", "--vgpu", "A2-4Q", "--count", "3")
+    finally:
+        signal.signal(number, former)
+    assert result.code == 128 + number
+    assert [verb for verb, _ in daemon.calls] == ["attach", "attach", "detach", "detach"]
+    assert daemon.domain("uuid-of-win11").config == ()
 
 
 def test_a_type_by_its_number(shared: Run) -> None:

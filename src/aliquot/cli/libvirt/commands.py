@@ -138,6 +138,7 @@ def _around(args: Args, libvirt: Libvirt, inventory: Inventory, domains: tuple[D
 
 
 def _attach(args: Args) -> int:
+    from aliquot.foundation.signals import stoppable
     from aliquot.libvirt import apply as carry
     from aliquot.libvirt import attach
 
@@ -153,7 +154,8 @@ def _attach(args: Args) -> int:
         change = attach.attaching(inventory, domain, _ask(args, inventory), where, around)
         libvirtview.refuse(change.blockers, args)
         if not args.dry_run:
-            carry.attach(libvirt, change, streams.note)
+            with stoppable():
+                carry.attach(libvirt, change, streams.note)
             _afterwards(args, libvirt, inventory, change)
     return _told(args, "LibvirtAttach", inventory, change)
 

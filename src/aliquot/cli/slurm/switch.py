@@ -53,14 +53,15 @@ def offers(args: Args, inventory: Inventory) -> tuple[str, ...]:
 
 @contextmanager
 def world(args: Args, connection: Connection, chosen: Settings) -> Iterator[World]:
-    """The ports of the node."""
+    """The ports of the node. What is done with them changes GPUs, and goes back where a signal asks for the end."""
+    from aliquot.foundation.signals import stoppable
     from aliquot.slurm.client.connect import opened
     from aliquot.slurm.files import gpu_numbering as numbering
     from aliquot.slurm.node.context import Places, World
     from aliquot.slurm.node.slurmd import daemon_of
 
     path = os.path.join(chosen.conf_dir, "slurm.conf")
-    with opened(conf=path if os.path.exists(path) else "") as slurm:
+    with stoppable(), opened(conf=path if os.path.exists(path) else "") as slurm:
         places = Places(connection.directory, numbering.place(os.environ), connection.simulated)
         gpus = connection.world()
         yield World(slurm, gpus, daemon_of(chosen), places, chosen.name, streams.note)

@@ -17,7 +17,7 @@ from aliquot.core.model.catalog import Family
 from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.planner.restore_point import former
-from aliquot.errors import AliquotError, BlockedError
+from aliquot.errors import BlockedError
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.conf import api as conf
 from aliquot.slurm.files import managed_block as block
@@ -100,7 +100,7 @@ def switch(layout: Layout, board: Board, settings: Settings, world: World, *, ty
         made = replace(made, meant=replace(made.meant, lines=tuple(map(untyped, made.meant.lines))))
     try:
         return acts.act(steps.FILES, made, world)
-    except AliquotError:
+    except (Exception, KeyboardInterrupt):  # whatever it is, what was begun goes back
         world.say("the files could not be written: the GPUs go back")
         acts.act(steps.GPUS, replace(record, back=True), world)
         raise
