@@ -108,3 +108,8 @@ def hangs_s() -> float:
     if not 0 < seconds < float("inf"):
         raise UsageError(f"{VARIABLE} is {text!r}: it must be a number of seconds", next_step=f"unset {VARIABLE}")
     return seconds
+
+
+def bound_s(after_s: float) -> float:
+    """Return how long the calls that are running may take: ``after_s``, or the longest bound that one of them has."""
+    return max((after_s, *(call.bound_s for call in tuple(_running.values()))))

@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 
+from aliquot.kubernetes.manifests.workload import AGENT_GRACE_S
 from system.systemd.conftest import SystemdHost, wait
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -61,6 +62,13 @@ def test_a_unit_starts_aliquot_by_its_path(name: str) -> None:
     """Not by PATH, which an environment file may set."""
     (start,) = re.findall(r"(?m)^ExecStart=(\S+)", UNITS[name].read_text())
     assert start == "/usr/local/bin/aliquot"
+
+
+@pytest.mark.parametrize("name", [name for name, (may, *_) in MAY.items() if may >= CHANGES])
+def test_a_unit_that_changes_gpus_outlasts_the_longest_driver_call(name: str) -> None:
+    """As an agent's pod: systemd kills what has not ended by then."""
+    (stop,) = re.findall(r"(?m)^TimeoutStopSec=(\d+)$", UNITS[name].read_text())
+    assert int(stop) >= AGENT_GRACE_S
 
 
 def run(host: SystemdHost, name: str) -> dict[str, Any]:

@@ -83,3 +83,10 @@ def test_a_call_hangs_in_its_own_thread_and_in_no_other() -> None:
         assert driver_calls.hang(0.01, threading.get_ident() + 1) is None
         assert driver_calls.hang(0.01) is not None, "0 is every thread"
         assert driver_calls.hang(5.0) is None
+
+
+def test_the_calls_that_are_running_may_take_as_long_as_the_longest_bound() -> None:
+    assert driver_calls.bound_s(30) == 30
+    with Running("write numvfs", bound_s=120), Running("reading"):
+        assert driver_calls.bound_s(30) == 120
+        assert driver_calls.bound_s(200) == 200

@@ -14,13 +14,14 @@ Path = tuple[str | int, ...]
 
 _POD: Path = ("spec", "template", "spec")
 _CONTAINER: Path = (*_POD, "containers", 0)
+_GRACE = "a change that has begun is finished or undone before the pod goes; one driver call of it may take 185 s"
 _AGENT: dict[Path, str] = {
     (
         *_POD,
         "hostPID",
     ): "NVML names the processes on a GPU by their pid on the host, and shows none outside the own pid namespace",
     (*_POD, "nodeSelector"): "written by the GPU Operator, or by our controller where there is none",
-    (*_POD, "terminationGracePeriodSeconds"): "a change that has begun is finished or undone before the pod goes",
+    (*_POD, "terminationGracePeriodSeconds"): _GRACE,
     (
         *_CONTAINER,
         "securityContext",
@@ -30,7 +31,7 @@ _AGENT: dict[Path, str] = {
 _DEVICES: dict[Path, str] = {
     (*_POD, "tolerations"): "a GPU's virtual functions and passthrough are looked after wherever the node is",
     (*_POD, "hostPID"): "which process has a device open is asked of every process before anything is taken away",
-    (*_POD, "terminationGracePeriodSeconds"): "a change that has begun is finished or undone before the pod goes",
+    (*_POD, "terminationGracePeriodSeconds"): _GRACE,
     (
         *_CONTAINER,
         "securityContext",

@@ -8,6 +8,10 @@ import msgspec
 
 from aliquot.kubernetes.manifests.values import Object, Values, labels, metadata
 
+AGENT_GRACE_S = 300
+"""How long an agent's pod may take to end: a change ends or goes back first. Its longest driver call, a program that
+enables virtual functions or changes instances, may take 185 s.
+"""
 _NOBODY = 65534
 _LINUX = {"kubernetes.io/os": "linux"}
 
@@ -58,7 +62,7 @@ def daemon_set(name: str, run: Container, pod: Object, mounts: list[Object], val
         "nodeSelector": _LINUX,
         "tolerations": [{"operator": "Exists"}],
         "hostPID": True,
-        "terminationGracePeriodSeconds": 60,
+        "terminationGracePeriodSeconds": AGENT_GRACE_S,
         "containers": [_container(run, values, looked) | may],
     }
     return {

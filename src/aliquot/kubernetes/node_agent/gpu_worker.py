@@ -84,7 +84,7 @@ class Hardware:
     @property
     def patience_s(self) -> float:
         """How long an agent that is to end waits for the present call: a change must go back, unless its call hangs."""
-        return self._hangs_s if self._changing else min(STOP_S, self._hangs_s)
+        return driver_calls.bound_s(self._hangs_s) if self._changing else min(STOP_S, self._hangs_s)
 
     @property
     def answers(self) -> bool:
@@ -143,8 +143,10 @@ class Hardware:
         future = asyncio.wrap_future(begun)
         try:
             while not (await asyncio.wait((future,), timeout=min(POLL_S, self._hangs_s / 4)))[0]:
-                if not patient:
-                    self._check()
+                hang = self.hang
+                if hang is not None and (not patient or begun.cancel()):
+                    self._hung = True
+                    raise hang
         finally:
             begun.cancel()  # a job that has not begun never will
             future.cancel()  # the result of one that has is dropped

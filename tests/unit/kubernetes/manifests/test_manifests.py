@@ -18,12 +18,20 @@ from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
 from aliquot.core.config.settings import Layer
 from aliquot.core.model import catalog
+from aliquot.foundation.bounded_process import KILLED_S
+from aliquot.foundation.driver_calls import SLOW_WRITE_S
+from aliquot.hardware.host import RESET_TIMEOUT_S
+from aliquot.hardware.kernel.sriov_manage import TIMEOUT_S as SRIOV_MANAGE_S
+from aliquot.hardware.nvidia_smi.command import ACT_S
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.label_agent.agent.loop import PARTING_S
+from aliquot.kubernetes.label_agent.agent.main import CLOSE_S
 from aliquot.kubernetes.manifests import bundle
 from aliquot.kubernetes.manifests import config_maps as maps
 from aliquot.kubernetes.manifests.rbac import RIGHTS
 from aliquot.kubernetes.manifests.rbac_dashboard import PEOPLE
 from aliquot.kubernetes.manifests.values import DASHBOARD, Values, beside_operator
+from aliquot.kubernetes.manifests.workload import AGENT_GRACE_S
 from support.factory import inventory
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -50,6 +58,17 @@ def test_the_files_say_what_the_objects_say() -> None:
     for folder, files in FOLDERS.items():
         for name, objects in files.items():
             assert list(yaml.safe_load_all((ROOT / f"deploy/{folder}/{name}.yaml").read_text())) == objects
+
+
+def test_an_agents_pod_outlasts_the_longest_driver_call_of_a_change() -> None:
+    """Kubelet kills what has not ended by then, and the change would stay half done."""
+    longest = max(SLOW_WRITE_S, *(bound + KILLED_S for bound in (RESET_TIMEOUT_S, SRIOV_MANAGE_S, ACT_S)))
+    assert longest + PARTING_S + CLOSE_S + 60 <= AGENT_GRACE_S
+    sets = [item for item in EACH if item["kind"] == "DaemonSet"]
+    pods = {item["metadata"]["name"]: item["spec"]["template"]["spec"] for item in sets}
+    assert {name for name, pod in pods.items() if pod.get("terminationGracePeriodSeconds") == AGENT_GRACE_S} == set(
+        pods
+    )
 
 
 def key(item: Any) -> tuple[str, str, str]:

@@ -173,6 +173,49 @@ def test_an_apply_is_waited_for_although_its_call_hangs(monkeypatch: pytest.Monk
     asyncio.run(play())
 
 
+def test_an_apply_behind_a_call_that_hangs_is_refused_and_never_begins(monkeypatch: pytest.MonkeyPatch) -> None:
+    driver, ran = Hung(), list[str]()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.3)
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report: ran.append("apply"))
+        reading = asyncio.create_task(hardware.read())
+        await asyncio.sleep(0.05)
+        with pytest.raises(DriverHangsError):
+            await asyncio.wait_for(hardware.apply(cast(Any, None), print), 5)
+        with pytest.raises(DriverHangsError):
+            await reading
+        driver.answers.set()
+        while hardware.hang is not None:
+            await asyncio.sleep(0.01)
+        await hardware.read()
+        await hardware.close()
+
+    asyncio.run(play())
+    assert ran == []
+
+
+def test_an_agent_that_is_to_end_waits_for_as_long_as_a_call_of_the_change_may_take(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    driver = Hung()
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.2)
+        monkeypatch.setattr(hardware, "_apply", lambda plan, report: driver.read())
+        with Running("nvidia-smi -r", bound_s=125):
+            assert hardware.patience_s == 0.2, "a read is not waited for"
+            applying = asyncio.create_task(hardware.apply(cast(Any, None), print))
+            await asyncio.sleep(0.05)
+            assert hardware.patience_s == 125
+        assert hardware.patience_s == 0.2
+        driver.answers.set()
+        await applying
+        await hardware.close()
+
+    asyncio.run(play())
+
+
 def test_watching_tells_of_a_hang_and_of_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("aliquot.kubernetes.node_agent.gpu_worker.POLL_S", 0.02)
     driver, news = Hung(), list[object]()
