@@ -171,13 +171,14 @@ def pause(
     return NodePatch(labels, {names.PAUSE_ANNOTATION: record}, True if cordoning else None)
 
 
-def restore(node: Marks, owner: Owner = ANONYMOUS) -> NodePatch:
+def restore(node: Marks, owner: Owner = ANONYMOUS, writer: str = "") -> NodePatch:
     """Gives back every paused label its former value and lifts a cordon that was ours. What somebody has set to
     something else meanwhile stays as it is; ``paused-for-mig-change`` without a record becomes ``true``. Empty where
-    nothing is paused, and where another living agent than ``owner`` has paused.
+    nothing is paused, where another living agent than ``owner`` has paused, and while ``writer``, another process,
+    changes the GPUs: their clients would be in its way.
     """
     record = node.record
-    if record is not None and not owner.may_undo(record.owner):
+    if writer or (record is not None and not owner.may_undo(record.owner)):
         return NodePatch()
     former = _former(record)
     labels: dict[str, str | None] = {

@@ -89,7 +89,7 @@ def _look_on(o: Observation, m: Memory) -> Step:
         return Restore(None)
     if _unpublished(o, m):
         return Publish()
-    return Rest(o.settings.check_s, "the label is carried out by another manager")
+    return Rest(_seconds(o, m, o.settings.check_s), "the label is carried out by another manager", locked=o.held_back)
 
 
 def _no_wish(o: Observation, m: Memory) -> Step:
@@ -105,7 +105,7 @@ def _no_wish(o: Observation, m: Memory) -> Step:
         return Withdraw(status)
     if _unpublished(o, m):
         return Publish()
-    return Rest(o.settings.check_s, message)
+    return Rest(_seconds(o, m, o.settings.check_s), message, locked=o.held_back)
 
 
 def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
@@ -122,12 +122,15 @@ def _fail(o: Observation, m: Memory, trouble: Trouble) -> Step:
     if said.untold(o, status):
         return Tell(status)
     wait = m.retry_at - o.clock if m.failed is not None and m.attempt == o.attempt else o.settings.check_s
-    return Rest(max(1.0, min(wait, o.settings.check_s)), f"failed: {trouble.message}")
+    seconds = _seconds(o, m, max(1.0, min(wait, o.settings.check_s)))
+    return Rest(seconds, f"failed: {trouble.message}", locked=o.held_back)
 
 
 def _done(o: Observation, m: Memory) -> Step:
     if m.published != o.key:
         return Publish()
+    if o.held_back:
+        return _locked(o, m)
     if _owed(o, m):
         return StartServices()
     status = said.success(o, m)
@@ -141,7 +144,12 @@ def _done(o: Observation, m: Memory) -> Step:
 def _owed(o: Observation, m: Memory) -> bool:
     """True if services of the host are to be started again, and it is time to try."""
     resting = m.failed is not None and m.failed.reason == OWED and o.clock < m.retry_at
-    return o.durable.stopped is not None and not resting and o.owner.may_undo(o.durable.stopped_by)
+    return o.owes_services and not resting
+
+
+def _seconds(o: Observation, m: Memory, longest: float) -> float:
+    """How long to rest: ``longest``, or less where the end of another process is waited for."""
+    return min(longest, LOCK_BACKOFF.pause(m.lockouts + 1)) if o.held_back else longest
 
 
 # -- the change

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, assert_never
 import msgspec
 
 from aliquot.errors import AliquotError, StorageError
+from aliquot.foundation import lock
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
@@ -45,8 +46,8 @@ PAUSES = 5
 
 
 class Actor:
-    """Does steps, and signs what it pauses as ``owner``. ``superseded`` is set by the loop when there is a newer
-    request.
+    """Does steps, and signs what it pauses as ``owner``. ``change_lock`` is the path of the node's change lock.
+    ``superseded`` is set by the loop when there is a newer request.
     """
 
     def __init__(
@@ -58,6 +59,7 @@ class Actor:
         machine: HostMachine,
         tally: Tally,
         owner: Owner,
+        change_lock: str = "",
     ) -> None:
         self.corner = corner
         self.hardware = hardware
@@ -66,6 +68,7 @@ class Actor:
         self.machine = machine
         self.tally = tally
         self.owner = owner
+        self._change_lock = change_lock
         self.superseded = asyncio.Event()
         self._change = Change(self)
 
@@ -119,6 +122,7 @@ class Actor:
         if step.waiting:
             await self.publisher.withhold(in_the_way(o))
             return m.waiting(o)
+        m = msgspec.structs.replace(m, lockouts=m.lockouts + 1 if step.locked else 0)
         if o.inventory is None:
             # What kubelet is offered stays while the driver only hangs: it may go on, and pods have these devices.
             if o.trouble is None or o.trouble.reason != DRIVER_HANGS:
@@ -126,8 +130,7 @@ class Actor:
             return m
         await self.publisher.release()
         await self.publisher.mend(o)
-        lockouts = m.lockouts + 1 if step.locked else 0
-        return msgspec.structs.replace(m, unpublished=self.publisher.problem, locked_by="", lockouts=lockouts)
+        return msgspec.structs.replace(m, unpublished=self.publisher.problem, locked_by="")
 
     # -- telling
 
@@ -207,8 +210,13 @@ class Actor:
         return msgspec.structs.replace(m, cleared=False, silenced=False, waiting_since=0.0)
 
     def restoration(self, marks: Marks) -> NodePatch:
-        """What gives back the operands that this agent may give back."""
-        return operands.restore(marks, self.owner)
+        """What gives back the operands that this agent may give back now."""
+        return operands.restore(marks, self.owner, self.writer)
+
+    @property
+    def writer(self) -> str:
+        """The process that holds the change lock, "" while none does."""
+        return lock.holder(self._change_lock)
 
     async def _validate(self) -> None:
         """A validator that cannot be made to run again is no reason to leave operands paused."""

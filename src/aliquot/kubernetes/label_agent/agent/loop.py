@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
+import msgspec
+
 from aliquot.errors import AliquotError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
@@ -164,19 +166,21 @@ class Loop:
 
     async def _part(self) -> None:
         """A last courtesy before the process ends: what is paused is given back, if the server answers. If it does
-        not, the record is on the node, and the next agent does it.
+        not, and while another process changes the GPUs, the record is on the node, and the next agent does it.
         """
+        if self.last is None:
+            return
         marks = self.corner.marks if self.corner.node is not None else operands.Marks()
+        now = msgspec.structs.replace(self.last, marks=marks, durable=self.actor.record.value, writer=self.actor.writer)
+        if now.held_back:
+            log.warning("paused GPU clients stay paused until the agent is back: %s changes the GPUs", now.writer)
         # Without a record of ours a pause is another manager's, where there is one.
-        ours = self.last is not None and self.last.settings.manage
-        paused = self.actor.restoration(marks) if ours or marks.record is not None else None
-        durable = self.actor.record.value
-        stopped = durable.stopped is not None and self.actor.owner.may_undo(durable.stopped_by)
-        if self.last is None or not (paused or stopped):
+        ours = now.settings.manage or marks.record is not None
+        if not (now.owes_services or (ours and now.restoration)):
             return
         try:
             async with asyncio.timeout(PARTING_S):
-                if stopped:
+                if now.owes_services:
                     self.memory = await self.actor.act(steps.StartServices(), self.last, self.memory)
                 await self.corner.change(self.actor.restoration)
         except (AliquotError, TimeoutError) as error:

@@ -208,7 +208,7 @@ class Agent:
             owner=await self._owner(),
         )
         machine = HostMachine(o.host_root, self.simulated)
-        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally, owner)
+        actor = Actor(self.corner, self.hardware, record, publisher, machine, self.tally, owner, change_lock)
         self.showing = Showing(self.api, o.place.node, document.GPUS, namespace=self.api.namespace, uses=uses)
         self.showing.on_held = self.tally.held
         return Loop(self.corner, observer, actor, self.tally, lambda *found: self._see(observer, *found))

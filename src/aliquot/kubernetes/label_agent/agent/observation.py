@@ -81,10 +81,19 @@ class Observation(msgspec.Struct, frozen=True):
 
     @property
     def restoration(self) -> NodePatch:
-        """What gives back paused operands; empty where nothing is paused or another living agent may have paused it."""
-        record = self.marks.record
-        unknown = record is not None and record.owner is None
-        return NodePatch() if unknown and self.writer else restore(self.marks, self.owner)
+        """What gives back paused operands now; empty where nothing is paused, or it is not for this agent to do."""
+        return restore(self.marks, self.owner, self.writer)
+
+    @property
+    def owes_services(self) -> bool:
+        """Whether this agent may start services of the host again."""
+        return not self.writer and self.durable.stopped is not None and self.owner.may_undo(self.durable.stopped_by)
+
+    @property
+    def held_back(self) -> bool:
+        """Whether something is to be given back that must wait until another process has changed the GPUs."""
+        free = msgspec.structs.replace(self, writer="")
+        return bool(self.writer) and (free.owes_services or bool(free.restoration))
 
     @property
     def other_agent(self) -> str:

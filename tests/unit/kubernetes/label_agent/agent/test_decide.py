@@ -28,6 +28,8 @@ from support.agent_world import Killed, World
 from support.factory import with_instances
 
 FULL = ["1g.5gb@0", "1g.5gb@1", "1g.5gb@2", "1g.5gb@3", "1g.5gb@4", "1g.5gb@5", "1g.5gb@6"]
+MET = with_instances(with_instances(node(), 0, *FULL), 1, *FULL)
+"""Two GPUs as all-1g.5gb asks for them."""
 
 
 def held(*pods: str, inventory: Inventory) -> tuple[Use, ...]:
@@ -558,7 +560,8 @@ class TestAnotherWriter:
         record = Paused({f"{names.DEPLOY_PREFIX}dcgm": "true"}, owner=owner)
         notes = {names.PAUSE_ANNOTATION: msgspec.json.encode(record).decode()}
         labels = {f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}
-        return look("all-1g.5gb", labels=labels, annotations=notes, owner=self.ME, **more)
+        label = more.pop("label", "all-1g.5gb")
+        return look(label, labels=labels, annotations=notes, owner=self.ME, **more)
 
     def test_a_process_that_changes_the_gpus_is_waited_for_before_anything_is_paused(self) -> None:
         o = look("all-1g.5gb", writer="process 12 (aliquot apply " + "x " * 200 + ")")
@@ -595,6 +598,48 @@ class TestAnotherWriter:
         assert "process 7" in told.status.message
         failed = self.paused(self.OTHER, trouble=Trouble("Broken", "broken"))
         assert isinstance(decide(failed, published(failed)), steps.Tell), "what fails restores its own only"
+
+    BUSY = "process 12 (aliquot apply)"
+    HANGS = Trouble("DriverHangs", "the driver has not returned")
+
+    @pytest.mark.parametrize(
+        "left_by", [ME, Owner("dead", ME.lock, "boot-1"), None], ids=["us", "a dead agent", "unnamed"]
+    )
+    @pytest.mark.parametrize(
+        "seen",
+        [{"trouble": HANGS}, {"label": None}, {"settings": Settings(manage=False)}, {"inventory": MET}],
+        ids=["a failure", "no request", "another manager", "nothing to do"],
+    )
+    def test_nothing_is_given_back_while_another_process_changes_the_gpus(
+        self, left_by: Owner | None, seen: dict[str, Any]
+    ) -> None:
+        stopped = Durable(StoppedServices((StoppedUnit("dcgm.service"),)), stopped_by=left_by)
+        for durable, gives_back in ((Durable(), steps.Restore), (stopped, steps.StartServices)):
+            o, m = self.at_rest(self.paused(left_by, durable=durable, writer=self.BUSY, **seen))
+            rest = decide(o, m)
+            assert isinstance(rest, steps.Rest), rest
+            assert rest.locked
+            assert rest.seconds == 1.0, "the end of the other is seen soon"
+            o = msgspec.structs.replace(o, writer="")
+            assert isinstance(decide(o, m), gives_back)
+
+    def at_rest(self, o: Observation) -> tuple[Observation, Memory]:
+        """What is seen once everything was said that is to be said."""
+        m = published(o)
+        while not isinstance(step := decide(o, m), steps.Rest):
+            assert isinstance(step, steps.Tell | steps.Withdraw), step
+            labels, annotations = said(step.status)
+            marks = msgspec.structs.replace(
+                o.marks, labels={**o.marks.labels, **labels}, annotations={**o.marks.annotations, **annotations}
+            )
+            o = msgspec.structs.replace(o, marks=marks, state=step.status.state, status=step.status)
+        return o, m
+
+    def test_success_is_not_told_while_clients_stay_paused_for_another_process(self) -> None:
+        o = self.paused(self.ME, inventory=MET, writer=self.BUSY)
+        told = decide(o, published(o))
+        assert isinstance(told, steps.Tell)
+        assert (told.status.state, told.status.reason) == ("pending", "Locked")
 
     def test_a_pause_without_an_owner_stays_while_another_process_changes_the_gpus(self) -> None:
         broken = Trouble("Broken", "broken")

@@ -11,11 +11,13 @@ from typing import Any, cast
 import pytest
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.lock import FileLock
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.gpu_operands import Marks
 from aliquot.kubernetes.gpu.node_status import Status
+from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory
@@ -131,3 +133,22 @@ def test_a_status_that_was_taken_away_asks_again(caplog: pytest.LogCaptureFixtur
     with caplog.at_level("INFO", "aliquot.agent"):
         assert asyncio.run(actor.act(Retry(), look("all-1g.5gb"), m)) == m.asked_again()
     assert "trying again at once" in caplog.text
+
+
+def test_clients_are_not_given_back_while_another_process_holds_the_change_lock(tmp_path: Path) -> None:
+    path = str(tmp_path / "lock")
+    actor = Actor(*cast(Any, (None, None, None, None, None, None, Owner("me"), path)))
+    paused = Marks({f"{names.DEPLOY_PREFIX}dcgm": names.PAUSED}, {})
+    with FileLock(path).hold():
+        assert actor.writer
+        assert not actor.restoration(paused)
+    assert not actor.writer
+    assert actor.restoration(paused).labels == {f"{names.DEPLOY_PREFIX}dcgm": "true"}
+
+
+def test_the_wait_for_another_process_grows_while_the_driver_hangs() -> None:
+    actor = Actor(*cast(Any, (None, None, None, Publisher(), None, None, None)))
+    seen = cast(Any, SimpleNamespace(inventory=None, trouble=Trouble("DriverHangs", "why")))
+    waited = asyncio.run(actor.act(Rest(1.0, "failed", locked=True), seen, Memory(lockouts=2)))
+    assert waited.lockouts == 3
+    assert asyncio.run(actor.act(Rest(1.0, "failed"), seen, waited)).lockouts == 0

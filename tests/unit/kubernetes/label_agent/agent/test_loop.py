@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, cast
 
@@ -14,16 +15,20 @@ import pytest
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import StorageError
+from aliquot.foundation.lock import FileLock
+from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
+from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
 from aliquot.kubernetes.gpu.node_status import FAILED, Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import decide, steps
 from aliquot.kubernetes.label_agent.agent import observer as observe
 from aliquot.kubernetes.label_agent.agent.executor import Actor
+from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
 from aliquot.kubernetes.label_agent.agent.loop import Loop
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.node_informer import Corner
@@ -335,3 +340,31 @@ def test_a_rest_ends_when_something_happens_or_its_time_is_over() -> None:
             await resting
 
     asyncio.run(play())
+
+
+@pytest.mark.parametrize("busy", [True, False], ids=["another process changes the GPUs", "no other process"])
+def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_the_gpus(
+    tmp_path: Path, busy: bool
+) -> None:
+    record = Record(str(tmp_path))
+    record.write(Durable(StoppedServices((StoppedUnit("dcgm.service"),))))
+    lock = FileLock(str(tmp_path / "lock"))
+    started: list[StoppedServices] = []
+    patched: list[NodePatch] = []
+
+    class Machine:
+        async def start(self, stopped: StoppedServices) -> None:
+            started.append(stopped)
+
+    async def change(make: Callable[[Marks], NodePatch]) -> None:
+        patched.append(make(loop.corner.marks))
+
+    loop = loop_over(paused(), lambda corner: None, Hands())
+    none: Any = None
+    loop.actor = Actor(loop.corner, none, record, none, cast(HostMachine, Machine()), none, Owner("me"), lock.path)
+    loop.corner.change = change  # type: ignore[assignment, method-assign]
+
+    loop.last = look(WISH, marks=loop.corner.marks)
+    with lock.hold() if busy else nullcontext():
+        asyncio.run(loop._part())
+    assert (len(started), len([patch for patch in patched if patch])) == ((0, 0) if busy else (1, 1))
