@@ -36,6 +36,7 @@ class CallWatchdog:
     ) -> None:
         self._report = report
         self._hangs_s = self._notice_s = hangs_s
+        self._noticed: driver_calls.Running | None = None
         self._leave = leave
         self._asked: tuple[int, float] | None = None
         self._former = -1
@@ -64,16 +65,20 @@ class CallWatchdog:
         while True:
             # A command that no signal has reached has nothing to look at before its calls can be late.
             waiting = _POLL_S if self._asked else min(1.0, self._hangs_s / 4)
-            if select.select([self._read], [], [], waiting)[0] and not self._heard(os.read(self._read, 64)):
+            numbers = os.read(self._read, 64) if select.select([self._read], [], [], waiting)[0] else b""
+            if _END in numbers:
                 return
+            insisted = self._heard(numbers)
             call = driver_calls.oldest()
+            if call is not self._noticed:
+                self._noticed, self._notice_s = call, self._hangs_s
             if call is None:
-                self._notice_s = self._hangs_s
-            elif call.seconds >= self._notice_s:
+                continue
+            if call.seconds >= self._notice_s:
                 self._notice_s = 2 * call.seconds
                 self._report(f"waiting: {call.sentence}{self._advice}")
-            if call is not None and self._asked is not None:
-                self._end(call, *self._asked)
+            if self._asked is not None:
+                self._end(call, *self._asked, insisted=insisted)
 
     @property
     def _advice(self) -> str:
@@ -84,21 +89,28 @@ class CallWatchdog:
         )
 
     def _heard(self, numbers: bytes) -> bool:
-        """Note the first signal that asks for the end. Returns False for the end of the watch."""
+        """Note the first signal that asks for the end. Returns whether Ctrl-C came after it: a session that ends may
+        send SIGTERM and SIGHUP, and a person presses Ctrl-C again.
+        """
+        insisted = False
         for number in numbers:
-            if number == _END:
-                return False
             if number in signals.ENDING and self._asked is None:
                 self._asked = number, monotonic()
-        return True
+                if signals.changing():
+                    self._notice_s = self._hangs_s  # a call that was reported is reported again, with what ends it now
+            elif number == signal.SIGINT:
+                insisted = True
+        return insisted
 
-    def _end(self, call: driver_calls.Running, number: int, at: float) -> None:
+    def _end(self, call: driver_calls.Running, number: int, at: float, *, insisted: bool) -> None:
         """End the process if the call keeps it from ending by itself. A command that only reads loses nothing by it;
-        a change goes back, and for that its call must return: it is given up only once it hangs.
+        a change goes back, and for that its call must return: it is given up only once it hangs, or at Ctrl-C again
+        once it was reported.
         """
         changing = signals.changing()
         patience = max(self._hangs_s, call.bound_s) if changing else min(GRACE_S, self._hangs_s)
-        if call.seconds < patience or monotonic() - at < GRACE_S:
+        waited = call.seconds >= patience and monotonic() - at >= GRACE_S
+        if not waited and not (insisted and call.seconds >= self._hangs_s):
             return
         self._report(f"interrupted: {call.sentence}")
         if changing:

@@ -63,6 +63,19 @@ def test_a_call_that_hangs_is_reported_and_rarely_again() -> None:
     assert seen.codes == []
 
 
+def test_each_call_that_hangs_is_reported() -> None:
+    seen = Seen()
+    with seen.watchdog():
+        with Running("reading the MIG mode"):
+            until(lambda: seen.lines)
+        with Running("reading the name"):
+            time.sleep(1.5 * HANGS_S)
+    assert [line.partition(" for ")[0].rpartition(" from ")[2] for line in seen.lines] == [
+        "reading the MIG mode",
+        "reading the name",
+    ]
+
+
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_ends_a_command_that_waits_for_a_call(number: int) -> None:
     seen = Seen()
@@ -90,6 +103,41 @@ def test_a_change_is_given_up_only_once_its_call_hangs() -> None:
         assert time.monotonic() - began >= HANGS_S
     assert seen.codes[0] == 143
     assert "the journal has what was begun" in seen.lines[-1]
+
+
+def test_a_change_whose_call_may_take_long_is_left_at_once_by_a_second_ctrl_c() -> None:
+    seen = Seen()
+    with seen.watchdog(), whole(), Running("resetting", bound_s=60):
+        for _ in range(3):
+            os.kill(os.getpid(), signal.SIGINT)
+            time.sleep(0.1)
+        until(lambda: seen.lines)
+        assert seen.lines[-1].endswith("; the command is ended when it returns, or now by Ctrl-C")
+        time.sleep(HANGS_S / 2)
+        assert seen.codes == [], "what came before the offer did not take it up"
+        for number in (signal.SIGTERM, signal.SIGHUP):  # a session that ends sends both
+            os.kill(os.getpid(), number)
+        time.sleep(HANGS_S / 2)
+        assert seen.codes == []
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: seen.codes)
+    assert seen.codes[0] == 130
+    assert "the journal has what was begun" in seen.lines[-1]
+
+
+def test_the_first_signal_during_a_call_that_was_reported_says_what_happens_now() -> None:
+    seen = Seen()
+    with seen.watchdog(), whole(), Running("resetting", bound_s=60):
+        until(lambda: seen.lines)
+        assert seen.lines[0].endswith("; Ctrl-C ends the command")
+        began = time.monotonic()
+        os.kill(os.getpid(), signal.SIGTERM)
+        until(lambda: len(seen.lines) == 2)
+        assert time.monotonic() - began < HANGS_S / 2
+        assert seen.lines[1].endswith("; the command is ended when it returns, or now by Ctrl-C")
+        os.kill(os.getpid(), signal.SIGINT)
+        until(lambda: seen.codes)
+    assert seen.codes[0] == 143
 
 
 def test_an_ignored_signal_stays_ignored() -> None:
