@@ -25,8 +25,10 @@ A driver in trouble (XID 79, 119 or 154 in the kernel log) may keep a caller wai
 (`ALIQUOT_DRIVER_HANGS_S` is another number) a command says which call has not returned, on which GPU and for how long.
 Ctrl-C, SIGTERM and SIGHUP end a command that only reads within a second. A change waits for its call, because going
 back needs the driver too; once the call hangs, a signal ends the change as well: the journal has what was begun, and
-when the driver answers, the same command again finishes it or goes back. The kernel may keep a thread that waits inside
-it, and with it the process; then only the end of the wait, or a reboot, ends the process.\
+when the driver answers, the same command again finishes it or goes back. A reset, or virtual functions, may take up
+to 185 seconds before the call counts as hung: after 30 seconds, a second Ctrl-C ends such a change at once. The kernel
+may keep a thread that waits inside it, and with it the process; then only the end of the wait, or a reboot, ends the
+process.\
 """
 
 

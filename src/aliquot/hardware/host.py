@@ -10,6 +10,7 @@ from collections.abc import Callable
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, HardwareError, PermissionDeniedError
 from aliquot.foundation.backoff import Backoff
+from aliquot.foundation.signals import whole
 from aliquot.hardware.programs import run_to_end
 
 RESET_TIMEOUT_S = 120.0
@@ -43,7 +44,8 @@ class LocalHost:
     def reset(self, pci: str) -> None:
         attempt = f"resetting GPU {pci}"
         try:
-            done = run_to_end([*self._way_in, self.nvidia_smi, "-r", "-i", pci], RESET_TIMEOUT_S, gpu=pci)
+            with whole():
+                done = run_to_end([*self._way_in, self.nvidia_smi, "-r", "-i", pci], RESET_TIMEOUT_S, gpu=pci)
         except TimeoutError as failure:
             raise HardwareError(
                 f"{attempt} did not end within {RESET_TIMEOUT_S:.0f} s", next_step="aliquot show"

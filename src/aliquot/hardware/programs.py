@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from aliquot.core.engine.programs import Ran
 from aliquot.errors import HardwareError
 from aliquot.foundation.driver_calls import Running
-from aliquot.foundation.signals import whole
 
 _FOLDERS = ("usr/bin", "usr/sbin", "bin", "sbin", "usr/local/bin", "usr/local/nvidia/bin")
 
@@ -52,13 +51,13 @@ class LocalPrograms:
 
 
 def run_to_end(words: Sequence[str], timeout_s: float, *, gpu: str = "") -> Ran:
-    """How a program ended, its words in English. Ctrl-C waits for that: one that switches a GPU must not stop half-way.
-    ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``, when it was killed; OSError
-    where it cannot be started.
+    """Run a program of the driver to its end, its words in English. A signal ends it: whatever changes something runs
+    it inside ``signals.whole``. ``gpu`` is the PCI address that it works on. Raises TimeoutError after ``timeout_s``,
+    when it was killed; OSError where it cannot be started.
     """
     from aliquot.foundation import bounded_process  # a command that runs no program does not pay for it
 
-    with whole(), Running(" ".join(words), gpu, timeout_s + bounded_process.KILLED_S):
+    with Running(" ".join(words), gpu, timeout_s + bounded_process.KILLED_S):
         try:
             return Ran(*bounded_process.run(words, timeout_s, env={**os.environ, "LC_ALL": "C"}))
         except TimeoutError as late:

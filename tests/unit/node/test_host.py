@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from aliquot.core.engine.ports import Host
+from aliquot.core.engine.programs import Ran
 from aliquot.errors import (
     AliquotError,
     GpuLostError,
@@ -20,6 +21,7 @@ from aliquot.errors import (
     NoDriverError,
     PermissionDeniedError,
 )
+from aliquot.foundation import signals
 from aliquot.node.local import LocalHost
 
 PCI = "0000:07:00.0"
@@ -68,6 +70,18 @@ def test_resets_inside_the_root_where_the_driver_lives(tmp_path: Path) -> None:
     with pytest.raises(HardwareError) as caught:
         LocalHost("/bin/no-such-nvidia-smi", root=str(root)).reset(PCI)
     assert any("no-such-nvidia-smi" in line or "chroot" in line for line in caught.value.details)
+
+
+def test_a_signal_waits_for_the_end_of_a_reset(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen: list[bool] = []
+
+    def run(*words: object, **more: object) -> Ran:
+        seen.append(signals.changing())
+        return Ran(0)
+
+    monkeypatch.setattr("aliquot.hardware.host.run_to_end", run)
+    LocalHost().reset(PCI)
+    assert seen == [True]
 
 
 def test_without_nvidia_smi(tmp_path: Path) -> None:

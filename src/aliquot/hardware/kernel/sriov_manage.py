@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from typing import Protocol
 
+from aliquot.foundation.signals import whole
 from aliquot.hardware.programs import run_to_end
 
 PROGRAM = "/usr/lib/nvidia/sriov-manage"
@@ -54,7 +55,8 @@ class DriverTools:
         """Other statuses where the program cannot be run, or does not end."""
         way_in = ["chroot", self._root, PROGRAM] if self._chroot else [self.sriov_manage]
         try:
-            ran = run_to_end([*way_in, "-e" if on else "-d", pci], self._timeout_s)
+            with whole():
+                ran = run_to_end([*way_in, "-e" if on else "-d", pci], self._timeout_s)
         except TimeoutError as late:
             return _TIMED_OUT, str(late)
         except OSError as failure:

@@ -14,6 +14,7 @@ from aliquot.core.engine.programs import Programs
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.errors import HardwareError
+from aliquot.foundation.signals import whole
 from aliquot.hardware.nvidia_smi import list_output as lists
 from aliquot.hardware.nvidia_smi.command import ACT_S, Smi
 from aliquot.hardware.nvidia_smi.reader import Reader, Seen
@@ -103,7 +104,8 @@ class SmiBackend:
     def set_mode(self, pci: str, enabled: bool) -> bool:
         attempt = f"{'enabling' if enabled else 'disabling'} MIG mode on {pci}"
         words = ("-i", pci, "-mig", str(int(enabled)))
-        ran = self._smi.run(*words, timeout_s=ACT_S)
+        with whole():
+            ran = self._smi.run(*words, timeout_s=ACT_S)
         if ran.status:
             raise self._smi.error(attempt, ran, words, pci)
         # What is refused is a warning, and the status 0 all the same: what the GPU reports afterwards is the proof.
@@ -136,12 +138,14 @@ class SmiBackend:
     def set_mixed_size(self, pci: str, on: bool) -> None:
         attempt = f"switching mixed-size mode of {pci} {'on' if on else 'off'}"
         self._mixed.pop(pci, None)
-        self._smi.ok(attempt, "vgpu", "-i", pci, "-shm", str(int(on)), gpu=pci, timeout_s=ACT_S)
+        with whole():
+            self._smi.ok(attempt, "vgpu", "-i", pci, "-shm", str(int(on)), gpu=pci, timeout_s=ACT_S)
 
     def _act(self, attempt: str, pci: str, *words: str) -> str:
         """nvidia-smi finds no profile on a GPU that fell off the bus, and calls that an invalid argument."""
         try:
-            return self._smi.ok(attempt, "mig", "-i", pci, *words, gpu=pci, timeout_s=ACT_S)
+            with whole():
+                return self._smi.ok(attempt, "mig", "-i", pci, *words, gpu=pci, timeout_s=ACT_S)
         except HardwareError as error:
             if error.nvml_code == codes.INVALID_ARGUMENT:
                 self._reader.report(pci)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.core.engine.programs import Programs
+from aliquot.foundation.signals import whole
 from aliquot.hardware.host import RESET_TIMEOUT_S, LocalHost, reset_refused
 from aliquot.hardware.nvidia_smi.command import Smi
 
@@ -15,7 +16,8 @@ class SmiHost:
         self._here = LocalHost()
 
     def reset(self, pci: str) -> None:
-        ran = self._smi.run("-r", "-i", pci, timeout_s=RESET_TIMEOUT_S)
+        with whole():
+            ran = self._smi.run("-r", "-i", pci, timeout_s=RESET_TIMEOUT_S)
         if ran.status:
             raise reset_refused(f"resetting GPU {pci}", pci, ran.status, ran.words)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from aliquot.core.engine.programs import Programs
 from aliquot.errors import AliquotError
+from aliquot.foundation.signals import whole
 from aliquot.hardware.kernel.sriov_manage import PROGRAM, TIMEOUT_S
 
 _ASK_S = 30.0
@@ -32,7 +33,8 @@ class ProgramTools:
 
     def manage(self, pci: str, on: bool) -> tuple[int, str]:
         """Raises NoDriverError where nothing can be run any more, HardwareError where it does not end."""
-        ran = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
+        with whole():
+            ran = self._programs.run((PROGRAM, "-e" if on else "-d", pci), TIMEOUT_S)
         if ran.status in _CANNOT_RUN:
             self._found = False
         return ran.status, ran.words

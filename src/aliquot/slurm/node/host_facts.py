@@ -77,11 +77,11 @@ def _said(name: str, slurm: Slurm) -> str:
 
 def slurmd_version() -> str:
     """``slurmd -V``; "" where there is no slurmd."""
-    from aliquot.hardware.programs import run_to_end
+    from aliquot.foundation import bounded_process
 
     try:
-        ran = run_to_end(["slurmd", "-V"], 10)
-    except (OSError, TimeoutError):
+        ran = bounded_process.run(["slurmd", "-V"], 10)
+    except OSError:
         return ""
     word = ran.out.strip().rpartition(" ")[2]
-    return word if ran.status == 0 and version_of(word).major else ""
+    return word if ran.code == 0 and version_of(word).major else ""

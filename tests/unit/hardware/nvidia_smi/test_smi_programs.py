@@ -3,8 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -18,9 +24,12 @@ from aliquot.errors import (
     NoDriverError,
     PermissionDeniedError,
 )
+from aliquot.foundation import signals
 from aliquot.hardware.kernel.sriov_manage import PROGRAM
+from aliquot.hardware.nvidia_smi.backend import SmiBackend
 from aliquot.hardware.nvidia_smi.command import Smi, code_of
 from aliquot.hardware.nvidia_smi.host import SmiHost
+from aliquot.hardware.nvidia_smi.reader import Reader
 from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
 from aliquot.hardware.programs import LocalPrograms
 
@@ -158,3 +167,71 @@ def test_a_reset_is_asked_for_where_the_driver_is() -> None:
     refused = "The following GPUs could not be reset:\n  GPU 00000000:01:00.0: In use by another client"
     with pytest.raises(InUseError):
         SmiHost(Scripted(Ran(255, refused))).reset("0000:01:00.0")
+
+
+def backend(programs: Watched) -> SmiBackend:
+    made = SmiBackend.__new__(SmiBackend)
+    made._smi, made._reader, made._mixed = Smi(programs), cast(Reader, None), {}
+    return made
+
+
+class Watched(Scripted):
+    """Notes for each command whether a signal may cut it short."""
+
+    def __init__(self) -> None:
+        super().__init__(Ran(1, "unknown error"))
+        self.whole: list[bool] = []
+
+    def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+        self.whole.append(signals.changing())
+        return super().run(command, timeout_s)
+
+
+GPU = "0000:07:00.0"
+READS: list[Callable[[Watched], object]] = [
+    lambda programs: Smi(programs).ok("reading", "-q"),
+    lambda programs: Smi(programs).listed("listing", "mig", "-lgi"),
+    lambda programs: ProgramTools(programs).sriov_manage,
+]
+CHANGES: list[Callable[[Watched], object]] = [
+    lambda programs: SmiHost(programs).reset(GPU),
+    lambda programs: ProgramTools(programs).manage(GPU, True),
+    lambda programs: backend(programs).set_mode(GPU, True),
+    lambda programs: backend(programs).set_mixed_size(GPU, True),
+    lambda programs: backend(programs).create_gpu_instance(GPU, 19, 0, 1),
+    lambda programs: backend(programs).destroy_compute_instance(GPU, 1, 0),
+]
+
+
+@pytest.mark.parametrize(("call", "whole"), [*((each, False) for each in READS), *((each, True) for each in CHANGES)])
+def test_a_signal_waits_for_a_program_that_changes_something_and_for_no_other(
+    call: Callable[[Watched], object], whole: bool
+) -> None:
+    programs = Watched()
+    with suppress(AliquotError):
+        call(programs)
+    assert programs.whole == [whole]
+
+
+def test_a_program_that_reads_is_ended_by_the_first_signal(tmp_path: Path) -> None:
+    script(tmp_path, "usr/bin/nvidia-smi", f"echo $$ > {tmp_path}/begun; exec sleep 60")
+    body = (
+        "from aliquot.foundation.signals import Stopped, interruptible\n"
+        "from aliquot.hardware.programs import LocalPrograms\n"
+        "try:\n"
+        "    with interruptible():\n"
+        f"        LocalPrograms({str(tmp_path)!r}).run(('nvidia-smi', '-q'), 60)\n"
+        "except Stopped as stopped:\n"
+        "    raise SystemExit(128 + stopped.number)\n"
+    )
+    ours = subprocess.Popen([sys.executable, "-c", body])
+    deadline = time.monotonic() + 20
+    begun = tmp_path / "begun"
+    while not (begun.exists() and begun.read_text().strip()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    try:
+        ours.send_signal(signal.SIGTERM)
+        assert ours.wait(5) == 143
+    finally:
+        ours.kill()
+    assert not Path(f"/proc/{begun.read_text().strip()}").exists(), "the program has ended with it"
