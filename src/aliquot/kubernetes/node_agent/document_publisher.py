@@ -13,7 +13,7 @@ import msgspec
 
 from aliquot.core.model.claims import unheld
 from aliquot.core.model.inventory import Inventory
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, DriverHangsError
 from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.client import Api
@@ -22,14 +22,11 @@ from aliquot.kubernetes.client.objects import ConfigMap, Node
 from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.gpu.node_document import Document
 from aliquot.kubernetes.gpu.node_status import rfc3339
+from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S
 from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
 
 Uses = Callable[[], Awaitable[Sequence[Use]]]
-HANGS_S = 180.0
-"""A driver call that takes longer is told of: the slowest known (a reset) gives up after 120 s a GPU."""
-HANGS = "a call to the GPU driver has been running for minutes"
 BACKOFF = Backoff(first=1.0, longest=60.0)
-MIND_S = 15.0
 _MOST_TROUBLE = 400
 
 
@@ -95,15 +92,15 @@ class Showing:
             self._seen = _old(self._seen[0], why[0]), uid
         self._news.set()
 
-    async def mind(self, stuck_s: Callable[[], float], node: Callable[[], Node | None]) -> None:
-        """For ever. A driver call that hangs ends no look, so that no look can tell of it. ``stuck_s`` is how long the
-        call that runs now has been running.
+    async def mind(self, hang: Callable[[], DriverHangsError | None], node: Callable[[], Node | None]) -> None:
+        """For ever. A change whose driver call hangs is waited for, and no look can tell of it meanwhile. ``hang``
+        returns the call, as an error.
         """
         while True:
-            await asyncio.sleep(MIND_S)
-            found = node()
-            if found is not None and stuck_s() > HANGS_S:
-                self.unread(HANGS, found.metadata.uid)
+            await asyncio.sleep(HANG_POLL_S)
+            found, error = node(), hang()
+            if found is not None and error is not None:
+                self.unread(error.brief, found.metadata.uid)
 
     async def run(self) -> None:
         """For ever. What cannot be written is logged once and tried again: nothing waits for it."""

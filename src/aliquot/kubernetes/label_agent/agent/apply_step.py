@@ -10,26 +10,26 @@ import msgspec
 
 from aliquot.core.model.actions import Reset
 from aliquot.core.model.plan import Plan
-from aliquot.errors import AliquotError, InUseError, LockedError
+from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.kubernetes.client.cancellable_wait import Bound, End
 from aliquot.kubernetes.gpu import eviction as drain
 from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
-from aliquot.kubernetes.gpu.node_status import FAILED
+from aliquot.kubernetes.gpu.node_status import FAILED, Status
 from aliquot.kubernetes.label_agent.agent import status_builder as said
 from aliquot.kubernetes.label_agent.agent import steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import doomed, in_the_way
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.node_agent import messages as phrases
+from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S, HangReporter
 from aliquot.kubernetes.node_agent.pod_holders import Use
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import Outcome
     from aliquot.kubernetes.label_agent.agent.executor import Actor
 
-HANG_POLL_S = 1.0
 YOUNG_S = 3.0
 """How long kubelet may take from Allocate's answer until it names the pod."""
 
@@ -113,28 +113,20 @@ class Change:
         """Apply the plan, and report a driver call that hangs meanwhile: nothing else looks at the node before the end
         of this step. What is paused stays paused, since the change goes on once the call returns.
         """
+        written = step.status
+
+        async def report(hang: DriverHangsError | None) -> None:
+            nonlocal written
+            status = _hanging(o, hang) if hang is not None else step.status
+            if status != written:
+                await self._actor.report(status, o)
+                written = status
+
+        hangs = HangReporter(lambda: self._actor.hardware.hang, report)
         applying = asyncio.create_task(self._actor.hardware.apply(step.plan, progress.report))
-        reported = False
         try:
             while not (await asyncio.wait((applying,), timeout=HANG_POLL_S))[0]:
-                hang = self._actor.hardware.hang
-                if (hang is not None) == reported:
-                    continue
-                status = step.status
-                if hang is not None:
-                    status = said.status(
-                        o,
-                        FAILED,
-                        phrases.DRIVER_HANGS,
-                        hang.brief,
-                        next_step=hang.next_step or "",
-                        details=hang.details,
-                    )
-                try:
-                    await self._actor.report(status, o)
-                    reported = hang is not None
-                except AliquotError as error:
-                    log.debug("not reported: %s: %s", status.reason, error.brief)
+                await hangs.poll()
         finally:
             applying.cancel()
         return applying.result()
@@ -156,6 +148,13 @@ class Change:
         ending = doomed(plan, o)
         found = [use for use in await self._actor.publisher.uses() if not ending.isdisjoint(use.devices)]
         return next(iter(await self._actor.corner.living(found) if found else ()), None)
+
+
+def _hanging(o: Observation, hang: DriverHangsError) -> Status:
+    """The node's status while a call of the change hangs."""
+    return said.status(
+        o, FAILED, phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
+    )
 
 
 def _eviction_off(step: steps.Evict, policy: str) -> Trouble:

@@ -225,7 +225,7 @@ class Agent:
     def _beside(self, loop: Loop) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
         assert self.showing is not None
-        mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
+        mind = self.showing.mind(lambda: self.hardware.hang, lambda: self.corner.node)
         files = StateFileReport(directories(self.options.node), self.tally, self.corner.warn)
         return self.hardware.watch(loop.wake), self.showing.run(), mind, self.using.run(), files.run()
 

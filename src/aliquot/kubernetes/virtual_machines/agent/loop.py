@@ -21,7 +21,6 @@ from aliquot.kubernetes.virtual_machines.agent.node_report import Standing, Tell
 from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
 
 BACKOFF = Backoff(first=0.5, longest=30.0, jitter=(0.8, 1.2))
-HANG_POLL_S = 1.0
 UNREAD_S = 30.0
 """The watches wake the loop: this long only where they have nothing to tell."""
 
@@ -120,19 +119,12 @@ class Loop:
         self._tally.state(standing.state)
         await self._teller.node(standing, driver_needed=driver_needed)
 
-    async def report_hangs(self, hang: Callable[[], DriverHangsError | None]) -> None:
-        """For ever: report a driver call that hangs, also in the middle of a change, which the loop waits for. What
-        comes after it the loop reports itself.
+    async def report_hang(self, error: DriverHangsError | None) -> None:
+        """Report a driver call that hangs, also in the middle of a change, which the loop waits for. What comes after
+        it the loop reports itself. Raises ApiError.
         """
-        while True:
-            await asyncio.sleep(HANG_POLL_S)
-            error = hang()
-            if error is None or self._corner.unread:
-                continue
-            try:
-                await self.tell(Standing(tell.WAITING, DRIVER_HANGS, f"{error.brief} | next: {error.next_step}"), None)
-            except ApiError as refusal:
-                log.debug("not reported: %s: %s", DRIVER_HANGS, refusal.brief)
+        if error is not None and not self._corner.unread:
+            await self.tell(Standing(tell.WAITING, DRIVER_HANGS, f"{error.brief} | next: {error.next_step}"), None)
 
     async def _rest(self, seconds: float) -> None:
         # Not wait_for: in Python 3.11 it loses a cancellation that comes as the event does.

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.usage import Usage
 from aliquot.errors import BlockedError
-from aliquot.foundation import driver_calls, signals
 from aliquot.foundation import logfmt as logs
+from aliquot.foundation import signals
 from aliquot.foundation.http_probes import Probes
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.paths import directories
@@ -23,6 +23,7 @@ from aliquot.kubernetes.gpu import node_document as document
 from aliquot.kubernetes.node_agent import driver_root as driver
 from aliquot.kubernetes.node_agent.document_publisher import Showing
 from aliquot.kubernetes.node_agent.gc_tuning import be_frugal
+from aliquot.kubernetes.node_agent.hang_reporter import HangReporter
 from aliquot.kubernetes.node_agent.last_usage import Used
 from aliquot.kubernetes.node_agent.liveness import alive
 from aliquot.kubernetes.node_agent.process_end import run_to_end
@@ -178,11 +179,11 @@ class DevicesAgent:
 
     def _beside(self) -> tuple[Coroutine[Any, Any, None], ...]:
         """What runs beside the loop, for ever."""
-        mind = self.showing.mind(driver_calls.oldest_s, lambda: self.corner.node)
+        mind = self.showing.mind(lambda: self.machine.hang, lambda: self.corner.node)
         files = StateFileReport(directories(self.options.node), self.tally, self.teller.warn)
         assert self.loop is not None
-        hangs = self.loop.report_hangs(lambda: self.machine.hang)
-        return self.showing.run(), mind, hangs, self.using.run(), files.run()
+        hangs = HangReporter(lambda: self.machine.hang, self.loop.report_hang)
+        return self.showing.run(), mind, hangs.run(), self.using.run(), files.run()
 
     def _assemble(self) -> Loop:
         work = Work(

@@ -12,6 +12,7 @@ import pytest
 from aliquot.core.engine.history import Past
 from aliquot.core.model.inventory import Gpu, GpuInstance, Holder, Inventory, Mig, Virtual, VirtualFunction
 from aliquot.core.model.usage import Usage
+from aliquot.errors import DriverHangsError
 from aliquot.foundation.backoff import Backoff
 from aliquot.kubernetes.client.errors import ApiAwayError, NotFoundError
 from aliquot.kubernetes.client.object_base import ObjectMeta, OwnerReference
@@ -238,18 +239,18 @@ def test_a_trouble_began_when_it_was_first_written() -> None:
 
 
 def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(showings, "MIND_S", 0.01)
-    api, stuck = StubApi(), [0.0]
+    monkeypatch.setattr(showings, "HANG_POLL_S", 0.01)
+    api, hang = StubApi(), [None, DriverHangsError("the driver has not returned from reading")]
 
     async def watch() -> None:
         showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
         node = Node(ObjectMeta(name="n1", uid="uid"))
-        tasks = [asyncio.create_task(each) for each in (showing.run(), showing.mind(lambda: stuck[0], lambda: node))]
+        tasks = [asyncio.create_task(each) for each in (showing.run(), showing.mind(lambda: hang[0], lambda: node))]
         showing.see(one(HELD), "uid")
         await asyncio.sleep(0.1)
-        stuck[0] = showings.HANGS_S + 1
+        hang.reverse()
         await asyncio.sleep(0.1)
-        stuck[0] = 0.0
+        hang.reverse()
         showing.see(one(HELD), "uid")
         await asyncio.sleep(0.1)
         for task in tasks:
@@ -257,7 +258,7 @@ def test_a_driver_call_that_hangs_ends_no_look_and_is_told_all_the_same(monkeypa
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(watch())
-    assert [d.trouble for d in api.written] == ["", showings.HANGS, ""]
+    assert [d.trouble for d in api.written] == ["", "the driver has not returned from reading", ""]
 
 
 @pytest.mark.parametrize("agent", [Agent, DevicesAgent])
