@@ -11,16 +11,28 @@ import os
 import sys
 from collections.abc import Callable
 
+from aliquot.errors import AliquotError
 from aliquot.foundation import driver_calls
 
 
 def leave_if_hung(code: int, report: Callable[[str], object]) -> None:
     """End the process at once if a driver call has not returned, and ``report`` the call. Everything else must be
-    closed by now.
+    closed by now. An exception that is on its way out of a ``finally`` block is reported first, since nothing does so
+    later, and sets the exit code.
     """
     call = driver_calls.oldest()
     if call is None:
         return
+    error = sys.exception()
+    if isinstance(error, AliquotError):
+        report(f"{error.brief} | next: {error.next_step}" if error.next_step else error.brief)
+        code = error.exit_code
+    elif isinstance(error, Exception):
+        import traceback  # slow to import
+
+        frame = traceback.extract_tb(error.__traceback__)[-1]
+        report(f"internal fault: {type(error).__name__}: {error} ({frame.filename}:{frame.lineno})")
+        code = 1
     report(f"leaving while {call.sentence}")
     logging.shutdown()
     sys.stdout.flush()
