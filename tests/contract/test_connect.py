@@ -42,6 +42,20 @@ def test_the_real_nvml_code_over_the_shim(machine: Start, monkeypatch: pytest.Mo
     assert said == []
 
 
+def test_bad_bytes_in_the_mark_of_the_library_have_it_made_again(
+    machine: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("ALIQUOT_BACKEND", "shim")
+    node = machine("a30")
+    with opened(node):
+        mark = Path(node.state_dir, "sim", node.name, "lib.key")
+    good = mark.read_bytes()
+    mark.write_bytes(b"\xff")
+    with opened(node) as connection:
+        assert connection.backend.read().gpus
+    assert mark.read_bytes() == good
+
+
 def test_direct_when_asked(machine: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("ALIQUOT_BACKEND", "direct")
     said: list[str] = []

@@ -62,7 +62,7 @@ def node_directories(setting: str = SETTING) -> tuple[str, str]:
     """
     places = {"run": RUN, "lib": LIB}
     try:
-        with open(setting) as file:
+        with open(setting, errors="surrogateescape") as file:
             owner = os.fstat(file.fileno())
             if owner.st_uid == 0 and not owner.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
                 for line in file:

@@ -42,8 +42,8 @@ def provide(root: str, name: str) -> str:
     key_path = os.path.join(directory, "lib.key")
     key = _stamp()
     try:
-        with open(key_path, encoding="utf-8") as file:
-            if file.read() == key and os.path.exists(path):
+        with open(key_path, "rb") as file:
+            if file.read() == key.encode() and os.path.exists(path):
                 return path
     except FileNotFoundError:
         pass  # not made yet

@@ -99,7 +99,7 @@ def _names(folder: str) -> list[str]:
 
 def _jobs(folder: str, each: str) -> tuple[str, ...]:
     try:
-        with open(os.path.join(folder, each)) as file:
+        with open(os.path.join(folder, each), errors="replace") as file:
             return tuple(line.strip() for line in file if line.strip())
     except FileNotFoundError:
         return ()

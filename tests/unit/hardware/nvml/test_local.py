@@ -75,7 +75,7 @@ def test_state_directory(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Non
 def test_only_a_setting_of_root_moves_the_node_directories(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     setting = tmp_path / "directories"
     assert paths.node_directories(str(setting)) == (paths.RUN, paths.LIB)
-    setting.write_text("run=/elsewhere/run\nlib = /elsewhere/lib\nlib=relative\nother=/x\n")
+    setting.write_bytes(b"\xff\nrun=/elsewhere/run\nlib = /elsewhere/lib\nlib=relative\nother=/x\n")
     setting.chmod(0o644)
     real = os.fstat
 

@@ -117,6 +117,15 @@ def test_files_are_named_as_the_exporter_reads_them(tmp_path: Path) -> None:
     assert (tmp_path / "0.1").read_text() == ""  # emptied, not removed: a scrape may be about to read it
 
 
+def test_bad_bytes_in_a_file_stop_no_prolog_and_no_epilog(tmp_path: Path) -> None:
+    folder = str(tmp_path)
+    (tmp_path / "1").write_bytes(b"\xff\n")
+    dcgm.begin("13", (KNOWN.devices[3],), folder)
+    assert dcgm.end("13", folder) == ("1",)
+    dcgm.refresh({}, folder, now=os.stat(tmp_path / "1").st_mtime + 999)
+    assert dcgm.jobs(folder) == {}
+
+
 def test_processes_tell_what_slurm_did_not(tmp_path: Path) -> None:
     folder = str(tmp_path)
     dcgm.begin("12", KNOWN.devices[3:], folder)
