@@ -127,13 +127,17 @@ class Owners:
             book = self._file.load()
         except AliquotError as error:
             return Book(), f"the owner map cannot be read: {error.brief}: no vGPU counts as ours"
-        damaged = [path for path in (self.path, self._former) if path in state_store.unreadable]
-        if not damaged:
+        if not self.damaged:
             return book, ""
         return msgspec.structs.replace(book, vgpus=()), (
-            f"the owner map {damaged[0]} is damaged: vGPUs that exist are kept, and which ones were made here is "
+            f"the owner map {self.damaged} is damaged: vGPUs that exist are kept, and which ones were made here is "
             "not known any more"
         )
+
+    @property
+    def damaged(self) -> str:
+        """The file that the last load could not understand; empty for none."""
+        return next((path for path in (self.path, self._former) if path in state_store.unreadable), "")
 
     def change(self, edit: Callable[[Book], Book]) -> Book:
         """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises

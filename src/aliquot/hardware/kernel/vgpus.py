@@ -103,10 +103,10 @@ class Vgpus:
         """
         book, fault = self._owners.load()
         if fault:
+            path = self._owners.damaged or self._owners.path
             raise StorageError(
                 f"{attempt} was not tried: {fault}",
-                next_step=f"look at it, move it away (mv {self._owners.path} {self._owners.path}.old), then run again: "
-                "what runs is adopted",
+                next_step=f"look at it, move it away (mv {path} {path}.old), then run again: what runs is adopted",
             )
         owner = book.owner(found, self._boot())
         there = uuid_of(gpu, found, self._number(gpu.pci, found.function), owner)

@@ -62,8 +62,10 @@ def test_a_damaged_map_of_an_older_release_ends_no_vgpu_until_the_next_change(tm
     both(owners)
     (tmp_path / FORMER).write_bytes(b"\xff")
     assert owners.load()[0] == Book(handed=(AWAY,))
+    assert owners.damaged == str(tmp_path / FORMER), "the file that a person is asked to move away"
     owners.change(lambda book: book)
     assert owners.load() == (Book(handed=(AWAY,)), "")
+    assert owners.damaged == ""
     assert (tmp_path / f"{FORMER}.unreadable").exists()
 
 
