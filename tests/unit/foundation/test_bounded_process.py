@@ -62,6 +62,22 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
     assert all(gone(int(pid)) for pid in pids.read_text().split())
 
 
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python: it is still running
+def test_a_program_that_the_kernel_does_not_let_end_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One that sleeps uninterruptibly takes no signal: here it is stopped, and the signal gets lost."""
+    monkeypatch.setattr(bounded, "KILLED_S", 0.3)
+    killed: list[int] = []
+    with monkeypatch.context() as kernel:
+        kernel.setattr(os, "killpg", lambda pid, number: killed.append(pid))
+        begun, handles = time.monotonic(), len(os.listdir("/proc/self/fd"))
+        with pytest.raises(LateError):
+            sh("kill -STOP $$", 0.3)
+        assert time.monotonic() - begun < 3
+        assert len(os.listdir("/proc/self/fd")) == handles
+    os.killpg(killed[0], 9)
+    assert gone(killed[0])
+
+
 @pytest.mark.parametrize("stream", ["1", "2"])
 def test_output_without_end_is_cut_off(stream: str) -> None:
     with pytest.raises(OSError, match="says more than 1 MiB"):

@@ -9,6 +9,7 @@ from __future__ import annotations
 from aliquot.core.engine.programs import Programs, Ran
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.errors import AliquotError, NoDriverError
+from aliquot.foundation.driver_calls import Running
 
 NVIDIA_SMI = "nvidia-smi"
 LOOK_S = 60.0
@@ -51,7 +52,11 @@ class Smi:
     def run(self, *words: str, timeout_s: float = LOOK_S) -> Ran:
         """The command's end, whatever it says. Raises NoDriverError where there is no such program."""
         self.calls += 1
-        ran = self.programs.run((NVIDIA_SMI, *words), timeout_s)
+        command = (NVIDIA_SMI, *words)
+        # A listing hangs as any call does; only what changes a GPU may take its time.
+        bound_s = timeout_s if timeout_s > LOOK_S else 0.0
+        with Running(f"{' '.join(command)} ({self.programs.place})", bound_s=bound_s):
+            ran = self.programs.run(command, timeout_s)
         if ran.status in _CANNOT_RUN:
             raise NoDriverError(
                 f"there is no {NVIDIA_SMI} ({self.programs.place})",

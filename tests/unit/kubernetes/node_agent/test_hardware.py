@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import signal
 import threading
 import time
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
+from aliquot.core.engine.programs import Ran
 from aliquot.errors import AliquotError, DriverHangsError, GpuLostError, HardwareError, NoDriverError
+from aliquot.foundation import driver_calls
 from aliquot.foundation.driver_calls import Running
+from aliquot.hardware.nvidia_smi.command import ACT_S, LOOK_S, Smi
+from aliquot.hardware.programs import LocalPrograms
 from aliquot.kubernetes.node_agent.gpu_worker import REOPEN_S, Hardware
 from aliquot.node.connect import Connection
 from support.agent_looks import node
@@ -302,3 +310,55 @@ def test_what_was_unfit_is_handed_on_from_session_to_session() -> None:
         assert adopted == former[:2]
 
     asyncio.run(play())
+
+
+class Stopped(Driver):
+    """A driver that is asked by nvidia-smi, which stops in the middle."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__()
+        self.pid = root / "pid"
+        program = root / "usr/bin/nvidia-smi"
+        program.parent.mkdir(parents=True)
+        program.write_text(f"#!/bin/sh\necho $$ > {self.pid}.new\nmv {self.pid}.new {self.pid}\nkill -STOP $$\n")
+        program.chmod(0o755)
+        self.smi = Smi(LocalPrograms(str(root)))
+
+    def read(self) -> object:
+        assert self.smi.run("-q").status == 0
+        return node()
+
+
+def test_a_program_that_is_stopped_hangs_as_a_call_does(tmp_path: Path) -> None:
+    driver = Stopped(tmp_path)
+
+    async def play() -> None:
+        hardware = Hardware(driver.connect, hangs_s=0.4)
+        with pytest.raises(DriverHangsError, match=r"has not returned from nvidia-smi -q .* for more than 0\.4 s"):
+            await hardware.read()
+        began = time.monotonic()
+        with pytest.raises(DriverHangsError):
+            await hardware.read()
+        assert time.monotonic() - began < 0.2, "nothing waits behind it"
+        os.kill(int(driver.pid.read_text()), signal.SIGCONT)
+        while hardware.hang is not None:
+            await asyncio.sleep(0.01)
+        await hardware.close()
+
+    asyncio.run(play())
+
+
+@pytest.mark.parametrize("timeout_s", [LOOK_S, ACT_S])
+def test_a_program_that_changes_a_gpu_has_its_own_bound(timeout_s: float) -> None:
+    found: list[object] = []
+
+    class Slow:
+        place = "here"
+
+        def run(self, command: Sequence[str], timeout_s: float) -> Ran:
+            time.sleep(0.02)
+            found.append(driver_calls.hang(0.01))
+            return Ran(0)
+
+    Smi(Slow()).run("-q", timeout_s=timeout_s)
+    assert (found[0] is None) == (timeout_s > LOOK_S)
