@@ -156,3 +156,7 @@ class StorageError(AliquotError):
 
     code = "STORAGE"
     exit_code = 20
+
+
+class StorageDeniedError(PermissionDeniedError, StorageError):
+    """The caller may not read or write the journal, lock or state directory."""

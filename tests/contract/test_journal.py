@@ -136,9 +136,15 @@ def test_a_link_in_its_place_is_not_written_through(tmp_path: Path) -> None:
     target, link = tmp_path / "target", tmp_path / "journal"
     target.write_text("precious")
     link.symlink_to(target)
-    with pytest.raises(StorageError):
-        run(FileJournal(str(link)), "mig")
+    run(FileJournal(str(link)), "mig")
     assert target.read_text() == "precious"
+    assert not link.is_symlink(), "what it led to is no journal: it was set aside"
+    link.unlink()
+    target.write_text("")
+    link.symlink_to(target)
+    with pytest.raises(StorageError, match="symbolic links"):
+        run(FileJournal(str(link)), "mig")
+    assert target.read_text() == ""
 
 
 def test_durable_is_on_disk_before_append_returns(path: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -7,7 +7,7 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 
-from aliquot.errors import AliquotError, PermissionDeniedError, StorageError
+from aliquot.errors import StorageDeniedError, StorageError
 
 
 def replace(
@@ -21,13 +21,13 @@ def replace(
 ) -> None:
     """Make this the file's content. ``durable``: it is on disk when this returns. ``owner`` is a user and a group id.
     What was there stays as ``old``, if that is given and links are possible. Missing folders are made. Raises OSError;
-    then nothing changed.
+    then nothing changed, unless the folder alone could not be synced.
     """
     folder, name = os.path.split(path)
     fresh = os.path.join(folder, f".{name}.{_thread()}.tmp")
     make_folder(folder, durable=durable)
     try:
-        _unlink(fresh)  # left over, or a link that somebody who may write in this folder has laid for us
+        _unlink(fresh)  # left over, or a link that another user laid for us
         handle = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         with os.fdopen(handle, "wb") as file:
             file.write(body)
@@ -100,9 +100,7 @@ def _unlink(path: str) -> None:
 
 @contextmanager
 def alone(path: str) -> Iterator[None]:
-    """Nobody else, of no other process either, changes the file meanwhile. Raises StorageError,
-    PermissionDeniedError.
-    """
+    """Keep all other threads and processes from changing the file meanwhile. Raises StorageError."""
     import fcntl
 
     from aliquot.foundation.lock import private
@@ -119,10 +117,10 @@ def alone(path: str) -> Iterator[None]:
         os.close(handle)
 
 
-def denied(brief: str, failure: OSError) -> AliquotError:
+def denied(brief: str, failure: OSError) -> StorageError:
     """The error for a state file that cannot be read or written."""
     if isinstance(failure, PermissionError):
-        return PermissionDeniedError(
+        return StorageDeniedError(
             f"{brief}: {failure.strerror}", next_step="run it as root, or as the owner of that folder"
         )
     step = _STEPS.get(failure.errno or 0, "free space there, or make it writable")

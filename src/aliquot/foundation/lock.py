@@ -10,7 +10,8 @@ import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from aliquot.errors import LockedError, PermissionDeniedError, StorageError
+from aliquot.errors import LockedError
+from aliquot.foundation import atomic_file
 
 
 class FileLock:
@@ -35,7 +36,7 @@ class FileLock:
 
     @contextmanager
     def hold(self) -> Iterator[None]:
-        """Hold the lock. Raises LockedError where another process has it, PermissionDeniedError, StorageError."""
+        """Hold the lock. Raises LockedError where another process has it, StorageError."""
         file = self._open()
         try:
             try:
@@ -53,16 +54,8 @@ class FileLock:
         try:
             os.makedirs(os.path.dirname(self.path) or ".", mode=0o755, exist_ok=True)
             return private(self.path)
-        except PermissionError as failure:
-            raise PermissionDeniedError(
-                f"the node's lock {self.path} cannot be taken: {failure.strerror}",
-                next_step="run it as root, or as the owner of that folder",
-            ) from failure
         except OSError as failure:
-            raise StorageError(
-                f"the node's lock {self.path} cannot be taken: {failure.strerror}",
-                next_step=f"make {os.path.dirname(self.path)} writable, then run the command again",
-            ) from failure
+            raise atomic_file.denied(f"the node's lock {self.path} cannot be taken", failure) from failure
 
     def _sign(self, file: int) -> None:
         """Who holds it, for the one that finds it held. A full disk must not stop us here: the lock itself holds."""

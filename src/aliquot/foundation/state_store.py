@@ -72,8 +72,8 @@ class StateFile(Generic[T]):
     """One value in one file. ``kind`` tells files apart, ``shape`` is the value's type and ``empty`` what holds where
     nothing is stored. ``former`` is the file's name in releases before this store: the bare content, which ``older``
     decodes if it has another form (it raises ValueError for what has not). ``merge`` joins our value with one that such
-    a release wrote since; without it the latter counts. Not ``durable``: the last writes
-    may be lost with the machine's power. One process at a time may save: its callers have a lock.
+    a release wrote since; without it the latter counts. Not ``durable``: a power loss
+    may take what was saved. One process at a time may save: its callers have a lock.
     """
 
     def __init__(
@@ -101,13 +101,13 @@ class StateFile(Generic[T]):
 
     def load(self) -> T:
         """The value that was saved last. Where that cannot be understood: the one before, else ``empty``, and a warning
-        in the log. Raises StorageError, PermissionDeniedError where the file system refuses to read.
+        in the log. Raises StorageError where the file system refuses to read.
         """
         older = self._older()
         return self._ours() if older is None else self._merged(older)
 
     def save(self, value: T) -> None:
-        """Replace the value. Raises StorageError, PermissionDeniedError; then the former one holds."""
+        """Replace the value. Raises StorageError; then the former one holds."""
         try:
             self._take_over()
             self._replace(value)
@@ -115,13 +115,23 @@ class StateFile(Generic[T]):
             raise atomic_file.denied(f"{self.path} cannot be written", failure) from failure
 
     def remove(self) -> None:
-        """Store nothing any more. Raises StorageError, PermissionDeniedError."""
+        """Store nothing any more. Raises StorageError."""
         try:
+            if self._found()[2]:
+                self._set_aside(self.path)
+            if self._former and self._read(self._former) is not None and self._older() is None:
+                self._set_aside(self._former)
             for path in filter(None, (self._former, self.path, f"{self.path}.previous")):
                 with suppress(FileNotFoundError):
                     os.unlink(path)
+                    self._sync(path)
         except OSError as failure:
             raise atomic_file.denied(f"{self.path} cannot be removed", failure) from failure
+
+    @property
+    def fault(self) -> Unreadable | None:
+        """What the last ``load`` could not understand; None where it understood all."""
+        return next((unreadable[path] for path in (self._former, self.path) if path in unreadable), None)
 
     def _ours(self) -> T:
         _, value, why = self._found()
@@ -190,10 +200,16 @@ class StateFile(Generic[T]):
             return
         self._replace(self._merged(older))
         atomic_file.put(self._former, f"{self._former}.imported")
+        self._sync(self._former)
 
     def _set_aside(self, path: str) -> None:
         atomic_file.put(path, path + ASIDE)
+        self._sync(path)
         unreadable.pop(path, None)
+
+    def _sync(self, path: str) -> None:
+        if self._durable:
+            atomic_file.sync(os.path.dirname(path) or ".")
 
     def _replace(self, value: T) -> None:
         plain, known, why = self._found()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -153,3 +154,15 @@ def test_a_bug_report_says_everything(mixed: Sim, run: Run, monkeypatch: pytest.
     told = run("version")
     assert told.code == 0
     assert "gone" in told.out
+
+
+def test_a_file_keeps_its_permissions_and_a_new_one_has_the_usual(mixed: Sim, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "x.yaml"
+    former = os.umask(0o027)
+    try:
+        for mode in (0o640, 0o600):
+            assert run("export", "--out", str(path)).code == 0
+            assert path.stat().st_mode & 0o777 == mode
+            path.chmod(0o600)
+    finally:
+        os.umask(former)

@@ -175,3 +175,14 @@ def test_bad_bytes_in_the_record_of_a_slurm_node(node: Path, run: Run, caplog: p
     (folder / "n1.json").write_bytes(b"\xff")
     assert run("slurm", "apply", "--boot").code == 0
     assert [m for m in caplog.messages if f"{folder}/n1.json cannot be understood" in m]
+
+
+@pytest.mark.parametrize("name", ["boot-record.json", "wishes.json"])
+def test_a_boot_record_of_which_nothing_is_left_is_no_empty_one(name: str, node: Path, run: Run) -> None:
+    for path in node.glob("boot-record.json*"):
+        path.unlink()
+    (node / name).write_bytes(b"garbage\xff")
+    found = run("restore", "--boot", "-o", "json")
+    error = msgspec.json.decode(found.err)
+    assert (found.code, error["code"]) == (20, "STORAGE"), found
+    assert str(node / name) in error["message"]

@@ -54,7 +54,9 @@ def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
         store.replace(str(tmp_path / "file" / "map"), b"")
     with pytest.raises(StorageError), store.alone(str(tmp_path / "file" / "map")):
         pass
-    assert isinstance(store.denied("x", PermissionError(13, "no")), PermissionDeniedError)
+    denied = store.denied("x", PermissionError(13, "no"))
+    assert isinstance(denied, PermissionDeniedError)
+    assert isinstance(denied, StorageError), "who goes on without a state file does so for each reason"
 
 
 def test_one_at_a_time(tmp_path: Path) -> None:

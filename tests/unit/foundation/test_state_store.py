@@ -295,6 +295,20 @@ def test_what_is_removed_is_gone(tmp_path: Path) -> None:
     store.remove()
 
 
+@pytest.mark.parametrize("name", ["value.json", "older.json"])
+def test_what_cannot_be_understood_is_not_removed(tmp_path: Path, name: str) -> None:
+    store = stored(tmp_path, former="older.json")
+    store.save(ONE)
+    (tmp_path / name).write_bytes(b"\xff")
+    store.load()
+    assert store.fault is not None
+    assert store.fault.path == str(tmp_path / name)
+    store.remove()
+    assert [path.name for path in tmp_path.iterdir()] == [f"{name}.unreadable"]
+    assert store.load() == Value()
+    assert state_store.unreadable == {}
+
+
 class Sparse(msgspec.Struct, frozen=True, omit_defaults=True):
     note: str = ""
     size: int = 0

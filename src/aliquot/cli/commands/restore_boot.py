@@ -55,7 +55,6 @@ class _Found(msgspec.Struct, frozen=True):
 
 def run(args: Args) -> int:
     """Exit codes as apply; 20 also where some GPU's wish could not be asked: the others have theirs."""
-    from aliquot.foundation.state_store import unreadable
     from aliquot.hardware.state.boot_record_file import recorded
 
     policy = wish.policy(args)
@@ -63,9 +62,9 @@ def run(args: Args) -> int:
         raise UsageError("--wait takes seconds, 0 or more", next_step=f"{args.prog} --help")
     record = recorded(args.node)
     kept = record.load()
-    if not kept and record.path in unreadable:
+    if not kept and record.fault is not None:
         raise StorageError(
-            f"the boot record {record.path} cannot be understood: {unreadable[record.path].why}",
+            f"the boot record {record.fault.path} cannot be understood: {record.fault.why}",
             next_step="apply the configuration again, which writes a new record",
         )
     if not kept:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import stat
 import sys
 from typing import Any
 
@@ -57,9 +58,19 @@ def save(path: str, text: str) -> None:
                 stream.write(text)
             return
         os.stat(os.path.dirname(path) or ".")  # a misspelt folder is not made
-        atomic_file.replace(os.path.realpath(path), text.encode(), durable=False)
+        atomic_file.replace(os.path.realpath(path), text.encode(), mode=_mode(path), durable=False)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def _mode(path: str) -> int:
+    """The permissions that the file has; those of a new one where there is none."""
+    try:
+        return stat.S_IMODE(os.stat(path).st_mode)
+    except FileNotFoundError:
+        mask = os.umask(0o077)
+        os.umask(mask)
+        return 0o666 & ~mask
 
 
 def _refuse_a_foreign_link(path: str) -> None:

@@ -141,7 +141,7 @@ class Owners:
 
     def change(self, edit: Callable[[Book], Book]) -> Book:
         """Change the map; the new one is on disk when this returns. A damaged one is set aside first. Raises
-        StorageError, PermissionDeniedError.
+        StorageError.
         """
         with _same_process, atomic_file.alone(self._former):
             book, fault = self.load()

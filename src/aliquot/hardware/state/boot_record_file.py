@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from aliquot.core.config.boot_record import Kept, Record
 from aliquot.foundation import paths
-from aliquot.foundation.state_store import StateFile
+from aliquot.foundation.state_store import StateFile, Unreadable
 
 FILE = "boot-record.json"
 FORMER = "wishes.json"
@@ -28,8 +28,13 @@ class FileWishes:
         self._file = StateFile(self.path, "boot-record", Record, Record(), former=FORMER, merge=_merged)
 
     def load(self) -> tuple[Kept, ...]:
-        """What is recorded; nothing where there is no file. Raises StorageError, PermissionDeniedError."""
+        """What is recorded; nothing where there is no file. Raises StorageError."""
         return self._file.load().gpus
+
+    @property
+    def fault(self) -> Unreadable | None:
+        """What the last ``load`` could not understand; None where it understood all."""
+        return self._file.fault
 
     def save(self, kept: Iterable[Kept]) -> None:
         """Replaces the record; it is on disk when this returns. Raises StorageError, and then the old one holds."""

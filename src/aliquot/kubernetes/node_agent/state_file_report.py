@@ -33,6 +33,8 @@ class StateFileReport:
         """Count the files that cannot be understood, and write an event for each new one."""
         found = await asyncio.to_thread(found_unreadable, *self._directories)
         self._tally.unreadable(found)
-        for each in sorted(set(found) - self._reported):
+        fresh = sorted(set(found) - self._reported)
+        self._reported &= set(found)
+        for each in fresh:
             self._reported.add(each)
             await self._warn(REASON, str(each))

@@ -40,7 +40,7 @@ class Reservations:
         )
 
     def load(self) -> tuple[Reservation, ...]:
-        """What is reserved; nothing where there is no file. Raises StorageError, PermissionDeniedError."""
+        """What is reserved; nothing where there is no file. Raises StorageError."""
         return self._file.load().reservations
 
     def save(self, reservations: Iterable[Reservation]) -> None:

@@ -132,7 +132,7 @@ def read(path: str) -> tuple[History, str]:
 
 
 def write(path: str, history: History) -> None:
-    """Whole and on disk when this returns. Raises StorageError, PermissionDeniedError."""
+    """Whole and on disk when this returns. Raises StorageError."""
     _file(path).save(history)
 
 

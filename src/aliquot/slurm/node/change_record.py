@@ -106,11 +106,11 @@ class RecordFile:
         self._file = StateFile(self.path, "slurm-change", _Stored, _Stored(), former=former, older=_older, mode=0o600)
 
     def read(self) -> Record | None:
-        """None where there is none. Raises StorageError, PermissionDeniedError where the file system refuses."""
+        """None where there is none. Raises StorageError where the file system refuses."""
         return self._file.load().change
 
     def write(self, record: Record) -> None:
-        """On disk when this returns. Raises StorageError, PermissionDeniedError."""
+        """On disk when this returns. Raises StorageError."""
         self._file.save(_Stored(record))
 
 

@@ -45,7 +45,7 @@ def path(world: World) -> str:
 
 
 def read(world: World) -> Claim | None:
-    """None where no record has the host. Raises StorageError, PermissionDeniedError where the file system refuses."""
+    """None where no record has the host. Raises StorageError where the file system refuses."""
     found = file(world).load()
     return found if found.record else None
 

@@ -51,3 +51,7 @@ def test_each_file_is_counted_and_reported_once(tmp_path: Path, monkeypatch: pyt
     (tmp_path / "value.json.unreadable").unlink()
     asyncio.run(report.look())
     assert counted() == {}
+    (tmp_path / "value.json").write_bytes(b"\xff")
+    file.load()
+    asyncio.run(report.look())
+    assert len(events) == 3, "the same file once more is news"

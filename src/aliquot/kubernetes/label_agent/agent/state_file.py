@@ -39,7 +39,7 @@ class Record:
             self.fault = error
 
     def write(self, value: Durable) -> None:
-        """Raises StorageError, PermissionDeniedError; then nothing that depends on the record may be done."""
+        """Raises StorageError; then nothing that depends on the record may be done."""
         if self.fault is not None:
             raise self.fault
         if value == self.value and not self._behind:
