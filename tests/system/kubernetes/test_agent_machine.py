@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
 import sys
 import time
 from pathlib import Path
+from zlib import crc32
 
 import pytest
 
@@ -161,6 +163,33 @@ class TestTheDisk:
         agent.until(lambda: [e for e in agent.events() if e["reason"] == "StateFileUnreadable"], "the event")
         agent.wish("all-3g.20gb")
         assert f"{path} cannot be understood" in agent.log()
+
+    @pytest.mark.parametrize("change", [{"actions": "melt"}, pytest.param("mig", marks=pytest.mark.long)])
+    def test_what_another_version_and_bad_bytes_left_stops_nothing(
+        self, only_standin: MakeAgent, change: object
+    ) -> None:
+        """An agent is replaced in mid-change by one that understands neither its journal nor its other files."""
+        agent = at_seven(only_standin("a100-sxm4-40gb"))
+        agent.sim.fault("kill", nth=3, when="after")
+        agent.label(config="all-3g.20gb")
+        agent.cluster.wait(lambda: agent.process is None or agent.process.poll() is not None, "its end")
+        agent.kill()
+        folder = Path(control.folder(agent.state, "machine"))
+        journal = folder / "change-journal.jsonl"
+        lines = journal.read_bytes().splitlines()
+        number = max(n for n, line in enumerate(lines) if b'"kind":"begin"' in line)
+        body = json.dumps(json.loads(lines[number][9:]) | {"change": change}).encode()
+        lines[number] = b"%08x %s" % (crc32(body), body)
+        journal.write_bytes(b"".join(line + b"\n" for line in lines))
+        damaged = [path for path in folder.glob("*.json") if path.name != "usage-record.json"]
+        for path in damaged:
+            path.write_bytes(b"\xff")
+        agent.start()
+        settled(agent, "all-3g.20gb", HALVES)
+        assert "InternalFault" not in agent.log()
+        assert "boot-record.json" in {path.name for path in damaged}
+        for path in damaged:
+            assert f"{path} cannot be understood" in agent.log()
 
     def test_no_record_no_reboot(self, only_standin: MakeAgent) -> None:
         """It would be ordered again and again."""

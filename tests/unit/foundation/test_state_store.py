@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import msgspec
 import pytest
@@ -44,6 +45,7 @@ BAD = [
     b'{"kind":"other","format":1,"writer":"x","checksum":"","content":{}}',
     b'{"kind":"test","format":2,"writer":"9.9","checksum":"","content":{}}',
     b'{"kind":"test","format":1,"writer":"x","checksum":"00000000","content":{}}',
+    b'{"kind":"test","format":1,"writer":"x","checksum":"%08x","content":{"note":7}}' % crc32(b'{"note":7}'),
     b'{"kind":"test","format":1,"writer":"x","checksum":"' + b"9" * 5000 + b'","content":' + b"9" * 5000 + b"}",
 ]
 
