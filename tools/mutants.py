@@ -248,8 +248,8 @@ MUTANTS = {
     "apply-unread": Mutant(
         "apply: success is reported without a fresh read",
         "core/engine/apply.py",
-        "error = error or _disagreement(work, after)",
-        "pass",
+        "return _disagreement(work, after) or after",
+        "return after",
         SAFEGUARDS,
     ),
     "apply-others": Mutant(
