@@ -16,6 +16,8 @@ from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.main import main
+from aliquot.sim import lifecycle as control
+from aliquot.sim.client import Node
 
 from .conftest import SOURCE, Run
 
@@ -115,6 +117,28 @@ def test_a_full_disk_under_stdout_is_told() -> None:
         )
     assert done.returncode == 20
     assert done.stderr.startswith("blocked[STORAGE]: cannot write the result: No space left on device")
+    assert "Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("output", ["full", "closed"])
+def test_a_change_that_failed_keeps_its_exit_code_where_its_result_cannot_be_written(state: str, output: str) -> None:
+    """A disk that is full, a reader or a terminal that went away: what went wrong with the GPUs counts."""
+    node = Node(state, control.start(state, "a30"))
+    node.set_mode(0, True)
+    node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1)
+    reader, writer = os.pipe()
+    os.close(reader)
+    with open("/dev/full", "w") as full, os.fdopen(writer, "w") as closed:
+        done = subprocess.run(
+            [sys.executable, "-m", "aliquot", "apply", "--gpu", "0", "--mig", "1g.6gb", "--node", node.name],
+            stdout=full if output == "full" else closed,
+            stderr=subprocess.PIPE,
+            text=True,
+            env={**os.environ, "PYTHONPATH": SOURCE},
+        )
+    assert done.returncode == 40, done.stderr
+    assert "undone: the former state is back" in done.stderr
+    assert "hardware[HARDWARE]" in done.stderr
     assert "Traceback" not in done.stderr
 
 

@@ -51,11 +51,15 @@ def carry_out(job: Job, args: Args) -> int:
         outcome = apply(job.plan, everything, streams.note, saved=job.saved)
     try:
         report(outcome, job, args)
-    except StorageError as error:
-        if not outcome.calls:
+    except (StorageError, BrokenPipeError) as error:
+        if outcome.error is not None:  # it decides the exit code, also where the terminal or the reader is gone
+            streams.point_away()
+            streams.note(text(outcome, job))
+            failure.report(outcome.error, args.output, args.typed_node)
+        elif isinstance(error, BrokenPipeError) or not outcome.calls:
             raise
-        # "Blocked" would say that nothing was changed.
-        raise AliquotError(f"{error.brief}; it was: {text(outcome, job)}", next_step="aliquot show") from error
+        else:  # "Blocked" would say that nothing was changed.
+            raise AliquotError(f"{error.brief}; it was: {text(outcome, job)}", next_step="aliquot show") from error
     if outcome.status == "partial":
         return HardwareError.exit_code
     return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 from aliquot.core.engine import holder_check as holding
@@ -17,7 +18,7 @@ from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.nvml_return_codes import REFUSALS
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.plan import Policy
-from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError, StorageError
+from aliquot.errors import AliquotError, HardwareError, InUseError, PermissionDeniedError
 
 T = TypeVar("T")
 
@@ -44,7 +45,7 @@ class Run:
         self.world = world
         self.policy = policy
         self.run = run
-        self.report = report
+        self.report = _unfailing(report) if undoing else report
         self.undoing = undoing
         self.stopping = False
         self.calls = 0
@@ -191,7 +192,7 @@ class Run:
         """Write to the journal. While undoing, a journal that cannot be written does not stop the way back."""
         try:
             self.world.journal.append(record, durable=durable)
-        except StorageError:
+        except Exception:
             if durable and not self.undoing:
                 raise
             self.unrecorded = True
@@ -199,6 +200,16 @@ class Run:
     def clear(self, pci: str, holders: Callable[[Gpu], Sequence[Holder]]) -> Gpu:
         """Read the GPU again and make sure that nobody is on it, as the policy says. The fresh look."""
         return holding.clear(self, pci, holders)
+
+
+def _unfailing(report: Report) -> Report:
+    """Return a report that may fail: on the way back, a line that cannot be shown stops nothing."""
+
+    def attempt(line: str) -> None:
+        with suppress(Exception):
+            report(line)
+
+    return attempt
 
 
 def refused(error: AliquotError) -> bool:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
+from aliquot.core.engine.apply import apply
 from aliquot.core.model.actions import Create, CreateCompute
 from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
 from aliquot.core.model.inventory import ComputeInstance
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import former
+from aliquot.core.planner.verify import verify
 from aliquot.errors import HardwareError, InUseError
 from laws.oracle import world
 from unit.core.engine.memory import Bench, Killed
 from unit.core.engine.test_apply import A100, run, start
+from unit.core.engine.test_safeguards import FAILURES, _recut
 
 replace = msgspec.structs.replace
 
@@ -100,3 +106,44 @@ def test_going_back_spares_a_compute_instance_of_another_process() -> None:
     outcome = run(bench, got)
     assert outcome.status == "undone"
     assert bench.memory.inventory.gpus[0].instances[0].compute_instances == (other,)
+
+
+@pytest.mark.parametrize("at", range(2, 8))
+@pytest.mark.parametrize("error", FAILURES[:2], ids=repr)
+def test_a_journal_that_breaks_in_any_way_does_not_keep_us_from_going_back(
+    error: Exception, at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before, bench, got = _recut()
+    append, appended = bench.journal.append, []
+
+    def breaking(record: Any, *, durable: bool) -> None:
+        appended.append(record)
+        if len(appended) >= at:
+            raise error
+        append(record, durable=durable)
+
+    monkeypatch.setattr(bench.journal, "append", breaking)
+    outcome = run(bench, got)
+    assert outcome.status == "undone"
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert any("the journal could not be written" in line for line in outcome.sentences)
+
+
+@pytest.mark.parametrize("at", range(1, 6))
+def test_a_listener_that_goes_away_does_not_keep_us_from_going_back(at: int) -> None:
+    """Lines of progress fail once the terminal is gone."""
+    before, bench, got = _recut()
+    lines: list[str] = []
+
+    def gone(line: str) -> None:
+        lines.append(line)
+        if len(lines) >= at:
+            raise OSError(5, "Input/output error")
+
+    outcome = apply(got, bench.world, gone)
+    if len(lines) < at:
+        assert outcome.status == "done"
+        return
+    assert outcome.status == "undone"
+    assert verify(bench.memory.inventory, former(before, [world.PCI])) == ()
+    assert bench.journal.lines[-1].text == "undone"
