@@ -75,7 +75,9 @@ class MovedError(BlockedError):
 
 
 class PlanMismatchError(BlockedError):
-    """A saved plan is not the one that the planner makes for its desired state: the file was edited."""
+    """A saved plan is not the one that the planner makes for its desired state: the file was edited, or processes that
+    hold its instances came or went.
+    """
 
     code = "PLAN_MISMATCH"
 
@@ -114,7 +116,7 @@ class CutOffError(AliquotError):
     def by(cls, number: int) -> CutOffError:
         """Build the error for the signal of that number; it exits with 128 more, as a shell expects."""
         why = {1: "stopped by SIGHUP: the terminal or the connection is gone", 15: "stopped by SIGTERM"}
-        error = cls(why.get(number, "interrupted from the keyboard"), next_step="ask for the same wish again")
+        error = cls(why.get(number, "interrupted from the keyboard"), next_step="run the same command again")
         error.exit_code = 128 + number
         return error
 

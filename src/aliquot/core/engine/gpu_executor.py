@@ -229,7 +229,7 @@ def as_fault(error: Exception) -> AliquotError:
     return AliquotError(
         f"internal fault: {type(error).__name__}: {error}",
         details=(where,) if where else (),
-        next_step="report it with this message; the same wish can be asked again",
+        next_step="report it with this message; the same command may be run again",
     )
 
 

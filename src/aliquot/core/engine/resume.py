@@ -35,7 +35,7 @@ def resume(
     raise MovedError(
         "the machine changed since this plan was made; nothing was touched",
         details=(f"fingerprint then {plan.fingerprint}, now {now.fingerprint}",),
-        next_step="ask for the same wish again: it is planned afresh",
+        next_step="run the command for the desired state again: it is planned afresh",
     )
 
 

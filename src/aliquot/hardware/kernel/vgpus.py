@@ -23,8 +23,8 @@ from aliquot.hardware.kernel.vgpu_owners import Book, Owner, Owners, claim
 from aliquot.hardware.kernel_files import Files
 
 _SETTLE_S = 5.0
-_GONE_POLL = Backoff(first=0.01, longest=0.5)
 """How long a vGPU that was ended may still show: the kernel unregisters it after the write has returned."""
+_GONE_POLL = Backoff(first=0.01, longest=0.5)
 
 _REFUSED = {
     errno.EIO: "the driver refused it",

@@ -26,7 +26,7 @@ class Placing:
         self._telling = telling
         self._last: dict[str, SlurmNode] = {}
         self._refused: dict[str, tuple[float, int]] = {}
-        """By name: until when it is not tried again, and for how long it was not."""
+        """By name: until when it is not tried again, and how often it failed in a row."""
 
     def hold(
         self, records: Iterable[Record], nodes: Iterable[SlurmNode], layouts: Mapping[str, object], now: float
