@@ -13,6 +13,7 @@ hosts. The program of a release that is not the previous one any more can go.
 
 from __future__ import annotations
 
+import ast
 import itertools
 import json
 import os
@@ -140,7 +141,17 @@ def main() -> int:
 
 
 def _program(source: Path) -> set[Path]:
-    """The modules that the commands import, known by the bytecode that they leave, and the data of their packages."""
+    """The modules that the commands import, all that these may import elsewhere, and the data of their packages."""
+    modules, found = set[Path](), _loaded(source)
+    while found:
+        modules |= found
+        found = {each for path in found for each in _imports(source, path)} - modules
+    data = (path for path in (source / "aliquot").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
+    return modules | {path for path in data if _package(path) / "__init__.py" in modules}
+
+
+def _loaded(source: Path) -> set[Path]:
+    """The modules that the commands load here, known by the bytecode that they leave."""
     with tempfile.TemporaryDirectory() as folder:
         environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME")} | {
             "PYTHONPATH": str(source),
@@ -156,9 +167,21 @@ def _program(source: Path) -> set[Path]:
                 subprocess.run(command, env=environment, cwd=folder, check=True, capture_output=True)
         bytecode = Path(f"{folder}/bytecode{source}")
         cached = [path.relative_to(bytecode) for path in bytecode.rglob("*.pyc")]
-        modules = {source / path.with_name(path.name.partition(".")[0] + ".py") for path in cached}
-    data = (path for path in (source / "aliquot").rglob("*") if path.is_file() and path.suffix not in (".py", ".pyc"))
-    return modules | {path for path in data if _package(path) / "__init__.py" in modules}
+        return {source / path.with_name(path.name.partition(".")[0] + ".py") for path in cached}
+
+
+def _imports(source: Path, path: Path) -> set[Path]:
+    """What a module imports, also within its functions: what a command needs depends on what runs on the host."""
+    names = set[str]()
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            names |= {each.name for each in node.names}
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            names |= {node.module, *(f"{node.module}.{each.name}" for each in node.names)}
+    places = [source / name.replace(".", "/") for name in names if name.partition(".")[0] == "aliquot"]
+    named = {each for place in places for each in (place.with_suffix(".py"), place / "__init__.py") if each.exists()}
+    packages = {folder / "__init__.py" for folder in path.parents if source in folder.parents}
+    return named | {each for each in packages if each.exists()}
 
 
 def _package(path: Path) -> Path:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -257,10 +258,32 @@ def old(previous: Path) -> Callable[..., str]:
     return call
 
 
-def test_the_old_program_is_not_this_one(previous: Path) -> None:
-    words = [str(previous), "-P", "-c", "import aliquot, sys; print(aliquot.__file__); import aliquot.backends.wishes"]
+def test_the_old_program_is_whole_and_not_this_one(previous: Path) -> None:
+    """Which of its modules a command loads depends on what runs on the host."""
+    words = [str(previous), "-P", "-c", "import aliquot; print(aliquot.__file__)"]
     done = subprocess.run(words, capture_output=True, text=True, timeout=60, check=True)
-    assert Path(done.stdout.strip()).is_relative_to(previous.parents[1])
+    source = Path(done.stdout.strip()).parents[1]
+    assert source.is_relative_to(previous.parents[1])
+    every = {path: path.read_text() for path in source.rglob("aliquot/**/*.py")}
+    assert len(every) > 200
+    missing = {name for text in every.values() for name in imported(text) if not there(source / name.replace(".", "/"))}
+    assert not missing
+
+
+def imported(text: str) -> set[str]:
+    """The names below ``aliquot`` that a module imports, also within functions."""
+    nodes = list(ast.walk(ast.parse(text)))
+    found = {each.name for node in nodes if isinstance(node, ast.Import) for each in node.names}
+    found |= {f"{n.module}.{each.name}" for n in nodes if isinstance(n, ast.ImportFrom) for each in n.names}
+    return {name for name in found if name.startswith("aliquot.")}
+
+
+def there(place: Path) -> bool:
+    """Whether this is a module, a package, or a name in one."""
+    if place.with_suffix(".py").exists() or (place / "__init__.py").exists():
+        return True
+    parents = (place.parent.with_suffix(".py"), place.parent / "__init__.py")
+    return any(place.name in parent.read_text() for parent in parents if parent.exists())
 
 
 def ours(node: Path) -> dict[str, bytes]:
