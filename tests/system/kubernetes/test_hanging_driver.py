@@ -96,6 +96,18 @@ def test_a_driver_that_hangs_is_visible_and_the_agent_recovers_with_it(agent: Ag
     assert agent.writes() == writes
 
 
+def test_a_driver_that_hangs_from_the_start(agent: Agent) -> None:
+    agent.label(config="all-1g.5gb")
+    agent.sim.fault("hang")
+    agent.start()
+    agent.reaches("failed", "all-1g.5gb", "DriverHangs")
+    assert page(agent, "readyz")[0] == 503
+    ends(agent)
+    agent.start()
+    agent.sim.fault("none")
+    agent.reaches("success", "all-1g.5gb")
+
+
 def test_a_wish_that_comes_meanwhile_is_answered_and_met_later(agent: Agent) -> None:
     agent.start()
     agent.wish("all-1g.5gb")
