@@ -5,10 +5,13 @@ end when they are told to.
 from __future__ import annotations
 
 import os
+import shutil
 import signal
+import tempfile
 import time
 import urllib.error
 import urllib.request
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -19,6 +22,7 @@ from aliquot.kubernetes.gpu import names
 from aliquot.sim import lifecycle as control
 from support.agents import DEPLOY, Agent, MakeAgent
 from support.devicesagent import DevicesAgent, MakeDevices
+from system.kubelet.kubeletdouble import Container, Kubelet, Pod
 
 HANGS_S = 1.0
 SEVEN = [f"1g.5gb@{n}" for n in range(7)]
@@ -216,3 +220,30 @@ class TestTheDevicesAgent:
             ends(agent)
         finally:
             os.kill(driver, signal.SIGCONT)
+
+    def test_machines_get_vgpus_while_the_driver_hangs(self, make_devices: MakeDevices) -> None:
+        """What kubelet was offered stays offered, and is allocated; a kubelet that starts again gets it again."""
+        agent = make_devices("a2:vfio")
+        agent.environment[VARIABLE] = str(HANGS_S)
+        root = Path(tempfile.mkdtemp(prefix="kl-"))  # a unix socket's path has 107 bytes
+        kubelet = Kubelet(root)
+        agent.arguments = ["--kubelet-dir", str(root)]
+        kubelet.start()
+        try:
+            agent.start()
+            agent.enabled("0000:01:00.0")
+            agent.carrying("0000:01:00.4")
+            agent.until(lambda: list(kubelet.allocatable.values()) == [1], "a vGPU for kubelet")
+            resource = next(iter(kubelet.allocatable))
+            agent.sim.fault("hang")
+            agent.until(lambda: agent.standing().get("reason") == "DriverHangs", "the hang on the node")
+            kubelet.restart()
+            agent.until(lambda: kubelet.allocatable.get(resource) == 1, "the vGPU again", 20)
+            given = kubelet.admit(Pod("virt-launcher", (Container("compute", {resource: 1}),)))["compute"]
+            assert given.envs
+            assert agent.standing()["reason"] == "DriverHangs"
+        finally:
+            agent.sim.fault("none")
+            agent.kill()
+            kubelet.stop()
+            shutil.rmtree(root, ignore_errors=True)
