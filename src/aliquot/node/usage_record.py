@@ -137,7 +137,9 @@ class Journal:
         self._steps: list[tuple[float, Made]] = []
 
     def made(self, since: float) -> frozenset[Made]:
-        """What was made since a time (seconds of wall time). A journal that cannot be read tells nothing."""
+        """What was made since a time (seconds of wall time), which is never before that of the call before. A journal
+        that cannot be read tells nothing.
+        """
         try:
             news = self._journal.news()
         except (OSError, AliquotError):
@@ -145,7 +147,8 @@ class Journal:
         if news is not None:
             steps = [(r.at, made) for r in news.records for made in _made(r.gpu, r.step)]
             self._steps = steps if news.anew else self._steps + steps
-        return frozenset(made for at, made in self._steps if at >= since)
+        self._steps = [(at, made) for at, made in self._steps if at >= since]
+        return frozenset(made for _, made in self._steps)
 
 
 def _made(pci: str, step: str) -> tuple[Made, ...]:

@@ -1,0 +1,27 @@
+"""What the usage record remembers of the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from aliquot.core.engine.ports import Record
+from aliquot.hardware.state.journal_follower import Followed, News
+from aliquot.node.usage_record import Journal
+
+PCI = "0000:07:00.0"
+
+
+def made_at(second: int) -> Record:
+    return Record("done", "run", gpu=PCI, step=f"create gi 1g.5gb {second % 7}:1", at=float(second))
+
+
+def test_what_was_made_before_the_last_look_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process that lives long would otherwise remember every instance that was ever made."""
+    seconds: Iterator[int] = iter(range(1000))
+    monkeypatch.setattr(Followed, "news", lambda _: News([made_at(next(seconds))], anew=False))
+    journal = Journal("")
+    for second in range(1000):
+        assert journal.made(since=float(second)) == {(PCI, f"{second % 7}:1")}
+    assert len(journal._steps) == 1
