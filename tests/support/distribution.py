@@ -18,7 +18,18 @@ from xdist.workermanage import WorkerController
 
 from support.layers import folders, layer
 
-FIRST = ("vm", "slurm", "kubernetes", "libvirt", "containers", "harvester", "prometheus", "systemd", "dashboard")
+FIRST = (
+    "vm",
+    "soak",
+    "slurm",
+    "kubernetes",
+    "libvirt",
+    "containers",
+    "harvester",
+    "prometheus",
+    "systemd",
+    "dashboard",
+)
 """Layers that mostly wait."""
 LAST = ("contract", "e2e", "oracle", "browser", "docs", "crash")
 """Layers that compute for long, the longest last."""

@@ -10,7 +10,7 @@ import pytest
 
 from aliquot.sim import lifecycle
 from aliquot.sim.client import Node
-from laws.soak.growth import soak
+from laws.soak.growth import environment, soak
 from support import forkserver
 
 
@@ -18,12 +18,14 @@ from support import forkserver
 def state_dir(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """A state directory whose server is a fresh interpreter."""
     monkeypatch.setattr(lifecycle, "launch", forkserver.fresh_server)
+    for name, value in environment(tmp_path).items():
+        monkeypatch.setenv(name, value)
     path = str(tmp_path / "state")
     yield path
     lifecycle.stop(path)
 
 
-def test_the_simulator_server(state_dir: str) -> None:
+def test_the_simulator_server(state_dir: str, tmp_path: Path) -> None:
     """Instances and virtual functions, holders, faults, files, reboots and nodes come and go."""
     lifecycle.start(state_dir, "a100-sxm4-40gb*2", "steady", "none")
     pid = int(lifecycle._ask(state_dir, {"do": "ping"})["pid"])
@@ -50,4 +52,4 @@ def test_the_simulator_server(state_dir: str) -> None:
         lifecycle.changes(state_dir, "", 0.0)
         lifecycle.stop(state_dir, "brief")
 
-    soak(pid, cycle)
+    soak(pid, tmp_path, cycle)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +38,7 @@ class ControllerProcess:
             (self._certificates / name).write_bytes(text)
         self.authority = made.trusted.decode()
         self.port = 0
+        self.environment: dict[str, str] = {}
         self.process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
@@ -47,7 +49,11 @@ class ControllerProcess:
         words += ["--webhook-port", str(self.port), "--webhook-cert-dir", str(self._certificates)]
         with open(self._log, "ab") as log:
             self.process = forkserver.Popen(
-                [sys.executable, "-m", "aliquot", *words], stdin=subprocess.DEVNULL, stdout=log, stderr=log
+                [sys.executable, "-m", "aliquot", *words],
+                env={**os.environ, **self.environment},
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
             )
         for each in webhooks.configurations(Values(namespace=NS), url=f"https://localhost:{self.port}"):
             self.cluster.apply(each)

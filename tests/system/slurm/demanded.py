@@ -61,9 +61,9 @@ class Cluster:
         first = next(iter(self.hosts.values()))
         return {k: v for k, v in first.env.items() if k != "ALIQUOT_SIM"} | self.more
 
-    def controller(self) -> None:
+    def controller(self, *more: str) -> None:
         """Starts the controller."""
-        words = ("slurm", "controller", "-f", str(self.settings))
+        words = ("slurm", "controller", "-f", str(self.settings), *more)
         self.bed.start("controller", sys.executable, "-m", "aliquot", *words, env=self.env)
 
     def once(self, *words: str, code: int = 0) -> Ran:

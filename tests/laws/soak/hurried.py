@@ -1,0 +1,34 @@
+"""Run a verb with shorter pauses between its looks: ``python -m laws.soak.hurried VERB ...``.
+
+A soak test does in seconds what these processes do in an hour. Only the pauses differ from the program as it is
+installed.
+"""
+
+from __future__ import annotations
+
+from aliquot.cli.main import program
+from aliquot.dashboard.local import fleet_poller, node_poller
+from aliquot.metrics.host_exporter import Host
+
+TIMES = 20
+"""How many times shorter the pauses are; the page looks as often while nobody watches it as while somebody does."""
+PAUSES = {node_poller: ("WATCHED_S", "USAGE_S", "SAMPLE_S"), fleet_poller: ("EMPTY_S", "SIGNS_S")}
+
+
+def hurry() -> None:
+    """Shorten the pauses of the metrics server and of the pages over nodes within reach."""
+    start = Host.start
+
+    def quick(host: Host, every_s: float) -> None:
+        start(host, every_s / TIMES)
+
+    setattr(Host, "start", quick)  # noqa: B010 - a method, which may not be assigned
+    for module, names in PAUSES.items():
+        for name in names:
+            setattr(module, name, getattr(module, name) / TIMES)
+    node_poller.ALONE_S, fleet_poller.SIGNS_ALONE_S = node_poller.WATCHED_S, fleet_poller.SIGNS_S
+
+
+if __name__ == "__main__":
+    hurry()
+    program()

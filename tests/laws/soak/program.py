@@ -1,0 +1,99 @@
+"""A program of Aliquot in a fresh interpreter, and a client that asks for its pages over one connection."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping
+from contextlib import closing
+from pathlib import Path
+
+from laws.soak.growth import environment
+
+PATIENCE_S = 60.0
+PAUSE_S = 0.02
+
+
+class Program:
+    """``python -m MODULE WORDS...`` until the block ends. Its output is in ``log``."""
+
+    def __init__(self, log: Path, *words: str, module: str = "aliquot", env: Mapping[str, str] | None = None) -> None:
+        self._log = log
+        with open(log, "wb") as out:
+            self._process = subprocess.Popen(
+                [sys.executable, "-m", module, *words],
+                env={**os.environ, "PYTHONUNBUFFERED": "1", **(env or {}), **environment(log.parent)},
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+            )
+        self.pid = self._process.pid
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.kill()
+        self._process.wait()
+
+    @property
+    def log(self) -> str:
+        return self._log.read_text()
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Wait until something holds. Raises AssertionError, with the last lines of the log, where it does not."""
+        end = time.monotonic() + PATIENCE_S
+        while not true():
+            assert self._process.poll() is None, f"it ended while waiting for {what}\n{self.log[-3000:]}"
+            assert time.monotonic() < end, f"not within {PATIENCE_S} s: {what}\n{self.log[-3000:]}"
+            time.sleep(PAUSE_S)
+
+    def said(self, pattern: str) -> str:
+        """Wait for a line that matches, and return its first group."""
+        found: list[str] = []
+
+        def there() -> bool:
+            found.extend(re.findall(pattern, self.log))
+            return bool(found)
+
+        self.until(there, pattern)
+        return found[0]
+
+
+class Pages:
+    """Pages of one server over one connection, which is opened again where the server has closed it."""
+
+    def __init__(self, port: int) -> None:
+        self._connection = http.client.HTTPConnection("127.0.0.1", port, timeout=PATIENCE_S)
+        self.headers: dict[str, str] = {}
+
+    def get(self, path: str) -> str:
+        """Return the text of a page. Raises AssertionError where the server failed."""
+        for again in (True, False):
+            try:
+                self._connection.request("GET", path, headers=self.headers)
+                answer = self._connection.getresponse()
+                text = answer.read().decode()
+                break
+            except (http.client.HTTPException, ConnectionError):
+                self._connection.close()
+                if not again:
+                    raise
+        assert answer.status < 500, f"{path}: {answer.status} {text[:500]}"
+        return text
+
+    def stream(self, path: str) -> None:
+        """Read the beginning of a page that does not end, over a connection of its own."""
+        connection = http.client.HTTPConnection(self._connection.host, self._connection.port, timeout=PATIENCE_S)
+        with closing(connection):
+            connection.request("GET", path, headers=self.headers)
+            with connection.getresponse() as answer:
+                assert answer.status == 200, answer.read()
+                assert answer.readline()
+
+    def close(self) -> None:
+        self._connection.close()
