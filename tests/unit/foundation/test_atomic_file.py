@@ -114,3 +114,12 @@ def test_what_a_killed_process_left_behind_costs_no_previous_content(tmp_path: P
     store.replace(str(path), b"two", old=str(old))
     assert (path.read_bytes(), old.read_bytes()) == (b"two", b"one")
     assert sorted(os.listdir(tmp_path)) == ["map", "map.previous"]
+
+
+def test_a_process_that_was_killed_after_it_kept_the_content_leaves_no_third_name(tmp_path: Path) -> None:
+    path, old = tmp_path / "map", tmp_path / "map.previous"
+    path.write_bytes(b"one")
+    os.link(path, old)
+    store.replace(str(path), b"two", old=str(old))
+    assert (path.read_bytes(), old.read_bytes()) == (b"two", b"one")
+    assert sorted(os.listdir(tmp_path)) == ["map", "map.previous"]

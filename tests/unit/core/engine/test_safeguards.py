@@ -10,6 +10,7 @@ import pytest
 
 from aliquot.core.engine.gpu_executor import Run, as_fault
 from aliquot.core.engine.history import pasts
+from aliquot.core.engine.holder_check import POLL_S
 from aliquot.core.engine.ports import Record
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import CreateCompute, DestroyCompute
@@ -324,7 +325,7 @@ def test_a_compute_instance_that_is_held_by_now_is_not_destroyed() -> None:
         assert bench.memory.log == []
 
 
-def test_the_end_of_a_rollback_is_on_disk() -> None:
+def test_the_end_of_a_change_or_a_rollback_is_on_disk() -> None:
     bench = Bench(start([("3g.20gb", 0)]))
     ends: list[bool] = []
     append = bench.journal.append
@@ -343,3 +344,20 @@ def test_the_end_of_a_rollback_is_on_disk() -> None:
     outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
     assert outcome.status == "undone"
     assert ends == [True]
+    bench.memory.before = lambda n, what: None
+    outcome = run(bench, plan(bench.memory.inventory, world.wish(A100, ["3g.20gb", "2g.10gb", "1g.5gb"])))
+    assert outcome.status == "done"
+    assert ends == [True, True]
+
+
+@pytest.mark.parametrize(("timeout_s", "calls"), [(0.0, 1), (POLL_S, 2)])
+def test_a_call_that_is_refused_is_made_again_until_its_time_is_over(timeout_s: float, calls: int) -> None:
+    bench = Bench(start([]))
+    run = Run(bench.world, Policy("wait", timeout_s), "run-1", bench.said.append)
+
+    def act() -> None:
+        raise InUseError("in use")
+
+    with pytest.raises(InUseError):
+        run.call(world.PCI, "step", act)
+    assert run.calls == calls

@@ -9,18 +9,23 @@ from typing import Any, cast
 import msgspec
 import pytest
 
-from aliquot.errors import AliquotError, BlockedError, LockedError, MovedError
+from aliquot.core.engine.context import Outcome
+from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, MovedError
 from aliquot.kubernetes.client.cancellable_wait import End
 from aliquot.kubernetes.gpu import eviction
 from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.eviction import Evicted, Stays
 from aliquot.kubernetes.gpu.node_status import PENDING, Status
-from aliquot.kubernetes.label_agent.agent import steps
+from aliquot.kubernetes.label_agent.agent import apply_step, steps
+from aliquot.kubernetes.label_agent.agent.affected_devices import doomed
 from aliquot.kubernetes.label_agent.agent.apply_step import Change
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.observation import Memory
-from support.agent_looks import look
+from aliquot.kubernetes.node_agent.pod_holders import Use
+from support.agent_looks import look, node
+from support.factory import with_instances
 
+FULL = [f"1g.5gb@{n}" for n in range(7)]
 CHANGING = Status(PENDING, "Changing", "to create")
 
 
@@ -36,7 +41,7 @@ class Actor:
         self.hardware = self.publisher = self
         self.corner = SimpleNamespace(api=self, name="n")
         self.uses = None
-        self.hang = None
+        self.hang: AliquotError | None = None
 
     async def apply(self, plan: object, report: object) -> Any:
         assert self.error is not None
@@ -96,3 +101,60 @@ def test_pods_are_asked_to_leave(evicted: Evicted, failed: list[str], monkeypatc
     assert (m.waiting_since, m.waiting_for) == (o.clock, o.patience)
     assert [each.message[:26] for each in actor.troubles] == [text[:26] for text in failed]
     assert len(actor.withheld) == 1
+
+
+def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:
+    o = look("all-3g.20gb", with_instances(node("a100-sxm4-40gb"), 0, *FULL))
+    assert o.plan is not None
+    ending = sorted(doomed(o.plan, o))
+    assert ending
+    given = Use("a", "b", "main", (ending[0],))
+    asked: list[list[Use]] = []
+
+    class Corner:
+        async def living(self, found: list[Use]) -> list[Use]:
+            asked.append(found)
+            return found
+
+    async def given_meanwhile(*uses: Use, policy: str = "refuse") -> Use | None:
+        async def all_uses() -> list[Use]:
+            return list(uses)
+
+        actor: Any = SimpleNamespace(publisher=SimpleNamespace(uses=all_uses), corner=Corner())
+        held = msgspec.structs.replace(o.holding, policy=policy)
+        seen: Any = SimpleNamespace(holding=held, inventory=o.inventory)
+        assert o.plan is not None
+        return await Change(actor)._given_meanwhile(o.plan, seen)
+
+    other = Use("a", "c", "main", ("another",))
+    assert asyncio.run(given_meanwhile(other, given)) == given
+    assert asyncio.run(given_meanwhile(other)) is None
+    assert asyncio.run(given_meanwhile(given, policy="force")) is None
+    assert asked == [[given]], "the API server is asked only where there is somebody"
+
+
+def test_a_driver_that_hangs_meanwhile_is_reported_once_and_its_end_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(apply_step, "HANG_POLL_S", 0.01)
+    o = look("all-1g.5gb")
+    assert o.plan is not None
+    reports: list[tuple[str, str]] = []
+    applied: list[float] = []
+
+    class Slow(Actor):
+        async def apply(self, plan: object, report: object) -> Any:
+            assert o.inventory is not None
+            for hang in (None, DriverHangsError("it hangs"), None):
+                self.hang = hang
+                await asyncio.sleep(0.1)
+            return Outcome("done", o.inventory)
+
+        async def report(self, status: Status, o: object) -> None:
+            reports.append((status.state, status.message))
+
+    actor = Slow()
+    tally = SimpleNamespace(changes=Tally("n").changes, applied=lambda outcome, seconds: applied.append(seconds))
+    actor.tally = cast(Any, tally)
+    m = asyncio.run(Change(cast(Any, actor)).apply(steps.Apply(o.plan, CHANGING), o, Memory(failures=2)))
+    assert reports == [("failed", "it hangs"), ("pending", "to create")]
+    assert (m.did_for, m.failures, m.failed) == (o.digest, 0, None)
+    assert 0.2 < applied[0] < 60

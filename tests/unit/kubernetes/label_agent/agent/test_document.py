@@ -328,3 +328,36 @@ def test_generated_configs_belong_to_the_agents_pod(
     found = asyncio.run(Agent._owner(agent))
     assert found == (owner and {"apiVersion": "v1", "kind": "Pod", "name": pod, "uid": owner})
     assert ("generated configs will outlive this pod: no such pod" in caplog.text) == (pod == "gone")
+
+
+def test_a_write_that_succeeds_ends_the_back_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[int] = []
+
+    class Unsteady:
+        writes = 0
+
+        async def patch(self, *about: object, **more: object) -> None:
+            self.writes += 1
+            if self.writes % 2:
+                raise ApiAwayError("nobody answers")
+
+    class Short:
+        def pause(self, failures: int) -> float:
+            pauses.append(failures)
+            return 0.0
+
+    api = Unsteady()
+    monkeypatch.setattr(showings, "BACKOFF", Short())
+
+    async def play() -> None:
+        showing = Showing(api, "n1", document.GPUS, namespace="ns", uses=None, pace=SOON)  # type: ignore[arg-type]
+        running = asyncio.create_task(showing.run())
+        async with asyncio.timeout(10):
+            for number, uid in enumerate(("u-1", "u-2"), 1):
+                showing.see(one(HELD), uid)
+                while api.writes < 2 * number or showing.problem:
+                    await asyncio.sleep(0.01)
+        running.cancel()
+
+    asyncio.run(play())
+    assert pauses == [1, 1]

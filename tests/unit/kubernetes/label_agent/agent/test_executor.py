@@ -8,11 +8,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
+import msgspec
 import pytest
 
-from aliquot.errors import AliquotError
+from aliquot.errors import AliquotError, HardwareError
 from aliquot.foundation.lock import FileLock
 from aliquot.hardware.systemd.units import StoppedServices, StoppedUnit
+from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.gpu_operands import Marks
@@ -20,9 +22,9 @@ from aliquot.kubernetes.gpu.node_status import Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
-from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory
+from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, RebootMark
 from aliquot.kubernetes.label_agent.agent.state_file import Record
-from aliquot.kubernetes.label_agent.agent.steps import Rest, Retry, StartServices
+from aliquot.kubernetes.label_agent.agent.steps import Pause, Reboot, Rest, Restore, Retry, StartServices, StopServices
 from support.agent_looks import look
 
 
@@ -152,3 +154,112 @@ def test_the_wait_for_another_process_grows_while_the_driver_hangs() -> None:
     waited = asyncio.run(actor.act(Rest(1.0, "failed", locked=True), seen, Memory(lockouts=2)))
     assert waited.lockouts == 3
     assert asyncio.run(actor.act(Rest(1.0, "failed"), seen, waited)).lockouts == 0
+
+
+def test_what_is_given_back_is_cleared_no_more() -> None:
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
+    m = Memory(cleared=True, silenced=True, waiting_since=7.0)
+    after = asyncio.run(actor.act(Restore(None), look("all-1g.5gb"), m))
+    assert (after.cleared, after.silenced, after.waiting_since) == (False, False, 0.0)
+
+
+@pytest.mark.parametrize(("clients", "namespace"), [("", "agent-ns"), ("gpu-operator", "gpu-operator")])
+def test_clients_are_looked_for_where_they_run(clients: str, namespace: str) -> None:
+    actor = Actor(*cast(Any, (None, None, None, None, None, None, None)))
+    actor.corner = cast(Any, SimpleNamespace(namespace="agent-ns"))
+    actor.publisher = cast(Any, SimpleNamespace(place=SimpleNamespace(clients_namespace=clients)))
+    assert actor._namespaces() == (namespace,)
+
+
+@pytest.mark.parametrize(
+    ("status", "did", "lines"),
+    [
+        (None, "", ["Restarting all GPU clients"]),
+        (
+            Status("success", "Applied", "applied"),
+            "created",
+            ["Restarting validator pod", "Restarting all GPU clients", "MIG configuration applied successfully"],
+        ),
+        (Status("failed", "Held", "held"), "created", ["Restarting all GPU clients"]),
+    ],
+    ids=["nothing was requested", "success", "failure"],
+)
+def test_validators_run_again_after_a_success_only(
+    status: Status | None, did: str, lines: list[str], monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deleted: list[object] = []
+
+    async def delete_validators(*about: object) -> None:
+        deleted.append(about)
+
+    monkeypatch.setattr("aliquot.kubernetes.label_agent.agent.executor.pods.delete_validators", delete_validators)
+    server: Any = Server()
+    server.api, server.name, server.namespace = None, "n", "ns"
+    record: Any = SimpleNamespace(value=Durable())
+    publisher: Any = SimpleNamespace(place=SimpleNamespace(clients_namespace=""))
+    actor = Actor(*cast(Any, (server, None, None, None, None, Tally("n"), Owner())))
+    actor.record, actor.publisher = record, publisher
+    with caplog.at_level("INFO", "aliquot.agent"):
+        asyncio.run(actor.act(Restore(status), look("all-1g.5gb"), Memory(did=did)))
+    plain = [each.getMessage() for each in caplog.records if getattr(each, "plain", False)]
+    plain = [text for text in plain if not text.startswith("Changing")]
+    assert len(plain) == len(lines), plain
+    assert all(text.startswith(line) for text, line in zip(plain, lines, strict=True))
+    assert bool(deleted) == (len(lines) == 3)
+
+
+def test_services_are_stopped_and_recorded(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    stopped = StoppedServices((StoppedUnit("dcgm.service"),))
+
+    class Machine:
+        async def stop(self, services: object, note: Callable[[StoppedServices], None], former: object) -> None:
+            note(stopped)
+
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
+    actor.record, actor.machine = Record(str(tmp_path)), cast(Any, Machine())
+    with caplog.at_level("INFO", "aliquot.agent"):
+        m = asyncio.run(actor.act(StopServices(("dcgm.service",)), look("all-1g.5gb"), Memory()))
+    assert m.silenced
+    assert actor.record.value.stopped == stopped
+    assert "Shutting down all GPU clients on the host by stopping their systemd services" in caplog.text
+
+
+def test_a_pause_is_recorded_as_paused_again_only_where_it_was_paused_before() -> None:
+    o = look("all-1g.5gb")
+    assert o.marks.record is None
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
+    assert actor._paused(o, operands.OPERANDS) == []
+
+
+@pytest.mark.parametrize(("recorded", "pauses"), [(False, 1), (True, 3)], ids=["given back", "undone by another"])
+def test_pauses_that_were_undone_are_counted(recorded: bool, pauses: int) -> None:
+    o = look("all-1g.5gb")
+    if recorded:
+        patch = operands.pause(o.marks, operands.OPERANDS, wish=o.digest)
+        annotations = {name: text for name, text in patch.annotations.items() if text is not None}
+        o = msgspec.structs.replace(o, marks=Marks(o.marks.labels, annotations))
+    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
+    step = Pause((), False, Status("pending", "Changing", "to create"))
+    m = asyncio.run(actor.act(step, o, Memory(paused_for=o.attempt, pauses=2)))
+    assert m.pauses == pauses
+
+
+@pytest.mark.parametrize("wrong", [None, HardwareError("no")], ids=["it reboots", "it is refused"])
+def test_a_reboot_is_recorded_before_it_is_begun(wrong: AliquotError | None, tmp_path: Path) -> None:
+    o, recorded = look("all-1g.5gb"), list[object]()
+
+    class Machine:
+        async def reboot(self) -> None:
+            recorded.append(Record(str(tmp_path)).value.reboot)
+            if wrong is not None:
+                raise wrong
+
+    publisher: Any = SimpleNamespace(problem="")
+    actor = Actor(*cast(Any, (Server(), None, None, publisher, None, Tally("n"), Owner())))
+    actor.record, actor.machine = Record(str(tmp_path)), cast(Any, Machine())
+    m = asyncio.run(actor.act(Reboot(Status("rebooting", "Reboot", "reboot")), o, Memory()))
+    mark = RebootMark(o.digest, o.boot, o.clock)
+    assert recorded == [mark]
+    assert Record(str(tmp_path)).value.reboot == (None if wrong else mark)
+    assert m.rebooting == ("" if wrong else o.boot)
+    assert (m.failed is not None) == bool(wrong)

@@ -7,6 +7,7 @@ import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import msgspec
@@ -26,6 +27,7 @@ from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
 from aliquot.kubernetes.gpu.node_status import FAILED, Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import decide, steps
+from aliquot.kubernetes.label_agent.agent import main as agent_main
 from aliquot.kubernetes.label_agent.agent import observer as observe
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
@@ -37,7 +39,9 @@ from aliquot.kubernetes.label_agent.agent.observer import Observer
 from aliquot.kubernetes.label_agent.agent.settings import Place
 from aliquot.kubernetes.label_agent.agent.state_file import FILE, Record
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
+from aliquot.kubernetes.node_agent.pod_holders import Use
 from support.agent_looks import look, node
+from support.factory import with_instances
 
 WISH = "all-1g.5gb"
 
@@ -368,3 +372,163 @@ def test_an_agent_that_ends_gives_clients_back_unless_another_process_changes_th
     with lock.hold() if busy else nullcontext():
         asyncio.run(loop._part())
     assert (len(started), len([patch for patch in patched if patch])) == ((0, 0) if busy else (1, 1))
+
+
+def test_a_defect_in_judging_news_ends_the_wait(monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = Hands()
+
+    def broken(o: object) -> bool:
+        raise ZeroDivisionError
+
+    async def play() -> None:
+        loop = loop_over(paused(), lambda corner: None, hands)
+        loop.last = look(WISH)
+        monkeypatch.setattr(loop, "_outrun", broken)
+        loop.wake()
+
+    asyncio.run(play())
+    assert hands.superseded.is_set()
+
+
+@pytest.mark.parametrize(
+    ("looked", "manage", "record", "given_back"),
+    [(False, True, True, False), (True, True, False, True), (True, False, True, True), (True, False, False, False)],
+    ids=["it never looked", "ours", "a record of ours", "another manager's"],
+)
+def test_what_is_paused_is_given_back_at_the_end(looked: bool, manage: bool, record: bool, given_back: bool) -> None:
+    changed: list[object] = []
+    first = paused() if record else object_of(**paused().metadata.labels)
+
+    async def change(restoration: object) -> None:
+        changed.append(restoration)
+
+    async def play() -> None:
+        loop = loop_over(first, lambda corner: None, Hands())
+        o = look(WISH)
+        if looked:
+            loop.last = msgspec.structs.replace(o, settings=msgspec.structs.replace(o.settings, manage=manage))
+        actor: Any = SimpleNamespace(restoration=lambda marks: "patch", owner=Owner(), writer="")
+        actor.record = SimpleNamespace(value=Durable())
+        loop.actor = actor
+        loop.corner.change = change  # type: ignore[method-assign, assignment]
+        await loop._part()
+
+    asyncio.run(play())
+    assert bool(changed) == given_back
+
+
+@pytest.mark.parametrize(("placed", "asked"), [(("3g.20gb@0",), True), ((), False)], ids=["it destroys", "it creates"])
+def test_who_holds_a_device_is_asked_before_something_is_destroyed(
+    placed: tuple[str, ...], asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    eyes = observer(tmp_path, object_of(**{names.CONFIG_LABEL: WISH}))
+    eyes._hardware = cast(Hardware, Still(with_instances(node(), 0, *placed)))
+    questions: list[bool] = []
+
+    async def who() -> tuple[tuple[Use, ...], str]:
+        questions.append(True)
+        return (), ""
+
+    monkeypatch.setattr(eyes, "_who", who)
+    o = asyncio.run(eyes.look(Memory()))
+    assert o.plan is not None
+    assert decide.touches(o.plan) == asked
+    assert bool(questions) == asked
+
+
+@pytest.mark.parametrize(
+    ("drift", "step", "busy"),
+    [
+        (("x",), steps.Publish(), True),
+        (("x",), steps.Rest(1.0, ""), False),
+        ((), steps.Publish(), False),
+    ],
+    ids=["it changes", "it rests", "all is met"],
+)
+def test_the_document_waits_while_what_it_shows_is_changed(
+    drift: tuple[str, ...], step: steps.Step, busy: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[bool] = []
+    monkeypatch.setattr(agent_main, "of_look", lambda *about: SimpleNamespace(drift=drift))
+    showing = SimpleNamespace(see=lambda document, uid, *, busy: seen.append(busy))
+    agent: Any = SimpleNamespace(showing=showing, _pod=None, used=None, hardware=SimpleNamespace(pasts=None))
+    eyes: Any = SimpleNamespace(sources=lambda settings, inventory: ())
+    agent_main.Agent._see(agent, eyes, look(WISH), step)
+    assert seen == [busy]
+
+
+def test_a_node_without_a_request_is_not_planned_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    eyes = observer(tmp_path, object_of())
+    planned: list[bool] = []
+
+    async def wished(o: Observation, *about: object) -> Observation:
+        planned.append(True)
+        return o
+
+    monkeypatch.setattr(eyes, "_wished", wished)
+    assert asyncio.run(eyes.look(Memory())).wish is None
+    assert not planned
+    eyes._corner.node = object_of(**{names.CONFIG_LABEL: WISH})
+    asyncio.run(eyes.look(Memory()))
+    assert planned
+
+
+def test_the_agent_is_frugal_from_its_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[str] = []
+
+    def finished(running: Any) -> int:
+        running.close()
+        return 0
+
+    async def run(agent: object) -> int:
+        return 0
+
+    monkeypatch.setattr(agent_main, "be_frugal", lambda: done.append("frugal"))
+    monkeypatch.setattr(agent_main, "Agent", lambda options: SimpleNamespace(run=lambda: run(options)))
+    monkeypatch.setattr(
+        "aliquot.kubernetes.label_agent.agent.main.logs.start", lambda *about, **more: done.append("log")
+    )
+    monkeypatch.setattr("asyncio.run", finished)
+    options: Any = SimpleNamespace(debug=False)
+    assert agent_main.run(options) == 0
+    assert done == ["frugal", "log"]
+
+
+def test_a_stop_ends_a_wait_and_a_rest() -> None:
+    hands = Hands()
+
+    async def play() -> None:
+        loop = loop_over(paused(), lambda corner: None, hands)
+        assert not loop.stopping
+        loop.stop()
+        assert loop.stopping
+        async with asyncio.timeout(5):
+            await loop._rest(60.0)
+
+    asyncio.run(play())
+    assert hands.superseded.is_set()
+
+
+@pytest.mark.parametrize(("folder", "cdi"), [("", None), ("/etc/cdi", "documents")])
+def test_cdi_documents_are_written_where_they_are_not_somebody_elses(
+    folder: str, cdi: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Made(Exception):
+        pass
+
+    def publisher(*about: object, cdi: object, **more: object) -> None:
+        raise Made(cdi)
+
+    async def text() -> str:
+        return ""
+
+    monkeypatch.setattr(agent_main, "Publisher", publisher)
+    monkeypatch.setattr(agent_main, "Observer", lambda *about: SimpleNamespace())
+    monkeypatch.setattr(agent_main, "_uses", lambda options: None)
+    options = SimpleNamespace(node="simulated", place=None, cdi_dir=folder)
+    agent: Any = SimpleNamespace(options=options, corner=None, hardware=None, tally=Tally("n"), offering=None)
+    agent._directory, agent._boot, agent._owner, agent._cdi = (lambda: str(tmp_path)), text, text, lambda: "documents"
+    agent.role = SimpleNamespace(owner=lambda boot: Owner())
+    with pytest.raises(Made) as made:
+        asyncio.run(agent_main.Agent._assemble(agent))
+    assert made.value.args == (cdi,)

@@ -20,8 +20,10 @@ import pytest
 import support.admissions as made
 from aliquot.errors import UsageError
 from aliquot.kubernetes.client.admission_review import Request, Verdict
+from aliquot.kubernetes.client.errors import ForbiddenError
+from aliquot.kubernetes.virtual_machines.webhook import main as webhooks_main
 from aliquot.kubernetes.virtual_machines.webhook import server as https
-from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate
+from aliquot.kubernetes.virtual_machines.webhook.certificate_source import MountedCertificate, OwnCertificate, Served
 from aliquot.kubernetes.virtual_machines.webhook.certificates import Bundle, Pair, renewed
 from aliquot.kubernetes.virtual_machines.webhook.main import Webhook
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, application
@@ -255,3 +257,41 @@ def test_a_certificate_that_cannot_be_used_is_reported_and_looked_at_again() -> 
 
     asyncio.run(story())
     assert reported[:2] == [("half written",), ("half written",)]
+
+
+def test_a_mounted_certificate_needs_no_right_to_register_its_authority(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def forbidden(api: object, trusted: bytes) -> None:
+        raise ForbiddenError("no right")
+
+    monkeypatch.setattr(webhooks_main, "register", forbidden)
+
+    def registered(certificate: object) -> tuple[str, ...]:
+        hook: Any = SimpleNamespace(_api=None, _certificate=certificate)
+        return asyncio.run(Webhook._registered(hook, b"authority"))
+
+    assert registered(MountedCertificate("/nowhere")) == ()
+    with pytest.raises(ForbiddenError):
+        registered(OwnCertificate.__new__(OwnCertificate))
+
+
+@pytest.mark.parametrize(
+    ("leads", "trusted", "registered"),
+    [(True, b"authority", [b"authority"]), (False, b"authority", []), (True, b"", [])],
+    ids=["leads", "follows", "mounted without an authority"],
+)
+def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, registered: list[bytes]) -> None:
+    asked: list[bytes] = []
+    reported: list[tuple[str, ...]] = []
+
+    async def look() -> Served:
+        return Served(bundle().server, trusted)
+
+    async def register(found: bytes) -> tuple[str, ...]:
+        asked.append(found)
+        return ("registered",)
+
+    hook: Any = SimpleNamespace(_certificate=SimpleNamespace(look=look), _use=lambda found: None, _say=reported.append)
+    hook._leads, hook._registered = (lambda: leads), register
+    asyncio.run(Webhook._kept(hook))
+    assert asked == registered
+    assert reported == [("registered",) * len(registered)]

@@ -1,0 +1,31 @@
+"""Values are frozen: what one part has seen, no other part can change. The package that is imported is read."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import aliquot
+
+PACKAGE = Path(aliquot.__path__[0])
+STATE = "sim/state.py"
+"""What the simulator keeps: everything in it changes."""
+CHANGED = {
+    *("cli/framework/progress.py:Lane", "cli/framework/progress.py:State", "cli/watch/screen_output.py:State"),
+    *("hardware/nvidia_smi/reader.py:Card", "hardware/nvml/reader.py:Card", "hardware/nvml/tables.py:Settled"),
+    *("hardware/state/journal_import.py:_Older", "hardware/state/journal_reader.py:_Line"),
+    *("kubernetes/label_agent/controller/pending_pods.py:_Waiter", "slurm/client/rest_client.py:_Api"),
+}
+"""Structs that one function, or one object, fills and keeps to itself."""
+
+
+def test_values_are_frozen() -> None:
+    found = {
+        f"{file}:{each.name}"
+        for file, source in ((path.relative_to(PACKAGE).as_posix(), path.read_text()) for path in PACKAGE.rglob("*.py"))
+        if file != STATE and "msgspec.Struct" in source
+        for each in ast.walk(ast.parse(source))
+        if isinstance(each, ast.ClassDef) and any(ast.unparse(base) == "msgspec.Struct" for base in each.bases)
+        if not any(word.arg == "frozen" and ast.unparse(word.value) == "True" for word in each.keywords)
+    }
+    assert found == CHANGED

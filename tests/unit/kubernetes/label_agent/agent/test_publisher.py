@@ -1,0 +1,88 @@
+"""What an agent publishes of its GPUs: to kubelet, as CDI documents, and again where something was refused."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import msgspec
+import pytest
+
+from aliquot.errors import StorageError
+from aliquot.kubernetes.label_agent.agent.publisher import Publisher
+from support.agent_looks import look, node
+
+
+class Offering:
+    """Notes what is withheld."""
+
+    def __init__(self) -> None:
+        self.done: list[object] = []
+
+    def withhold(self, ids: frozenset[str]) -> frozenset[str]:
+        self.done.append(ids)
+        return ids
+
+    def withhold_all(self) -> None:
+        self.done.append("all")
+
+    def release(self) -> None:
+        self.done.append("release")
+
+
+def _publisher(offering: object = None, cdi: object = None) -> Publisher:
+    corner = SimpleNamespace(marks=SimpleNamespace(labels={}))
+    none: Any = None
+    return Publisher(cast(Any, corner), none, none, offering=cast(Any, offering), cdi=cast(Any, cdi), uses=None)
+
+
+def test_devices_are_withheld_where_some_are_offered() -> None:
+    offering = Offering()
+
+    async def play() -> None:
+        published, beside = _publisher(offering), _publisher()
+        assert await published.withhold(frozenset("a")) == {"a"}
+        assert await beside.withhold(frozenset("a")) == frozenset()
+        for each in (published, beside):
+            await each.withhold_all()
+            await each.release()
+
+    asyncio.run(play())
+    assert offering.done == [frozenset("a"), "all", "release"]
+
+
+def test_a_cdi_document_that_cannot_be_written_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    def full(inventory: object) -> tuple[str, ...]:
+        raise StorageError("no space")
+
+    publisher = _publisher(cdi=full)
+    for _ in range(2):
+        publisher.problem = publisher._write_cdi(node())
+        assert len(caplog.records) == 1
+    assert publisher.problem == "no CDI document was written: no space"
+    assert _publisher()._write_cdi(node()) == ""
+
+
+@pytest.mark.parametrize(
+    ("problem", "path", "read", "again"),
+    [("", "", True, False), ("no", "", True, True), ("", "gone", True, True), ("no", "", False, False)],
+    ids=["all is well", "a problem", "a document went", "no GPU can be read"],
+)
+def test_what_was_refused_is_published_again(
+    problem: str, path: str, read: bool, again: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    published: list[object] = []
+
+    async def publish(o: object) -> str:
+        published.append(o)
+        return ""
+
+    publisher = _publisher()
+    publisher.problem = problem
+    publisher._paths = (str(tmp_path / path),)
+    monkeypatch.setattr(publisher, "publish", publish)
+    o = look("all-1g.5gb")
+    asyncio.run(publisher.mend(o if read else msgspec.structs.replace(o, inventory=None)))
+    assert bool(published) == again
