@@ -48,9 +48,11 @@ TESTS = (
         f"tests/system/kubernetes/test_{name}.py"
         for name in ("agent_shown", "hanging_driver", "agent_machine", "drain")
     ),
-    *("tests/system/kubelet/test_with_hardware.py",),
+    *("tests/system/kubelet/test_with_hardware.py", "tests/architecture/test_values.py"),
 )
 """The tests that should notice what is wrong in the areas."""
+READERS = ("tests/architecture/test_values.py",)
+"""Tests that read the sources: they may notice what is wrong with any statement that runs at import."""
 
 
 class Runner:
@@ -113,7 +115,12 @@ class Runner:
         passing = [
             (not name.startswith(units), seconds, name) for name, (seconds, _) in self.lines.items() if seconds >= 0
         ]
-        return [name for *_, name in sorted(passing) if not marks.isdisjoint(self.lines[name][1])]
+        readers = () if mutant.in_function else READERS
+        return [
+            name
+            for *_, name in sorted(passing)
+            if name.startswith(readers) or not marks.isdisjoint(self.lines[name][1])
+        ]
 
     def _tried_fresh(self, mutant: Mutant) -> str:
         """Try a mutant in a run that was started with it. A test that fails must pass in such a run without it."""

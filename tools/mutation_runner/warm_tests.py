@@ -31,9 +31,9 @@ sys.path.append(str(ROOT))
 
 from tools.mutation_runner.operators import Mutant  # noqa: E402
 
-MOST_S = 30.0
+MOST_S = 60.0
 """After so many seconds no further test of a mutant is begun."""
-PATIENCE_S, PATIENCE = 10.0, 10
+PATIENCE_S, PATIENCE = 10.0, 3
 """A test hangs when it takes this much longer than without the mutant: seconds and times."""
 FRESH = "fresh"
 """The answer for a mutant that a fork cannot take."""

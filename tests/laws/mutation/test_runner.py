@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import sys
 from pathlib import Path
 
@@ -14,6 +15,8 @@ if str(ROOT) not in sys.path:
 
 from tools import mutation  # noqa: E402
 from tools.mutation_runner.operators import AREAS, Mutant, changes, mutants  # noqa: E402
+
+from support.selection import dice  # noqa: E402
 
 SOURCE = """\
 import time
@@ -172,3 +175,40 @@ def test_the_lines_of_known_tests_are_kept(checkout: Path, tmp_path: Path) -> No
 def test_names_are_stable() -> None:
     mutant = Mutant("engine", "a.py", 3, 7, 9, "", 3, 3, True)
     assert mutant.name == "a.py:3:7:pass"
+
+
+@pytest.mark.slow
+@pytest.mark.long(about=["tools/mutation", "src/aliquot/foundation/state_store.py", "src/aliquot/foundation/lock.py"])
+def test_most_of_what_this_commit_draws_is_noticed() -> None:
+    """A dozen mutants of the store and the lock, others for each commit. All of them are hardly ever missed at once."""
+    tests = ("tests/unit/foundation/test_state_store.py", "tests/unit/foundation/test_atomic_file.py")
+    files = ("foundation/state_store.py", "foundation/atomic_file.py", "foundation/lock.py")
+    every = [mutant for mutant in mutants(ROOT) if mutant.file in files]
+    chosen = dice("mutants of the store").sample(every, 12)
+    with mutation.runner(ROOT, (*tests, "tests/contract/test_lock.py")) as runner:
+        runner.measure(None)
+        answers = {mutant.name: noticed for mutant, noticed in runner.tried(chosen)}
+    assert len(answers) == 12
+    assert sum(map(bool, answers.values())) >= 6, answers
+
+
+SURVIVORS = (ROOT / "tests/laws/mutation/survivors.md").read_text()
+JUDGED = ("equivalent", "harmless", "not seen")
+
+
+def test_each_survivor_is_judged_and_the_figures_add_up() -> None:
+    drawn = {
+        area: (int(of), int(caught))
+        for area, of, caught in re.findall(r"^\| (\w+) \| (\d+) \| (\d+) \|", SURVIVORS, re.MULTILINE)
+    }
+    listed = re.findall(r"^\| (\w+) \| `(.+?):\d+` \| (.+) \| (.+) \|$", SURVIVORS, re.MULTILINE)
+    assert set(drawn) == {*AREAS, "all"}
+    for number in range(2):
+        assert sum(drawn[area][number] for area in AREAS) == drawn["all"][number]
+    for area in AREAS:
+        of, caught = drawn[area]
+        assert sum(each[0] == area for each in listed) == of - caught, area
+    for _, file, _, judgement in listed:
+        assert (ROOT / "src/aliquot" / file).exists(), file
+        assert judgement.startswith(JUDGED), judgement
+    assert drawn["all"][1] >= 0.95 * drawn["all"][0]
