@@ -68,7 +68,7 @@ def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[
     sizes, before = list[Size](), Held((), ())
     for number in range(count):
         cycle(number)
-        if number == count // 2:
+        if number == count // 2 - 1:  # cycles take turns by numbers that divide both: the end is in the same state
             before = resting(pid, rest)
         if (number + 1) % (count // SAMPLES) == 0:
             sizes.append(size(pid, folder))

@@ -19,7 +19,7 @@ from system.slurm.demanded import Cluster
 from system.slurm.release import RELEASES
 
 LOOK = re.compile(r"^aliquot_slurm_last_look_timestamp_seconds (\S+)$", re.M)
-CUT = 50
+CUT = 48
 """Every so many cycles a job needs another layout; a change of a node takes as long as twenty other cycles."""
 
 
@@ -59,7 +59,7 @@ class Controlled:
 
     def change(self, number: int) -> None:
         bed, cluster = self.bed, self.cluster
-        if number % CUT == CUT - 1:
+        if number % CUT == CUT - 3:
             kind = ("a100_1g.5gb:14", "a100_3g.20gb:4")[number // CUT % 2]
             cluster.ran(cluster.submit(kind, "true"))
         elif number % 4 == 0:
