@@ -31,6 +31,7 @@ CAPACITY = (
 )
 SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
+HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -399,6 +400,20 @@ MUTANTS = {
         "if each.inode == -inode:",
         BINDING,
     ),
+    "soak-pages": Mutant(
+        "metrics server and page: they keep a copy of NVML's binding for each connection",
+        "hardware/nvml/binding.py",
+        "known = _bindings.get(real, [])",
+        "known: list[Binding] = []",
+        HOST_PAGES,
+    ),
+    "soak-agent": Mutant(
+        "label agent: it keeps what it saw at each look",
+        "kubernetes/label_agent/agent/loop.py",
+        "o = self.last = await self.observer.look(self.memory)",
+        "o = self.last = await self.observer.look(self.memory); self.__dict__.setdefault('all', []).append(o)",
+        AGENTS,
+    ),
 }
 
 
@@ -412,6 +427,7 @@ def run(mutant: Mutant, tests: Sequence[str] = ()) -> list[str]:
             raise SystemExit(f"{mutant.file}: expected exactly one {mutant.old!r}")
         path.write_text(text.replace(mutant.old, mutant.new))
         env = os.environ | {"PYTHONPATH": f"{folder}/src{os.pathsep}{ROOT / 'tests'}", "ALIQUOT_ALL": "1"}
+        env["ALIQUOT_CYCLES"] = "120"
         env.pop("ALIQUOT_MEASURED", None)
         command = [
             sys.executable,
