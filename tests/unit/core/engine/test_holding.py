@@ -121,3 +121,14 @@ def test_a_plan_is_not_resumed_where_somebody_switched_functions() -> None:
     bench.memory.inventory = replace(before, gpus=(replace(gpu, virtual=fewer),))
     with pytest.raises(MovedError):
         apply(got, bench.world, bench.said.append)
+
+
+def test_a_holder_that_does_not_end_is_waited_for_until_the_time_is_over() -> None:
+    bench = Bench(shared(VM))
+    pci = bench.memory.inventory.gpus[0].pci
+    asked: list[int] = []
+    bench.memory.terminate = asked.append  # type: ignore[method-assign, assignment]
+    with pytest.raises(InUseError):
+        holding.clear(run(bench, FORCE), pci, lambda gpu: (VM,))
+    assert set(asked) == {4711}
+    assert FORCE.timeout_s <= bench.world.clock.now() < 2 * FORCE.timeout_s
