@@ -160,7 +160,8 @@ class Runner:
         out.write_bytes(b"")
         env = {**os.environ, "PYTHONPATH": str(self._copy / "src"), "TMPDIR": str(self._copy / "tmp")}
         env |= {"ALIQUOT_SEED": "mutation"}
-        env.pop("PYTHONDONTWRITEBYTECODE", None)
+        for name in ("PYTHONDONTWRITEBYTECODE", "ALIQUOT_MEASURED"):
+            env.pop(name, None)
         command = [sys.executable, str(ROOT / "tools/contained.py"), sys.executable, str(RUNNER / "warm_tests.py")]
         with (self._copy / "log").open("wb") as log, out.open() as answers:
             running = subprocess.Popen([*command, str(job)], cwd=self._root, env=env, stdout=log, stderr=log)
