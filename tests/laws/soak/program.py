@@ -72,7 +72,7 @@ class Pages:
         self.headers: dict[str, str] = {}
 
     def get(self, path: str) -> str:
-        """Return the text of a page. Raises AssertionError where the server failed."""
+        """Return the text of a page, also of one that is not ready. Raises AssertionError where the server failed."""
         for again in (True, False):
             try:
                 self._connection.request("GET", path, headers=self.headers)
@@ -83,7 +83,7 @@ class Pages:
                 self._connection.close()
                 if not again:
                     raise
-        assert answer.status < 500, f"{path}: {answer.status} {text[:500]}"
+        assert answer.status < 500 or answer.status == 503, f"{path}: {answer.status} {text[:500]}"
         return text
 
     def stream(self, path: str) -> None:
