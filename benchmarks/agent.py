@@ -73,10 +73,9 @@ def _memories(say: Say, subjects: dict[str, Subject], when: str, done: dict[str,
     """``done``: how many repartitions each agent has done."""
     for name, each in subjects.items():
         found = memory(each.pid)
-        text = f"{found.rss:.1f} MiB resident, {found.own:.1f} its own"
         head, extent = f"memory {when}: {title(name)}", f"after {done[name]} repartitions, {threads(each.pid)} threads"
-        goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(found.rss, MEMORY_GOAL_MIB)
-        say(Figure(GROUP, head, text, "simulated", goal, verdict, extent))
+        goal, verdict = f"<= {MEMORY_GOAL_MIB:g} MiB", at_most(found.pss, MEMORY_GOAL_MIB)
+        say(Figure(GROUP, head, str(found), "simulated", goal, verdict, extent))
 
 
 def _poll(say: Say, raw: RawSide, times: int) -> None:

@@ -23,14 +23,25 @@ class Memory(msgspec.Struct, frozen=True):
 
 
 def memory(pid: int) -> Memory:
-    """From smaps_rollup."""
+    """Sum smaps_rollup over a process and all that it has started."""
     found = dict.fromkeys(_PAGES.values(), 0)
-    with open(f"/proc/{pid}/smaps_rollup") as file:
-        for line in file:
-            word, _, rest = line.partition(":")
-            if word in _PAGES:
-                found[_PAGES[word]] += int(rest.split()[0])
+    for each in family(pid):
+        with open(f"/proc/{each}/smaps_rollup") as file:
+            for line in file:
+                word, _, rest = line.partition(":")
+                if word in _PAGES:
+                    found[_PAGES[word]] += int(rest.split()[0])
     return Memory(*(found[name] / 1024 for name in ("rss", "pss", "own")))
+
+
+def family(pid: int) -> list[int]:
+    """Return a process and all that it has started and that live."""
+    found = [pid]
+    for each in found:
+        for task in os.listdir(f"/proc/{each}/task"):
+            with open(f"/proc/{each}/task/{task}/children") as file:
+                found += map(int, file.read().split())
+    return found
 
 
 def cpu(pid: int) -> float:
