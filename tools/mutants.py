@@ -394,7 +394,7 @@ MUTANTS = {
         BINDING,
     ),
     "binding-cache": Mutant(
-        "session: each session makes a copy of NVML's binding, and the process keeps it",
+        "session: a session that begins while another is open makes a copy of NVML's binding, and the process keeps it",
         "hardware/nvml/binding.py",
         "if each.inode == inode:",
         "if each.inode == -inode:",
