@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 import sys
 from pathlib import Path
@@ -15,8 +16,6 @@ if str(ROOT) not in sys.path:
 
 from tools import mutation  # noqa: E402
 from tools.mutation_runner.operators import AREAS, Mutant, changes, mutants  # noqa: E402
-
-from support.selection import dice  # noqa: E402
 
 SOURCE = """\
 import time
@@ -179,17 +178,19 @@ def test_names_are_stable() -> None:
 
 @pytest.mark.slow
 @pytest.mark.long(about=["tools/mutation", "src/aliquot/foundation/state_store.py", "src/aliquot/foundation/lock.py"])
-def test_most_of_what_this_commit_draws_is_noticed() -> None:
-    """A dozen mutants of the store and the lock, others for each commit. All of them are hardly ever missed at once."""
+def test_most_mutants_of_the_store_are_noticed() -> None:
+    """A dozen mutants of the store and the lock, drawn by a fixed seed: with another draw for each commit it failed
+    where the draw had many that only other layers notice, such as the power cuts.
+    """
     tests = ("tests/unit/foundation/test_state_store.py", "tests/unit/foundation/test_atomic_file.py")
     files = ("foundation/state_store.py", "foundation/atomic_file.py", "foundation/lock.py")
     every = [mutant for mutant in mutants(ROOT) if mutant.file in files]
-    chosen = dice("mutants of the store").sample(every, 12)
+    chosen = random.Random("aliquot").sample(every, 12)
     with mutation.runner(ROOT, (*tests, "tests/contract/test_lock.py")) as runner:
         runner.measure(None)
         answers = {mutant.name: noticed for mutant, noticed in runner.tried(chosen)}
     assert len(answers) == 12
-    assert sum(map(bool, answers.values())) >= 6, answers
+    assert sum(map(bool, answers.values())) >= 9, answers
 
 
 SURVIVORS = (ROOT / "tests/laws/mutation/survivors.md").read_text()
