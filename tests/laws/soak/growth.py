@@ -32,6 +32,8 @@ GROWTH_KIB = 512
 SETTLE_S, MOMENT_S, ALIKE = 20.0, 0.5, 6
 PROC, INSIDE = Path("/proc"), Path(__file__).with_name("inside")
 SAMPLES = 20
+POOL = min(32, (os.cpu_count() or 1) + 4)
+"""Threads that asyncio starts as they are first needed at the same time, and keeps (``asyncio.to_thread``)."""
 
 
 class Size(NamedTuple):
@@ -172,11 +174,13 @@ def resting(pid: int, rest: Callable[[], object]) -> Held:
 
 
 def no_more(pid: int, rest: Callable[[], object], before: Held) -> None:
-    """Wait until the process holds no more descriptors and threads than before. A connection may be idle at one moment
-    of rest and closed at the next one. Raises AssertionError if it goes on holding more.
+    """Wait until the process holds no more descriptors than before, and no more threads but those of asyncio's pool. A
+    connection may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes on holding
+    more.
     """
     end = time.monotonic() + SETTLE_S
-    while any(map(operator.gt, _counts(now := resting(pid, rest)), _counts(before))):
+    descriptors, threads = _counts(before)
+    while any(map(operator.gt, _counts(now := resting(pid, rest)), (descriptors, threads + POOL))):
         assert time.monotonic() < end, f"more than in the middle: {_more(now, before)}"
 
 

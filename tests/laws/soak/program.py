@@ -13,6 +13,7 @@ from contextlib import closing
 from pathlib import Path
 
 from laws.soak.growth import environment
+from support.standin.control import Control
 
 PATIENCE_S = 60.0
 PAUSE_S = 0.02
@@ -97,3 +98,22 @@ class Pages:
 
     def close(self) -> None:
         self._connection.close()
+
+
+class Watches:
+    """The watches that a program has open on the stand-in, which must all be open now."""
+
+    def __init__(self, control: Control) -> None:
+        self._control = control
+        self._open = control.streams
+        assert self._open, "no watch is open yet"
+
+    def again(self) -> None:
+        """End all of them, and wait until they are open again: after many breaks a program waits up to 30 s before it
+        opens one. Raises AssertionError where it does not.
+        """
+        self._control.drop()
+        end = time.monotonic() + PATIENCE_S
+        while self._control.streams < self._open:
+            assert time.monotonic() < end, f"{self._control.streams} of {self._open} watches are open"
+            time.sleep(PAUSE_S)

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from functools import partial
 from pathlib import Path
 
 import pytest
 
 from laws.soak.growth import environment, soak
-from laws.soak.program import Pages
+from laws.soak.program import Pages, Watches
 from support.agents import DEPLOY, NAMESPACE, Agent
 from support.cluster import StandinCluster
 from support.devicesagent import DevicesAgent, install
@@ -82,6 +81,7 @@ def started(agent: Agent, looks: Looks) -> Iterator[int]:
         agent.start()
         assert agent.process is not None
         agent.until(lambda: "health and metrics on port" in agent.log(), "its pages")
+        agent.until(lambda: looks.count() >= 1, "its first look")
         yield agent.process.pid
     finally:
         looks.leave()
@@ -106,10 +106,15 @@ def disturb(cluster: StandinCluster, agent: Agent, looks: Looks, number: int) ->
             agent.sim.fault("fail", call="DeviceGetTemperature", code=999, calls=1)
 
 
-def rest(cluster: StandinCluster, looks: Looks) -> None:
-    """End idle connections. Watches are opened again."""
-    looks.leave()
-    cluster.standin.control.drop()
+def resting(cluster: StandinCluster, looks: Looks) -> Callable[[], None]:
+    """What ends idle connections and opens watches again. The agent has all its watches open now."""
+    watches = Watches(cluster.standin.control)
+
+    def rest() -> None:
+        looks.leave()
+        watches.again()
+
+    return rest
 
 
 def test_the_label_agent(cluster: StandinCluster, tmp_path: Path) -> None:
@@ -147,7 +152,7 @@ def test_the_label_agent(cluster: StandinCluster, tmp_path: Path) -> None:
                 agent.wish(f"missing-{number}", "failed")
 
     with started(agent, looks) as pid:
-        soak(pid, tmp_path, cycle, partial(rest, cluster, looks))
+        soak(pid, tmp_path, cycle, resting(cluster, looks))
 
 
 def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
@@ -168,4 +173,4 @@ def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
 
     with started(agent, looks) as pid:
         agent.enabled(A2)
-        soak(pid, tmp_path, cycle, partial(rest, cluster, looks))
+        soak(pid, tmp_path, cycle, resting(cluster, looks))

@@ -12,7 +12,7 @@ from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.node_document import GPUS, KEY, LABEL, Document, encode, map_name
 from laws.soak.growth import soak
-from laws.soak.program import Pages, Program
+from laws.soak.program import Pages, Program, Watches
 from support import factory
 from support.cluster import JSON, StandinCluster
 from system.dashboard import stub
@@ -99,8 +99,12 @@ def test_the_page_over_a_cluster(fleet: Fleet, tmp_path: Path) -> None:
             disturb(number)
             pages.get(PATHS[number % len(PATHS)])
 
+        fleet.change(NODES[0], 0)
+        program.until(lambda: "number-0" in pages.get(f"/nodes/{NODES[0]}"), "the first document")
+        watches = Watches(control)
+
         def rest() -> None:
             pages.close()
-            control.drop()
+            watches.again()
 
         soak(program.pid, tmp_path, cycle, rest)

@@ -9,6 +9,7 @@ import pytest
 
 import support.admissions as made
 from laws.soak.growth import environment, soak
+from laws.soak.program import Watches
 from support.cluster import StandinCluster
 from support.kubevirt.objects import machine, machines
 from support.webhooked import ROOT, Bed
@@ -107,4 +108,4 @@ def test_the_controller_and_its_webhooks(site: Site) -> None:
                 site.cluster.must("POST", "/api/v1/nodes", {"metadata": {"name": f"brief-{number}"}})
                 site.cluster.must("DELETE", f"/api/v1/nodes/brief-{number}")
 
-    soak(site.pid, site.folder, cycle, control.drop)
+    soak(site.pid, site.folder, cycle, Watches(control).again)

@@ -43,6 +43,7 @@ class Control:
         self.requests: Counter[Request] = Counter()
         self.generation = 0
         """Connections of an older generation end."""
+        self._streams: Counter[int] = Counter()
         self._lock = threading.Lock()
 
     def note(self, verb: str, resource: str, user: str) -> None:
@@ -64,6 +65,23 @@ class Control:
         """Count from nothing again."""
         with self._lock:
             self.requests.clear()
+
+    @property
+    def streams(self) -> int:
+        """How many watches are open that were not dropped."""
+        with self._lock:
+            return self._streams[self.generation]
+
+    @contextmanager
+    def streaming(self, generation: int) -> Iterator[None]:
+        """Count a watch while it is open."""
+        with self._lock:
+            self._streams[generation] += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._streams[generation] -= 1
 
     def drop(self) -> None:
         """End all watches at once; clients may come back."""

@@ -158,10 +158,11 @@ class Handler(BaseHTTPRequestHandler):
         self.send_header("Transfer-Encoding", "chunked")
         self.end_headers()
         self.wfile.flush()
-        for line in answer.lines or ():
-            data = msgspec.json.encode(line) + b"\n"
-            self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
-            self.wfile.flush()
+        with self.standin.control.streaming(self.born):
+            for line in answer.lines or ():
+                data = msgspec.json.encode(line) + b"\n"
+                self.wfile.write(f"{len(data):x}\r\n".encode() + data + b"\r\n")
+                self.wfile.flush()
         if self._alive():
             self.wfile.write(b"0\r\n\r\n")
             self.wfile.flush()
