@@ -32,6 +32,7 @@ CAPACITY = (
 SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
+COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -84,6 +85,27 @@ MUTANTS = {
     ),
     "room": Mutant(
         "cost: room left is not counted", "core/planner/placement_search.py", "-board.room(board.mask(leaf)))", "0)"
+    ),
+    "compute-grouping": Mutant(
+        "compute instances: only the grouping with the fewest GPU instances is searched",
+        "core/planner/target_state.py",
+        "for way in groupings(board, wishes)]",
+        "for way in groupings(board, wishes)[:1]]",
+        COMPUTE,
+    ),
+    "compute-new": Mutant(
+        "compute instances: a grouping with more new GPU instances weighs the same",
+        "core/planner/target_state.py",
+        "return held, len(doomed), inside[1], new, inside[2]",
+        "return held, len(doomed), inside[1], 0, inside[2]",
+        COMPUTE,
+    ),
+    "compute-verify": Mutant(
+        "verify: compute instances are compared in one grouping alone",
+        "core/planner/verify.py",
+        "for way in ways)",
+        "for way in ways[:1])",
+        COMPUTE,
     ),
     "vgpu-most": Mutant(
         "rule: the most of a vGPU type counts its own series only",

@@ -45,10 +45,14 @@ def gpus(draw: st.DrawFn, family: str, pci: str = world.PCI) -> Gpu:
 def _vary(table: catalog.Family, instance: GpuInstance, dice: random.Random) -> GpuInstance:
     if instance.held or dice.random() < 0.6:
         return instance
-    profile = table.by_id[instance.profile_id]
     if dice.random() < 0.4:
         return replace(instance, compute_instances=())
-    change = compute.change(profile, (), dice.choice(layouts(table.name, profile.id)), None)
+    return _with(table, instance, dice.choice(layouts(table.name, instance.profile_id)))
+
+
+def _with(table: catalog.Family, instance: GpuInstance, layout: tuple[int, ...]) -> GpuInstance:
+    profile = table.by_id[instance.profile_id]
+    change = compute.change(profile, (), layout, None)
     assert change is not None
     made = tuple(
         ComputeInstance(n, part.profile, part.profile_id, part.placement or str(profile.default_compute.placements[0]))
@@ -58,8 +62,24 @@ def _vary(table: catalog.Family, instance: GpuInstance, dice: random.Random) -> 
 
 
 @st.composite
+def split_gpus(draw: st.DrawFn, family: str, pci: str = world.PCI) -> Gpu:
+    """A GPU that has at least two GPU instances of one profile, with compute instances in each of them."""
+    table = catalog.family(family)
+    dice = random.Random(draw(st.integers(0, 2**32)))
+    divisible = {p.name for p in table.profiles if len(p.compute) > 1}
+    names = ([name for name, _ in state] for state in raw.states(family))
+    twins = [n for n, each in enumerate(names) if any(name in divisible and each.count(name) > 1 for name in each)]
+    gpu = world.gpu(table, raw.states(family)[dice.choice(twins)], pci=pci)
+    chosen = ([each for each in layouts(family, i.profile_id) if each] for i in gpu.instances)
+    inside = [_with(table, i, dice.choice(options)) for i, options in zip(gpu.instances, chosen, strict=True)]
+    return replace(gpu, instances=tuple(inside))
+
+
+@st.composite
 def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
-    """A feasible wish: some instances at asked placements, some split into compute instances."""
+    """A feasible wish: some instances at asked placements, some split into compute instances, which are asked for by
+    themselves in some cases.
+    """
     table = catalog.family(family)
     dice = random.Random(draw(st.integers(0, 2**32)))
     if draw(st.integers(0, 9)) == 0:
@@ -69,19 +89,23 @@ def wishes(draw: st.DrawFn, family: str, pci: str = world.PCI) -> GpuWish:
     items = []
     for name, start in state:
         profile = table.by_name[name]
-        split = dice.random() < 0.25
+        whole = (profile.default_compute.id,)
+        parts = dice.choice(layouts(family, profile.id)) if dice.random() < 0.25 else whole
         items.append(
             InstanceWish(
                 profile_id=profile.id,
                 name=name,
-                compute=dice.choice(layouts(family, profile.id)) if split else (profile.default_compute.id,),
+                compute=parts,
                 start=start if dice.random() < 0.2 else None,
+                loose=parts not in ((), whole) and dice.random() < 0.5,
             )
         )
     return GpuWish(pci=pci, mig=True, instances=tuple(items))
 
 
 FAMILIES = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb", "thor-gb10b", "rtx-pro-5000-48gb")
+DIVISIBLE = ("a100-40gb", "a30-24gb", "h100-80gb-sxm", "rtx-pro-6000-96gb")
+"""Those with room for two GPU instances that can be split."""
 
 
 @st.composite

@@ -8,6 +8,10 @@ import msgspec
 from hypothesis import given
 from hypothesis import strategies as st
 
+from aliquot.core.config.export import export, export_native
+from aliquot.core.config.formats.yaml_writer import to_yaml
+from aliquot.core.config.load import load
+from aliquot.core.config.select.named_config import select
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
 from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
@@ -77,6 +81,17 @@ def test_a_plan_ends_in_the_wish_and_spares_the_held(case: tuple[Inventory, Desi
         assert held(inventory) <= held(state)
     assert verify(states[-1], desired) == ()
     assert plan(states[-1], desired).actions == ()
+
+
+@LAWS
+@given(st.sampled_from(strategies.DIVISIBLE), st.data())
+def test_what_is_exported_is_there_already(family: str, data: st.DataObject) -> None:
+    node = world.node(data.draw(strategies.split_gpus(family)))
+    for document, name in ((export(node), "current"), (export_native(node, "x"), "x")):
+        desired = select(load(to_yaml(document), "f"), name, node)
+        assert verify(node, desired) == ()
+        got = plan(node, desired)
+        assert (got.blockers, got.actions) == ((), ())
 
 
 @LAWS

@@ -10,6 +10,9 @@ class InstanceWish(msgspec.Struct, frozen=True):
 
     ``compute`` are compute instance profile ids; one that covers the whole instance is the default of the field's
     meaning, so every wish names at least one unless an empty GPU instance is wanted (checkpoints may).
+
+    ``loose`` where only compute instances were asked, such as two ``1c.3g.20gb``: in which GPU instances of the profile
+    they are is open, and how many of those there are. How such wishes group them is one way of several.
     """
 
     profile_id: int
@@ -17,6 +20,7 @@ class InstanceWish(msgspec.Struct, frozen=True):
     compute: tuple[int, ...]
     start: int | None = None
     compute_starts: tuple[int, ...] | None = None
+    loose: bool = False
 
 
 class VgpuWish(msgspec.Struct, frozen=True):

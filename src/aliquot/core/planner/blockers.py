@@ -12,6 +12,7 @@ from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
+from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.placement_table import Board, Placed
 from aliquot.core.planner.rules import refusals
 
@@ -25,16 +26,32 @@ def wish_text(board: Board, counts: Counter[int]) -> str:
 
 
 def asked_text(board: Board, wishes: Sequence[InstanceWish]) -> str:
-    """What was asked, for people: ``3g.20gb:1,1g.5gb:2``."""
-    return geometry_text(geometry(w.name for w in wishes))
+    """What was asked, for people: ``3g.20gb:1,1g.5gb:2``, or ``1c.3g.20gb:2``."""
+    return geometry_text(geometry(name for wish in wishes for name in _names(board, wish)))
+
+
+def _names(board: Board, wish: InstanceWish) -> list[str]:
+    profile = board.profiles.get(wish.profile_id)
+    parts = [profile.compute_profile(part) for part in wish.compute] if profile and wish.loose else []
+    return [part.name for part in parts if part] or [wish.name]
 
 
 def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocker | None:
     """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
+    blocker: Blocker | None = None
+    for way in groupings(board, wishes):
+        found = _infeasible(board, gpu, way, asked_text(board, wishes))
+        if found is None:
+            return None
+        blocker = blocker or found
+    return blocker
+
+
+def _infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], asked: str) -> Blocker | None:
     counts = Counter(w.profile_id for w in wishes)
     refusal = next(refusals(board, counts), None)
     if refusal is not None:
-        return _impossible(board, gpu, wishes, refusal.rule, refusal.message)
+        return _impossible(board, gpu, wishes, asked, refusal.rule, refusal.message)
     for wish in wishes:
         blocker = _bad_wish(board, gpu, wish)
         if blocker is not None:
@@ -44,12 +61,12 @@ def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocke
     for place in fixed:
         clash = board.masks[place] & taken
         if clash:
-            return _impossible(board, gpu, wishes, "PLACEMENT", "two asked placements overlap", slices(clash))
+            return _impossible(board, gpu, wishes, asked, "PLACEMENT", "two asked placements overlap", slices(clash))
         taken |= board.masks[place]
     if next(pack.arrangements(board, counts, fixed), None) is None:
         where = " beside the asked placements" if fixed else ""
         text = f"each count is legal, but no placement of all of them exists{where}"
-        return _impossible(board, gpu, wishes, "PLACEMENT", text, slices(taken))
+        return _impossible(board, gpu, wishes, asked, "PLACEMENT", text, slices(taken))
     return None
 
 
@@ -74,14 +91,20 @@ def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
 
 
 def _impossible(
-    board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], rule: str, why: str, where: tuple[int, ...] = ()
+    board: Board,
+    gpu: Gpu,
+    wishes: Sequence[InstanceWish],
+    asked: str,
+    rule: str,
+    why: str,
+    where: tuple[int, ...] = (),
 ) -> Blocker:
     known = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
     near = pack.nearest(board, known)
     suggestion = wish_text(board, near) if near else None
     return Blocker(
         rule=rule,
-        message=f"{gpu.product} cannot hold {asked_text(board, wishes)}: {why}",
+        message=f"{gpu.product} cannot hold {asked}: {why}",
         gpu=gpu.pci,
         slices=where,
         suggestion=suggestion,

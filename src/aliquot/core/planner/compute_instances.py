@@ -27,9 +27,9 @@ class ComputeChange(msgspec.Struct, frozen=True):
         return sum(bool(c.holders) for c in self.destroy), len(self.destroy), len(self.create)
 
 
-def fits(profile: Profile, layout: Sequence[int]) -> bool:
-    """True if these compute profiles fit side by side into an empty instance of the profile."""
-    return change(profile, (), layout, None) is not None
+def fits(profile: Profile, layout: Sequence[int], starts: Sequence[int] | None = None) -> bool:
+    """True if these compute profiles fit side by side into an empty instance of the profile, at ``starts`` if given."""
+    return change(profile, (), layout, starts) is not None
 
 
 def change(

@@ -61,9 +61,9 @@ def best(
     cost: Callable[[tuple[Placed, ...]], Cost],
     kept: Callable[[Placed], bool],
     swapped: bool,
-) -> tuple[Placed, ...] | None:
+) -> tuple[Cost, tuple[Placed, ...]] | None:
     """The arrangement of least cost; among equals the one with most room left, then the one that the driver itself
-    would choose beside what is kept. None if there is no arrangement.
+    would choose beside what is kept. With its cost, which includes the room. None if there is no arrangement.
     """
     lowest: tuple[int, ...] | None = None
     equal: list[tuple[Placed, ...]] = []
@@ -73,7 +73,7 @@ def best(
             lowest, equal = key, [leaf]
         elif key == lowest:
             equal.append(leaf)
-    return as_driver_would(board, equal, kept, swapped) if equal else None
+    return None if lowest is None else (lowest, as_driver_would(board, equal, kept, swapped))
 
 
 def as_driver_would(

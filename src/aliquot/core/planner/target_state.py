@@ -12,6 +12,7 @@ from aliquot.core.model.desired import InstanceWish
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.planner import compute_instances as compute
 from aliquot.core.planner import placement_search as pack
+from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.placement_table import Board, Placed
 
 Layout = tuple[tuple[int, ...], tuple[int, ...] | None]
@@ -37,44 +38,70 @@ def key(instance: GpuInstance) -> Placed:
     return instance.profile_id, instance.place.start
 
 
+class Way(msgspec.Struct, frozen=True):
+    """One way to meet a wish: how many GPU instances of each profile, and the layouts that they get: at asked places
+    (``pinned``), anywhere (``free``, by profile).
+    """
+
+    counts: Counter[int]
+    pinned: dict[Placed, Layout]
+    free: dict[int, list[Layout]]
+
+    @classmethod
+    def of(cls, wishes: Sequence[InstanceWish]) -> Way:
+        """Return the way of wishes of which none is loose."""
+        pinned, free = dict[Placed, Layout](), dict[int, list[Layout]]()
+        for wish in wishes:
+            compute_ids = wish.compute if wish.compute_starts is not None else tuple(sorted(wish.compute))
+            layout = compute_ids, wish.compute_starts
+            if wish.start is None:
+                free.setdefault(wish.profile_id, []).append(layout)
+            else:
+                pinned[wish.profile_id, wish.start] = layout
+        return cls(Counter(w.profile_id for w in wishes), pinned, free)
+
+
 class Search:
     """The wish for one GPU against what is on it."""
 
     def __init__(self, board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> None:
         self.board = board
         self.gpu = gpu
-        self.counts = Counter(w.profile_id for w in wishes)
-        self.fixed = tuple((w.profile_id, w.start) for w in wishes if w.start is not None)
+        self.fixed = frozenset((w.profile_id, w.start) for w in wishes if w.start is not None)
         self.present = {key(i): i for i in gpu.instances}
-        self._free: dict[int, list[Layout]] = {}
-        self._pinned: dict[Placed, Layout] = {}
-        for wish in wishes:
-            layout = (tuple(sorted(wish.compute)), wish.compute_starts)
-            if wish.compute_starts is not None:
-                layout = (wish.compute, wish.compute_starts)
-            if wish.start is None:
-                self._free.setdefault(wish.profile_id, []).append(layout)
-            else:
-                self._pinned[wish.profile_id, wish.start] = layout
+        self._ways = [Way.of(way) for way in groupings(board, wishes)]
         self._cache: dict[tuple[Placed, Layout], compute.ComputeChange | None] = {}
 
     def aim(self) -> Aim | None:
         """The end state that destroys the least: held instances first, then the fewest instances, then the fewest
-        compute instances; among equals the most room left, then the driver's own choice. None if nothing fits.
+        compute instances; among equals the fewest new instances, the most room left, then the driver's own choice.
+        None if nothing fits.
         """
-        placed = pack.best(
-            self.board, self.counts, self.fixed, self._cost, self.present.__contains__, bool(self.gpu.swapped)
-        )
-        return None if placed is None else self._describe(placed)
+        found = [(way, best) for way in self._ways if (best := self._best(way)) is not None]
+        if not found:
+            return None
+        way, (_, placed) = min(found, key=lambda item: item[1][0])
+        return self._describe(way, placed)
 
-    def _cost(self, leaf: tuple[Placed, ...]) -> pack.Cost:
+    def _best(self, way: Way) -> tuple[pack.Cost, tuple[Placed, ...]] | None:
+        return pack.best(
+            self.board,
+            way.counts,
+            tuple(way.pinned),
+            lambda leaf: self._cost(way, leaf),
+            self.present.__contains__,
+            bool(self.gpu.swapped),
+        )
+
+    def _cost(self, way: Way, leaf: tuple[Placed, ...]) -> pack.Cost:
         target = set(leaf)
         doomed = [i for k, i in self.present.items() if k not in target]
-        inside = self._assignment(leaf)[0]
+        inside = self._assignment(way, leaf)[0]
         if inside is WORST:
             return WORST
         held = sum(i.held for i in doomed) + inside[0]
-        return held, len(doomed), inside[1], inside[2]
+        new = sum(k not in self.present for k in leaf)
+        return held, len(doomed), inside[1], new, inside[2]
 
     def _change(self, place: Placed, layout: Layout) -> compute.ComputeChange | None:
         """What giving this layout to a kept instance takes."""
@@ -84,15 +111,15 @@ class Search:
             self._cache[place, layout] = compute.change(profile, present, *layout)
         return self._cache[place, layout]
 
-    def _assignment(self, leaf: tuple[Placed, ...]) -> tuple[pack.Cost, dict[Placed, Layout]]:
+    def _assignment(self, way: Way, leaf: tuple[Placed, ...]) -> tuple[pack.Cost, dict[Placed, Layout]]:
         """Which layout goes to which place so that the least changes inside kept instances."""
         total = [0, 0, 0]
-        chosen = dict(self._pinned)
-        for place, layout in self._pinned.items():
+        chosen = dict(way.pinned)
+        for place, layout in way.pinned.items():
             if not self._add(total, place, layout):
                 return WORST, {}
-        for profile_id, layouts in self._free.items():
-            places = [k for k in leaf if k[0] == profile_id and k not in self._pinned]
+        for profile_id, layouts in way.free.items():
+            places = [k for k in leaf if k[0] == profile_id and k not in way.pinned]
             best: tuple[list[int], tuple[Layout, ...]] | None = None
             for order in _orders(layouts):
                 weight = [0, 0, 0]
@@ -114,8 +141,8 @@ class Search:
                 total[n] += w
         return True
 
-    def _describe(self, placed: tuple[Placed, ...]) -> Aim | None:
-        cost, layouts = self._assignment(placed)
+    def _describe(self, way: Way, placed: tuple[Placed, ...]) -> Aim | None:
+        cost, layouts = self._assignment(way, placed)
         if cost is WORST:
             return None
         kept = {k: self.present[k] for k in placed if k in self.present}

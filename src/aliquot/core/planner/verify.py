@@ -9,7 +9,9 @@ from aliquot.core.model.desired import Desired, GpuWish, InstanceWish
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import Gpu, GpuInstance, Inventory
 from aliquot.core.model.plan import Drift
+from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.concern import concerns_virtual_machines
+from aliquot.core.planner.placement_table import board
 
 
 def verify(inventory: Inventory, desired: Desired) -> tuple[Drift, ...]:
@@ -48,7 +50,8 @@ def _gpu(gpu: Gpu, wish: GpuWish, family: Family | None) -> list[Drift]:
         out.append(Drift(gpu.pci, "pending-mode", text, gpu.mig.current, gpu.mig.pending))
     if wish.instances is None or not gpu.mig.enabled:
         return out
-    return out + _instances(gpu, wish.instances, family)
+    ways = groupings(board(family), wish.instances) if family else [wish.instances]
+    return out + min((_instances(gpu, way, family) for way in ways), key=len)
 
 
 def _instances(gpu: Gpu, wishes: tuple[InstanceWish, ...], family: Family | None) -> list[Drift]:

@@ -58,7 +58,14 @@ def test_the_form_is_what_is_written_here() -> None:
                 "pci": world.PCI,
                 "mig": True,
                 "instances": [
-                    {"profile_id": 14, "name": "2g.10gb", "compute": [1], "start": None, "compute_starts": None}
+                    {
+                        "profile_id": 14,
+                        "name": "2g.10gb",
+                        "compute": [1],
+                        "start": None,
+                        "compute_starts": None,
+                        "loose": False,
+                    }
                 ],
                 "source": "",
                 "vgpus": None,

@@ -10,7 +10,7 @@ from aliquot.core.config.select.profile_lookup import Meaning, meaning
 from aliquot.core.config.text.instance_request import Wish
 from aliquot.core.model.catalog import ComputeProfile, Family, Profile
 from aliquot.core.model.desired import InstanceWish
-from aliquot.core.model.placement import Placement
+from aliquot.core.planner import compute_instances as compute
 
 
 class Problem(msgspec.Struct, frozen=True):
@@ -24,8 +24,8 @@ class Problem(msgspec.Struct, frozen=True):
 def resolve(family: Family, wishes: Sequence[Wish]) -> tuple[tuple[InstanceWish, ...], tuple[Problem, ...]]:
     """The GPU instances that the wishes ask for on GPUs of this family, widest first, and what is wrong with them.
 
-    Compute instances of one GPU instance profile share GPU instances as mig-parted lets them: each joins the last
-    one while it has room, else starts another.
+    Compute instances that are asked by name share GPU instances of their profile: here each joins the first one with
+    room, and ``InstanceWish.loose`` leaves the planner the choice.
     """
     problems: list[Problem] = []
     wanted: list[tuple[Wish, Meaning]] = []
@@ -61,19 +61,20 @@ def _order(item: Meaning) -> tuple[int, int, int, int]:
 
 def _pack(wanted: list[tuple[Wish, Meaning]]) -> list[tuple[Meaning, InstanceWish]]:
     wanted.sort(key=lambda item: _order(item[1]))
-    open_groups: dict[tuple[int, int | None], int] = {}
-    groups: list[tuple[Meaning, int | None, list[ComputeProfile]]] = []
+    groups: list[tuple[Meaning, int | None, list[int]]] = []
     for wish, found in wanted:
-        key = (found.profile.id, wish.start)
-        last = groups[open_groups[key]] if key in open_groups else None
-        if last is not None and fits(found.profile, [*last[2], found.compute]):
-            last[2].append(found.compute)
-            continue
-        open_groups[key] = len(groups)
-        groups.append((found, wish.start, [found.compute]))
+        alike = (parts for each, start, parts in groups if (each.profile, start) == (found.profile, wish.start))
+        room = next((parts for parts in alike if compute.fits(found.profile, [*parts, found.compute.id])), None)
+        if room is None:
+            groups.append((found, wish.start, [found.compute.id]))
+        else:
+            room.append(found.compute.id)
     return [
-        (found, InstanceWish(found.profile.id, found.profile.name, tuple(c.id for c in compute), start))
-        for found, start, compute in groups
+        (
+            found,
+            InstanceWish(found.profile.id, found.profile.name, tuple(parts), start, loose=not found.compute.default),
+        )
+        for found, start, parts in groups
     ]
 
 
@@ -89,33 +90,9 @@ def _explicit(family: Family, wish: Wish, profile: Profile, problems: list[Probl
     if len(parts) != len(wish.compute or ()):
         return None
     starts = tuple(c.start for c in wish.compute or () if c.start is not None)
-    if not (_legal(parts, starts) if starts else fits(profile, parts)):
+    ids = tuple(c.id for c in parts)
+    if not compute.fits(profile, ids, starts or None):
         names = ", ".join(c.name for c in parts)
         problems.append(Problem("COMPUTE_DOES_NOT_FIT", wish, f"{names} do not fit into one {profile.name} that way"))
         return None
-    ids = tuple(c.id for c in parts)
     return InstanceWish(profile.id, profile.name, ids, wish.start, starts or None)
-
-
-def fits(profile: Profile, parts: Sequence[ComputeProfile]) -> bool:
-    """Whether compute instances fit side by side into one GPU instance."""
-    ids = [c.id for c in parts]
-    if sum(c.compute_slices for c in parts) > profile.compute_slices:
-        return False
-    return all(ids.count(c.id) <= c.max_instances for c in parts) and _room(sorted(parts, key=lambda c: -c.size), 0)
-
-
-def _room(parts: Sequence[ComputeProfile], taken: int) -> bool:
-    if not parts:
-        return True
-    return any(not p.mask & taken and _room(parts[1:], taken | p.mask) for p in parts[0].placements)
-
-
-def _legal(parts: Sequence[ComputeProfile], starts: Sequence[int]) -> bool:
-    taken = 0
-    for part, start in zip(parts, starts, strict=True):
-        mask = Placement(start, part.size).mask
-        if start not in part.starts or mask & taken:
-            return False
-        taken |= mask
-    return True

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
-from aliquot.core.config.select.instances import fits, resolve
+from aliquot.core.config.select.instances import resolve
 from aliquot.core.config.text.instance_request import Wish, parse_wish
 from aliquot.core.model import catalog
 from aliquot.core.model.desired import InstanceWish
@@ -61,17 +60,9 @@ def test_attributes_are_part_of_the_instance_profile() -> None:
     assert {i.name for i in instances} == {"2g.48gb", "2g.48gb+gfx"}
 
 
-def test_fits_knows_slots_as_well_as_sums() -> None:
-    profile = A100.by_name["4g.20gb"]
-    one, two = (next(c for c in profile.compute if c.compute_slices == n) for n in (1, 2))
-    assert fits(profile, [one, two, one])
-    assert fits(profile, [two, two])
-    assert not fits(profile, [two, two, one])
-    assert not fits(A100.by_name["3g.20gb"], [A100.by_name["3g.20gb"].compute[1]] * 2)
-    rare = msgspec.structs.replace(one, max_instances=1)
-    assert not fits(profile, [rare, rare])
-    gaps = profile.compute[1].__class__(9, "x", 9, 2, 2, (1,), 2)
-    assert not fits(profile, [gaps, gaps])
+def test_compute_instances_by_count_are_loose() -> None:
+    assert [i.loose for i in made("1c.3g.20gb*4", "2g.10gb")] == [True, True, False]
+    assert layout("2c.3g.20gb*2", "1c.3g.20gb*2") == [("3g.20gb", (1, 0)), ("3g.20gb", (1, 0))]
 
 
 def explicit(*compute: str, profile: str = "3g.20gb") -> Wish:

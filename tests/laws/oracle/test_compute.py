@@ -1,0 +1,138 @@
+"""Requests for compute instances against brute force: feasibility and least destruction, on every family."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+
+import msgspec
+import pytest
+
+from aliquot.core.config.select.instances import resolve
+from aliquot.core.config.text.instance_request import parse_wish
+from aliquot.core.model import catalog
+from aliquot.core.model.actions import Create, DestroyCompute
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.semantics import step
+from aliquot.core.planner.verify import verify
+from laws.oracle import compute_raw, raw, world
+from laws.oracle.compute_raw import Device, Inner, Node
+from support.selection import dice as dice_of
+from support.selection import samples
+
+replace = msgspec.structs.replace
+Held = frozenset[tuple[raw.Placed, tuple[str, int]]]
+
+
+def gpu(family: catalog.Family, now: Node, held: Held = frozenset()) -> Gpu:
+    """A GPU with these compute instances in these GPU instances."""
+    whole = world.gpu(family, now)
+
+    def inside(instance: GpuInstance) -> GpuInstance:
+        place = instance.profile, instance.place.start
+        profile = family.by_id[instance.profile_id]
+        made = []
+        for n, (name, start) in enumerate(sorted(now[place], key=lambda c: c[1])):
+            compute = next(c for c in profile.compute if c.name == name)
+            holders = (world.PROCESS,) if (place, (name, start)) in held else ()
+            made.append(ComputeInstance(n, name, compute.id, f"{start}:{compute.size}", holders=holders))
+        busy = tuple(holder for c in made for holder in c.holders)
+        return replace(instance, held=bool(busy), holders=busy, compute_instances=tuple(made))
+
+    return replace(whole, instances=tuple(map(inside, whole.instances)))
+
+
+def devices(found: Gpu) -> Counter[Device]:
+    return Counter((i.profile, c.profile) for i in found.instances for c in i.compute_instances)
+
+
+def desired(family: catalog.Family, wanted: Counter[Device]) -> Desired:
+    """The request as it is typed: devices by name and count."""
+    texts = [f"{name}*{n}" for (_, name), n in wanted.items()]
+    instances, problems = resolve(family, [parse_wish(text, 1, 1) for text in texts])
+    assert not problems
+    return Desired((GpuWish(world.PCI, True, instances),), "oracle")
+
+
+def inner(dice: random.Random, family: str, profile: str) -> Inner:
+    return dice.choice(compute_raw.inners(family, profile))
+
+
+def node(dice: random.Random, family: str) -> tuple[Node, Held]:
+    """A random state in which some compute instances are held; some GPU instances have none at all."""
+    now = {place: inner(dice, family, place[0]) for place in dice.choice(raw.states(family))}
+    held = frozenset((place, c) for place, parts in now.items() for c in parts if dice.random() < 0.15)
+    return now, held
+
+
+def request(dice: random.Random, family: str) -> Counter[Device]:
+    """Devices that fit together, of which some are replaced: often they do not fit any more."""
+    wanted = Counter(
+        (profile, name)
+        for profile, start in dice.choice(raw.states(family))
+        for name, _ in inner(dice, family, profile)
+    )
+    every = [(p["name"], c["name"]) for p in raw.table(family)["profiles"] for c in p["compute_instances"]]
+    if dice.random() < 0.4:
+        wanted[dice.choice(every)] += 1
+    return wanted or Counter([dice.choice(every)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", raw.families())
+def test_samples_of_every_family(family: str) -> None:
+    dice = dice_of(f"{family} compute instances")
+    table = catalog.family(family)
+    for _ in range(samples(180)):
+        (now, held), wanted = node(dice, family), request(dice, family)
+        before = world.node(gpu(table, now, held))
+        wish = desired(table, wanted)
+        got = plan(before, wish)
+        least = compute_raw.least(family, now, held, wanted)
+        case = now, held, wanted, least
+        if least is None or least[0]:
+            assert got.blockers, case
+            assert got.actions == (), case
+            assert (got.blockers[0].rule == "HELD") == (least is not None), (case, got.blockers)
+            continue
+        assert not got.blockers, (case, got.blockers)
+        inside = sum(isinstance(action, DestroyCompute) for action in got.actions)
+        made = sum(isinstance(action, Create) for action in got.actions)
+        assert (0, got.destroyed, inside, made) == least, (case, got.actions)
+        end = before
+        for action in got.actions:
+            end = step(end, action)
+        assert devices(end.gpus[0]) == wanted
+        assert verify(end, wish) == ()
+        if devices(before.gpus[0]) == wanted and all(now.values()):
+            assert got.actions == ()
+            assert verify(before, wish) == ()
+
+
+def test_two_compute_instances_each_in_two_gpu_instances() -> None:
+    """Two 3g with 1c + 2c: packed in the order asked, one of them stood alone and made it three 3g."""
+    table = catalog.family("a100-40gb")
+    wanted = Counter({("3g.20gb", "2c.3g.20gb"): 2, ("3g.20gb", "1c.3g.20gb"): 2})
+    got = plan(world.node(gpu(table, {})), desired(table, wanted))
+    assert (got.blockers, got.created) == ((), 2)
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_holds_already_is_left_alone(held: bool) -> None:
+    """Two 3g with one 1c each, where packing would have put both into one."""
+    table = catalog.family("a100-40gb")
+    now: Node = {("3g.20gb", start): frozenset([("1c.3g.20gb", 0)]) for start in (0, 4)}
+    busy = frozenset((place, c) for place, parts in now.items() for c in parts) if held else frozenset()
+    before = world.node(gpu(table, now, busy))
+    wish = desired(table, Counter({("3g.20gb", "1c.3g.20gb"): 2}))
+    assert verify(before, wish) == ()
+    got = plan(before, wish)
+    assert (got.blockers, got.actions) == ((), ())
+
+
+def test_a_refusal_names_what_was_asked() -> None:
+    table = catalog.family("a100-40gb")
+    got = plan(world.node(gpu(table, {})), desired(table, Counter({("3g.20gb", "2c.3g.20gb"): 3})))
+    assert "cannot hold 2c.3g.20gb:3" in got.blockers[0].message
