@@ -29,6 +29,7 @@ def profile(row: dict[str, Any]) -> dict[str, Any]:
         "starts": row["placements"]["starts"],
         "size": row["placements"]["size"],
         "attributes": row["attributes"],
+        **({"aliases": row["aliases"]} if "aliases" in row else {}),
         "since_driver": row.get("since_driver"),
         "confidence": confidence,
         "compute": [
