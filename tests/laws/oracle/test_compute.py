@@ -119,6 +119,13 @@ def test_two_compute_instances_each_in_two_gpu_instances() -> None:
     assert (got.blockers, got.created) == ((), 2)
 
 
+def test_one_more_goes_into_a_gpu_instance_that_has_room() -> None:
+    table = catalog.family("a100-40gb")
+    now: Node = {("3g.20gb", 0): frozenset([("1c.3g.20gb", 0)])}
+    got = plan(world.node(gpu(table, now)), desired(table, Counter({("3g.20gb", "1c.3g.20gb"): 2})))
+    assert (got.blockers, got.created, len(got.actions)) == ((), 0, 1)
+
+
 @pytest.mark.parametrize("held", [False, True])
 def test_what_holds_already_is_left_alone(held: bool) -> None:
     """Two 3g with one 1c each, where packing would have put both into one."""
