@@ -68,7 +68,6 @@ def test_a_valid_config_needs_no_hardware(run: Run, monkeypatch: pytest.MonkeyPa
         (["apply", "-f", "config.yaml", "-c", "nope"], 1),
         (["apply", "-f", "bad.yaml", "-c", "typo"], 1),
         (["apply", "-f", "config.yaml", "-c", "infeasible"], 1),
-        (["apply", "-f", "config.yaml", "-c", "other"], 1),
         (["apply", "-z"], 1),
         (["checkpoint"], 1),
         (["restore", "-f", "missing.json"], 1),
@@ -96,6 +95,59 @@ def test_what_can_stay_stays_and_held_instances_are_refused(a100: Sim, run: Run)
     assert refused.code == 1
     assert "process 99" in refused.err
     assert len(a100.writes()) == before
+
+
+@pytest.mark.parametrize("verb", ["apply", "assert"])
+def test_an_index_that_is_not_here_is_a_note(verb: str, a100: Sim, run: Run) -> None:
+    """As in mig-parted's own examples/config.yaml, whose lists are those of a node with eight GPUs."""
+    done = run("mig-parted", verb, "-f", "config.yaml", "-c", "other")
+    assert done.code == 0
+    assert "note: config.yaml:8:" in done.err
+    assert "there is no GPU with the index 5 here" in done.err
+    assert a100.writes() == []
+
+
+def test_a_config_for_other_gpus_is_a_note(a100: Sim, run: Run) -> None:
+    """One file for a whole fleet, one name for all of its pools."""
+    Path("fleet.yaml").write_text(
+        'version: v1\nmig-configs:\n  all: [{devices: all, device-filter: "0x233010DE", mig-enabled: true, '
+        "mig-devices: {1g.10gb: 7}}]\n"
+    )
+    done = run("mig-parted", "apply", "-f", "fleet.yaml", "-c", "all")
+    assert (done.code, done.out) == (0, APPLIED)
+    assert "note: fleet.yaml: 'all' changes nothing here" in done.err
+    assert a100.writes() == []
+
+
+def test_words_as_go_reads_them(a100: Sim, run: Run) -> None:
+    assert run("mig-parted", "apply", "-config-file", "config.yaml", "-selected-config=whole").code == 0
+    assert profiles(a100) == {"7g.40gb": 1}
+    assert run("mig-parted", "help").out == run("mig-parted", "--help").out
+    assert run("mig-parted", "help", "apply").out == run("mig-parted", "apply", "--help").out
+    assert "--config-file" in run("mig-parted", "apply", "-help").out
+
+
+def test_the_hook_of_a_config_does_not_fire_for_modes_alone(a100: Sim, run: Run, tmp_path: Path) -> None:
+    run("mig-parted", "apply", "-f", "config.yaml", "-c", "whole")
+    log = tmp_path / "log"
+    fired = [
+        f"  {name}: [{{command: /bin/sh, args: [-c, 'echo {name} >> {log}']}}]"
+        for name in ("apply-start", "pre-apply-mode", "pre-apply-config", "apply-exit")
+    ]
+    Path("hooks.yaml").write_text("\n".join(["version: v1", "hooks:", *fired, ""]))
+    assert run("mig-parted", "apply", "-m", "-f", "config.yaml", "-c", "off", "-k", "hooks.yaml").code == 0
+    assert log.read_text().split() == ["apply-start", "pre-apply-mode", "apply-exit"]
+
+
+def test_a_checkpoint_has_the_bytes_of_the_original(a100: Sim, run: Run) -> None:
+    """One line of JSON without a space or a newline at its end."""
+    run("mig-parted", "apply", "-f", "config.yaml", "-c", "whole")
+    assert run("mig-parted", "checkpoint", "-f", "state.json").code == 0
+    uuid = a100.node.show()["gpus"][0]["uuid"]
+    assert Path("state.json").read_text() == (
+        f'{{"Version":"v1","MigState":{{"Devices":[{{"UUID":"{uuid}","MigMode":1,"GpuInstances":[{{"ProfileID":4,'
+        '"Placement":{"Start":0,"Size":8},"ComputeInstances":[{"ProfileID":4,"EngProfileID":0}]}]}]}}'
+    )
 
 
 def test_variables_stand_in_for_flags(a100: Sim, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

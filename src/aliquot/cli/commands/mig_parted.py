@@ -48,7 +48,7 @@ def _debug(args: Args, line: str) -> None:
 def _config(args: Args) -> ConfigFile:
     if not args.config_file:
         raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    return wish.config_file(args.config_file, args.selected_config)
+    return wish.config_file(args.config_file, args.selected_config, compat=True)
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
@@ -56,7 +56,7 @@ def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
 
     desired = select(config, args.selected_config, inventory)
     for line in desired.notes:
-        _debug(args, line)
+        streams.note(f"note: {line}")
     return mode_only(desired) if args.mode_only else desired
 
 
@@ -108,7 +108,7 @@ def _carry_out(job: doing.Job, args: Args) -> Inventory:
     if job.plan.blocked:
         raise _blocked(job.plan)
     _debug(args, summary.figures(job.plan))
-    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug)
+    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug, without=_never_fired(args))
     with stoppable():
         outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
     if outcome.error:
@@ -128,6 +128,11 @@ def _environment(args: Args) -> dict[str, str]:
         "MIG_PARTED_SKIP_RESET": word(getattr(args, "skip_reset", False)),
         "MIG_PARTED_MODE_CHANGE_ONLY": word(args.mode_only),
     }
+
+
+def _never_fired(args: Args) -> tuple[str, ...]:
+    """With --mode-only mig-parted ends before it looks at the config."""
+    return ("pre-apply-config",) if args.mode_only else ()
 
 
 def _blocked(plan: Plan) -> AliquotError:
@@ -191,7 +196,7 @@ def _checkpoint(args: Args) -> None:
     from aliquot.core.config.formats.checkpoint import checkpoint
 
     path = _checkpoint_file(args)
-    output.save(path, documents.encoded(checkpoint(node.inventory(args)), "json"))
+    output.save(path, msgspec.json.encode(checkpoint(node.inventory(args))).decode())
     streams.result("MIG configuration checkpointed successfully")
 
 

@@ -84,8 +84,8 @@ def _shown(job: Job) -> AbstractContextManager[Bar | None]:
     return progress.showing(progress.begun(job.plan, job.inventory, expected(job.plan, pace(past))))
 
 
-def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hooks:
-    """The commands of a hooks file, or nothing to run."""
+def hooks(path: str | None, environment: dict[str, str], *, debug: bool, without: tuple[str, ...] = ()) -> Hooks:
+    """The commands of a hooks file, or nothing to run. Those of the hooks ``without`` are left out."""
     from aliquot.node.hooks import CommandHooks, NoHooks
 
     if not path:
@@ -95,7 +95,8 @@ def hooks(path: str | None, environment: dict[str, str], *, debug: bool) -> Hook
     found = load_hooks(output.read_text(path, "hooks file"), path)
     for line in found.notes:
         streams.note(f"note: {line}")
-    return CommandHooks(found.hooks, environment, debug=debug)
+    fired = {name: commands for name, commands in found.hooks.items() if name not in without}
+    return CommandHooks(fired, environment, debug=debug)
 
 
 def environment(args: Args) -> dict[str, str]:

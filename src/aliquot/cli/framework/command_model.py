@@ -87,9 +87,12 @@ class Option:
 
 
 class Command:
-    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting."""
+    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting. The words
+    of a group with ``go_flags`` are read as those of a program in Go: ``help`` is a verb, and one dash is enough for
+    long options.
+    """
 
-    __slots__ = ("children", "examples", "exits", "help", "hidden", "module", "name", "options", "text")
+    __slots__ = ("children", "examples", "exits", "go_flags", "help", "hidden", "module", "name", "options", "text")
 
     def __init__(
         self,
@@ -103,8 +106,10 @@ class Command:
         examples: tuple[str, ...] = (),
         exits: str = "",
         hidden: bool = False,
+        go_flags: bool = False,
     ) -> None:
         self.name = name
+        self.go_flags = go_flags
         self.help = help
         self.module = module
         self.options = options

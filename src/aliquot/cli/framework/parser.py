@@ -50,6 +50,7 @@ def find(root: Command, words: Sequence[str]) -> Found:
     path: tuple[str, ...] = (root.name,)
     early: list[str] = []
     while command.children:
+        rest = _as_here(command, rest) if command.go_flags else rest
         while rest and rest[0].startswith("-") and rest[0] not in ("-h", "--help"):
             early += _take(command, path, rest)
         if "--version" in early:
@@ -61,6 +62,15 @@ def find(root: Command, words: Sequence[str]) -> Found:
             raise _unknown(command, path, rest[0])
         command, path = child, (*path, rest.pop(0))
     return Found(command, path, early + rest)
+
+
+def _as_here(group: Command, words: list[str]) -> list[str]:
+    """The words of a group with ``go_flags`` as the other verbs are typed."""
+    if words[:1] in (["help"], ["h"]):
+        words = [*words[1:], "--help"]
+    long = {name[1:] for child in (group, *group.children) for o in child.options for name in o.names if len(name) > 2}
+    long.add("-help")
+    return [f"-{word}" if word.partition("=")[0] in long else word for word in words]
 
 
 def _take(group: Command, path: tuple[str, ...], rest: list[str]) -> list[str]:

@@ -148,6 +148,9 @@ class Selection:
         what = f"{self.config.source}: {self.name!r}" if self.name else "the wish"
         rule = "NOT_CAPABLE" if able else "NOTHING_MATCHES"
         reason = able or "is meant by any of its entries"
+        if self.config.compat and self.config.schema != NATIVE:
+            self.report.notes.append(f"{what} changes nothing here: no GPU of this node {reason} (it has {here})")
+            return
         sentence = f"{what} cannot be met here: no GPU of this node {reason} (this node has {here})"
         self.report.faults.append(Fault(rule, sentence, next_step="aliquot show"))
 

@@ -102,16 +102,34 @@ def test_entry_for_another_chip_is_a_note() -> None:
     assert wanted.notes == ("2 of 3 entries of 'c' match no GPU here (f lines 5, 6)",)
 
 
+OTHERS = [
+    parted(on("all", "1g.6gb: 4", ', device-filter: "0x20B710DE"')),
+    parted(on("all", "1g.6gb: 4", ', device-filter: "0x12345678"')),
+]
+
+
+@pytest.mark.parametrize("text", OTHERS)
+def test_compat_passes_over_a_config_for_other_gpus(text: str) -> None:
+    """One fleet file over pools of different GPUs: mig-parted succeeds where a config is for another pool."""
+    wanted = wish_for(text, A100, compat=True)
+    assert (rules(wanted), wanted.gpus) == ([], ())
+    assert "changes nothing here" in wanted.notes[-1]
+
+
 @pytest.mark.parametrize(
-    "text",
+    ("text", "compat"),
     [
-        parted(on("all", "1g.6gb: 4", ', device-filter: "0x20B710DE"')),
-        parted(on("all", "1g.6gb: 4", ', device-filter: "0x12345678"')),
-        native("gpus: {product: h100-pcie}, mig: {1g.10gb: 1}"),
-        native('gpus: {device-filter: "0x20B010DE:0xFFFF10DE"}, mig: {1g.5gb: 1}'),
+        *((text, False) for text in OTHERS),
+        *(
+            (text, compat)
+            for compat in (False, True)
+            for text in (
+                native("gpus: {product: h100-pcie}, mig: {1g.10gb: 1}"),
+                native('gpus: {device-filter: "0x20B010DE:0xFFFF10DE"}, mig: {1g.5gb: 1}'),
+            )
+        ),
     ],
 )
-@pytest.mark.parametrize("compat", [False, True])
 def test_nothing_matches_blocks(text: str, compat: bool) -> None:
     wanted = wish_for(text, A100, compat=compat)
     assert rules(wanted) == ["NOTHING_MATCHES"]
