@@ -7,6 +7,7 @@ gets a whole table from NVML. Memory is never compared: what a driver lists diff
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
 from typing import Protocol
 
 import msgspec
@@ -135,34 +136,37 @@ def _family_of_name(product: str) -> str | None:
 
 
 def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tuple[str, ...]]:
-    """The family with the driver's numbers in place of those that differ, None if nothing does; and what differs, in
-    sentences. No rows (R535 with MIG mode off) means nothing to compare with.
+    """The family with the driver's numbers in place of those that differ, None if nothing does; and what differs, a
+    sentence for each kind of difference (``aliquot catalog check`` has each number). No rows (R535 with MIG mode off)
+    means nothing to compare with.
     """
     if not rows:
         return None, ()
     by_id, by_index = {r.id: r for r in rows}, {r.index: r for r in rows}
     profiles: list[Profile] = []
-    notes: list[str] = []
+    missing: dict[str, list[str]] = {}
+    differing: list[str] = []
+    unknown: list[str] = []
     matched: set[int] = set()
     for profile in family.profiles:
         guessed = profile.confidence.get("ids") in _GUESSED
         row = by_index.get(profile.nvml_index) if guessed else by_id.get(profile.id)
         if row is None:
-            since = f" (it needs {profile.since_driver} or later)" if profile.since_driver else ""
-            notes.append(f"{family.name}: this driver does not offer {profile.name}{since}")
+            missing.setdefault(profile.since_driver or "", []).append(profile.name)
             continue
         matched.add(row.id)
-        better, remarks = _with_row(profile, row)
+        better, differs = _with_row(profile, row)
         profiles.append(better)
-        notes += [f"{family.name}: {remark}" for remark in remarks]
+        differing += [profile.name] if differs else []
     for row in rows:
         if row.id not in matched:
             from aliquot.hardware.nvml.table_from_rows import profile_from_row
 
             profiles.append(profile_from_row(row, rows, family.memory_slices))
-            notes.append(f"{family.name}: {row.name} (id {row.id}) is not in the catalog, its row is the driver's")
+            unknown.append(f"{row.name} (id {row.id})")
+    notes = tuple(f"{family.name}: {line}" for line in _differences(missing, differing, unknown))
     if tuple(profiles) == family.profiles:
-        return None, tuple(notes)
+        return None, notes
     names = {old.name: new.name for old in family.profiles for new in profiles if old.nvml_index == new.nvml_index}
     rules = tuple(
         msgspec.structs.replace(
@@ -172,31 +176,39 @@ def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tup
         )
         for rule in family.rules
     )
-    return msgspec.structs.replace(family, profiles=tuple(profiles), rules=rules, source="nvml"), tuple(notes)
+    return msgspec.structs.replace(family, profiles=tuple(profiles), rules=rules, source="nvml"), notes
 
 
-def _with_row(profile: Profile, row: Row) -> tuple[Profile, list[str]]:
-    """One profile with the driver's numbers, and a remark per difference other than the name."""
-    changes: dict[str, object] = {}
-    remarks: list[str] = []
+def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown: list[str]) -> Iterator[str]:
+    """``missing``: what the driver does not offer, by the branch that does."""
+    for since, names in missing.items():
+        needs = f" ({'it needs' if len(names) == 1 else 'they need'} {since} or later)" if since else ""
+        yield f"this driver does not offer {', '.join(names)}{needs}"
+    if differing:
+        profiles = ", ".join(differing)
+        yield f"the driver's numbers for {profiles} differ from the catalog's and count: aliquot catalog check"
+    if unknown:
+        many = "is not in the catalog, its row is" if len(unknown) == 1 else "are not in the catalog, their rows are"
+        yield f"{', '.join(unknown)} {many} the driver's"
 
-    def take(field: str, ours: object, theirs: object, what: str) -> None:
-        if ours != theirs:
-            changes[field] = theirs
-            remarks.append(f"{profile.name}: the driver has {what} {theirs}, the catalog {ours}")
 
-    take("id", profile.id, row.id, "id")
-    take("max_instances", profile.max_instances, row.count, "at most")
-    take("compute_slices", profile.compute_slices, row.slices, "compute slices")
+def _with_row(profile: Profile, row: Row) -> tuple[Profile, bool]:
+    """One profile with the driver's numbers, and whether any of them differs."""
     known = {e: n if n is None else row.engines.get(e, n) for e, n in profile.engines.items()}
-    take("engines", profile.engines, known, "engines")
+    theirs: dict[str, object] = {
+        "id": row.id,
+        "max_instances": row.count,
+        "compute_slices": row.slices,
+        "engines": known,
+    }
     if row.placements:
-        take("starts", profile.starts, tuple(p.start for p in row.placements), "starts")
-        take("size", profile.size, row.placements[0].size, "size")
+        theirs |= {"starts": tuple(p.start for p in row.placements), "size": row.placements[0].size}
+    changes = {field: value for field, value in theirs.items() if getattr(profile, field) != value}
+    differs = bool(changes)
     if row.name and row.name != profile.name:
         changes["name"] = row.name
         changes["aliases"] = (*profile.aliases, profile.name)
         changes["compute"] = tuple(
             msgspec.structs.replace(c, name=c.name.replace(profile.name, row.name)) for c in profile.compute
         )
-    return (msgspec.structs.replace(profile, **changes), remarks) if changes else (profile, [])
+    return (msgspec.structs.replace(profile, **changes) if changes else profile), differs

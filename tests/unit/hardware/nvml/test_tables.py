@@ -51,8 +51,18 @@ def test_other_numbers_are_the_drivers_with_a_note() -> None:
     assert changed is not None
     assert changed.by_id[14].max_instances == 2
     assert changed.by_id[14].starts == (0, 4)
-    assert len(notes) == 2
-    assert all("2g.10gb" in note for note in notes)
+    assert notes == (
+        "a100-40gb: the driver's numbers for 2g.10gb differ from the catalog's and count: aliquot catalog check",
+    )
+
+
+def test_a_driver_with_other_engines_everywhere_is_one_line() -> None:
+    rows = tuple(msgspec.structs.replace(row, engines={**row.engines, "jpeg": 5}) for row in rows_of(A100))
+    changed, notes = corrected(A100, rows)
+    assert changed is not None
+    assert {profile.engines["jpeg"] for profile in changed.profiles} == {5}
+    assert len(notes) == 1
+    assert all(profile.name in notes[0] for profile in A100.profiles)
 
 
 def test_a_profile_that_the_driver_does_not_offer_is_gone_with_a_note() -> None:
@@ -60,6 +70,8 @@ def test_a_profile_that_the_driver_does_not_offer_is_gone_with_a_note() -> None:
     assert changed is not None
     assert 15 not in changed.by_id
     assert notes == ("a100-40gb: this driver does not offer 1g.10gb (it needs R525 or later)",)
+    _, notes = corrected(A100, tuple(r for r in rows_of(A100) if r.id not in (14, 9)))
+    assert notes == ("a100-40gb: this driver does not offer 2g.10gb, 3g.20gb",)
 
 
 def test_a_profile_with_an_index_from_the_future_is_taken_and_reported() -> None:
