@@ -150,3 +150,16 @@ def test_the_page_of_the_docs_is_current() -> None:
     tool = Path(__file__).resolve().parents[3] / "tools/build_docs.py"
     done = subprocess.run([sys.executable, str(tool), "--check", "docs/cli.md"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout  # the other pages: tests/system/docs/test_reference.py
+
+
+@pytest.mark.parametrize(("word", "meant"), [("shwo", "show"), ("aply", "apply"), ("get", None)])
+def test_a_mistyped_verb(word: str, meant: str | None, run: Run) -> None:
+    said = run(word).err
+    assert ("did you mean" in said) == (meant is not None)
+    assert f"next     aliquot {meant} --help" in said if meant else "it has show, usage" in said
+
+
+def test_help_is_a_verb_everywhere(run: Run) -> None:
+    assert run("help").out == run("--help").out
+    assert run("help", "show").out == run("show", "--help").out
+    assert run("sim", "help", "start").out == run("sim", "start", "--help").out

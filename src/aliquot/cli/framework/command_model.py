@@ -87,9 +87,8 @@ class Option:
 
 
 class Command:
-    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting. The words
-    of a group with ``go_flags`` are read as those of a program in Go: ``help`` is a verb, and one dash is enough for
-    long options.
+    """A verb (``module`` runs it) or a group of verbs (``children``). ``exits`` are codes worth documenting. One dash
+    is enough for the long options of a group with ``go_flags``, as for those of a program in Go.
     """
 
     __slots__ = ("children", "examples", "exits", "go_flags", "help", "hidden", "module", "name", "options", "text")

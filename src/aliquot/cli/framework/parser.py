@@ -57,6 +57,9 @@ def find(root: Command, words: Sequence[str]) -> Found:
             return Found(command, path, [], version=True)
         if not rest or rest[0] in ("-h", "--help"):
             return Found(command, path, early, help_only=bool(rest))
+        if rest[0] == "help":
+            rest = [*rest[1:], "--help"]
+            continue
         child = command.child(rest[0])
         if child is None:
             raise _unknown(command, path, rest[0])
@@ -66,8 +69,6 @@ def find(root: Command, words: Sequence[str]) -> Found:
 
 def _as_here(group: Command, words: list[str]) -> list[str]:
     """The words of a group with ``go_flags`` as the other verbs are typed."""
-    if words[:1] in (["help"], ["h"]):
-        words = [*words[1:], "--help"]
     long = {name[1:] for child in (group, *group.children) for o in child.options for name in o.names if len(name) > 2}
     long.add("-help")
     return [f"-{word}" if word.partition("=")[0] in long else word for word in words]
@@ -92,10 +93,10 @@ def _unknown(group: Command, path: tuple[str, ...], word: str) -> UsageError:
 
     prog = " ".join(path)
     names = [c.name for c in group.children if not c.hidden]
-    close = difflib.get_close_matches(word, names, 1)
+    close = [name for name in difflib.get_close_matches(word, names) if name[:1] == word[:1]]
     error = UsageError(
         f"{prog} has no command {word!r}",
-        details=(f"it has {', '.join(names)}",),
+        details=(f"did you mean {close[0]}?",) if close else (f"it has {', '.join(names)}",),
         next_step=f"{prog} {close[0]} --help" if close else f"{prog} --help",
     )
     error.code = "UNKNOWN_COMMAND"
