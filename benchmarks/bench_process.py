@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -26,7 +27,7 @@ def memory(pid: int) -> Memory:
     """Sum smaps_rollup over a process and all that it has started."""
     found = dict.fromkeys(_PAGES.values(), 0)
     for each in family(pid):
-        with open(f"/proc/{each}/smaps_rollup") as file:
+        with suppress(FileNotFoundError, ProcessLookupError), open(f"/proc/{each}/smaps_rollup") as file:
             for line in file:
                 word, _, rest = line.partition(":")
                 if word in _PAGES:
@@ -38,9 +39,10 @@ def family(pid: int) -> list[int]:
     """Return a process and all that it has started and that live."""
     found = [pid]
     for each in found:
-        for task in os.listdir(f"/proc/{each}/task"):
-            with open(f"/proc/{each}/task/{task}/children") as file:
-                found += map(int, file.read().split())
+        with suppress(FileNotFoundError, ProcessLookupError):  # it has ended since
+            for task in os.listdir(f"/proc/{each}/task"):
+                with open(f"/proc/{each}/task/{task}/children") as file:
+                    found += map(int, file.read().split())
     return found
 
 

@@ -31,9 +31,7 @@ GROWTH_KIB = 512
 """What a process may grow by in the last half of its cycles."""
 SETTLE_S, MOMENT_S, ALIKE = 20.0, 0.5, 6
 PROC, INSIDE = Path("/proc"), Path(__file__).with_name("inside")
-SAMPLES = 20
-POOL = min(32, (os.cpu_count() or 1) + 4)
-"""Threads that asyncio starts as they are first needed at the same time, and keeps (``asyncio.to_thread``)."""
+SAMPLES, RESTS = 20, 4
 
 
 class Size(NamedTuple):
@@ -64,9 +62,12 @@ def environment(folder: Path) -> dict[str, str]:
     return {"ALIQUOT_SOAK": str(folder), "PYTHONPATH": path, **allocator}
 
 
-def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[[], object] = lambda: None) -> None:
+def soak(
+    pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[[], object] = lambda: None, pool: int = 0
+) -> None:
     """Run ``cycle`` with the numbers from 0 on; fail where the process holds more at the end than in the middle.
     ``rest`` ends what may be there or not, such as idle connections, before descriptors and threads are counted.
+    ``pool`` threads may come later: asyncio starts some when they are first needed at the same time, and keeps them.
     """
     count = cycles()
     sizes, before = list[Size](), Held((), ())
@@ -76,7 +77,7 @@ def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[
             before = resting(pid, rest)
         if (number + 1) % (count // SAMPLES) == 0:
             sizes.append(size(pid, folder))
-    no_more(pid, rest, before)
+    no_more(pid, rest, before, pool)
     grown = Size(*(end - middle for middle, end in zip(sizes[SAMPLES // 2 - 1], sizes[-1], strict=True)))
     print(f"{count} cycles, last half: {grown}, at the end {sizes[-1]}, {_sizes(before)}")
     assert grown.held < GROWTH_KIB, f"grew by {grown} in the last {count // 2} cycles: {sizes}"
@@ -173,15 +174,16 @@ def resting(pid: int, rest: Callable[[], object]) -> Held:
     return seen[-1]
 
 
-def no_more(pid: int, rest: Callable[[], object], before: Held) -> None:
-    """Wait until the process holds no more descriptors than before, and no more threads but those of asyncio's pool. A
-    connection may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes on holding
-    more.
+def no_more(pid: int, rest: Callable[[], object], before: Held, pool: int) -> None:
+    """Wait until the process holds no more descriptors and threads than before, ``pool`` threads aside. A connection
+    may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes on holding more.
     """
-    end = time.monotonic() + SETTLE_S
     descriptors, threads = _counts(before)
-    while any(map(operator.gt, _counts(now := resting(pid, rest)), (descriptors, threads + POOL))):
-        assert time.monotonic() < end, f"more than in the middle: {_more(now, before)}"
+    for _ in range(RESTS):
+        now = resting(pid, rest)
+        if not any(map(operator.gt, _counts(now), (descriptors, threads + pool))):
+            return
+    raise AssertionError(f"more than in the middle: {_more(now, before)}")
 
 
 def _counts(found: Held) -> tuple[int, int]:

@@ -16,7 +16,7 @@ from laws.soak.growth import environment
 from support.standin.control import Control
 
 PATIENCE_S = 60.0
-PAUSE_S = 0.02
+PAUSE_S, OPENING_S = 0.02, 1.0
 
 
 class Program:
@@ -73,7 +73,7 @@ class Pages:
         self.headers: dict[str, str] = {}
 
     def get(self, path: str) -> str:
-        """Return the text of a page, also of one that is not ready. Raises AssertionError where the server failed."""
+        """Return the text of a page. Raises AssertionError where the server failed; it may say that it is not ready."""
         for again in (True, False):
             try:
                 self._connection.request("GET", path, headers=self.headers)
@@ -84,7 +84,9 @@ class Pages:
                 self._connection.close()
                 if not again:
                     raise
-        assert answer.status < 500 or answer.status == 503, f"{path}: {answer.status} {text[:500]}"
+        assert answer.status < 500 or (answer.status == 503 and path == "/readyz"), (
+            f"{path}: {answer.status} {text[:500]}"
+        )
         return text
 
     def stream(self, path: str) -> None:
@@ -101,12 +103,16 @@ class Pages:
 
 
 class Watches:
-    """The watches that a program has open on the stand-in, which must all be open now."""
+    """The watches that a program has open on the stand-in. Waits until it opens no further one."""
 
     def __init__(self, control: Control) -> None:
         self._control = control
-        self._open = control.streams
-        assert self._open, "no watch is open yet"
+        self._open = 0
+        end = time.monotonic() + PATIENCE_S
+        while not self._open or self._open != control.streams:
+            assert time.monotonic() < end, "its watches are not all open"
+            self._open = control.streams
+            time.sleep(OPENING_S)
 
     def again(self) -> None:
         """End all of them, and wait until they are open again: after many breaks a program waits up to 30 s before it

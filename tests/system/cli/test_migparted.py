@@ -115,7 +115,33 @@ def test_a_config_for_other_gpus_is_a_note(a100: Sim, run: Run) -> None:
     )
     done = run("mig-parted", "apply", "-f", "fleet.yaml", "-c", "all")
     assert (done.code, done.out) == (0, APPLIED)
-    assert "note: fleet.yaml: 'all' changes nothing here" in done.err
+    assert "note: fleet.yaml: 'all' is for no GPU of this node" in done.err
+    assert a100.writes() == []
+
+
+@pytest.mark.parametrize("verb", ["apply", "assert"])
+def test_a_gpu_that_is_lost_or_has_no_mig_is_no_success(verb: str, a100: Sim, run: Run) -> None:
+    a100.node.fault("lost", gpu=0)
+    done = run("mig-parted", verb, "-f", "config.yaml", "-c", "whole")
+    assert (done.code, done.out) == (1, "")
+    assert "fell off the bus" in done.err or "fallen off the bus" in done.err or "cannot be met" in done.err
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        "{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}, mig-devices: {}}",
+        '{devices: all, device-filter: "0x20B01ODE", mig-enabled: true, mig-devices: {1g.5gb: 7}}, '
+        "{devices: all, mig-enabled: false}",
+        "{devices: all, mig-enabled: true, mig-devices: {1g.5gb: 7}}, {devices: [0], mig-enabled: false}",
+    ],
+)
+def test_a_slip_that_mig_parted_takes_in_silence_is_refused(entries: str, a100: Sim, run: Run) -> None:
+    """It would destroy what the file asks for."""
+    Path("slip.yaml").write_text(f"version: v1\nmig-configs:\n  slip: [{entries}]\n")
+    done = run("mig-parted", "apply", "-f", "slip.yaml", "-c", "slip")
+    assert (done.code, done.out) == (1, "")
+    assert "slip.yaml:3:" in done.err
     assert a100.writes() == []
 
 

@@ -48,7 +48,7 @@ def _debug(args: Args, line: str) -> None:
 def _config(args: Args) -> ConfigFile:
     if not args.config_file:
         raise UsageError("no config file: give -f FILE or set MIG_PARTED_CONFIG_FILE", next_step=f"{args.prog} --help")
-    return wish.config_file(args.config_file, args.selected_config, compat=True)
+    return msgspec.structs.replace(wish.config_file(args.config_file, args.selected_config), fleet=True)
 
 
 def _desired(args: Args, config: ConfigFile, inventory: Inventory) -> Desired:
@@ -108,7 +108,9 @@ def _carry_out(job: doing.Job, args: Args) -> Inventory:
     if job.plan.blocked:
         raise _blocked(job.plan)
     _debug(args, summary.figures(job.plan))
-    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug, without=_never_fired(args))
+    # With --mode-only mig-parted ends before it looks at the config.
+    without = ("pre-apply-config",) if args.mode_only else ()
+    hooks = doing.hooks(args.hooks_file, _environment(args), debug=args.debug, without=without)
     with stoppable():
         outcome = apply(job.plan, job.connection.world(hooks), lambda line: _debug(args, line))
     if outcome.error:
@@ -128,11 +130,6 @@ def _environment(args: Args) -> dict[str, str]:
         "MIG_PARTED_SKIP_RESET": word(getattr(args, "skip_reset", False)),
         "MIG_PARTED_MODE_CHANGE_ONLY": word(args.mode_only),
     }
-
-
-def _never_fired(args: Args) -> tuple[str, ...]:
-    """With --mode-only mig-parted ends before it looks at the config."""
-    return ("pre-apply-config",) if args.mode_only else ()
 
 
 def _blocked(plan: Plan) -> AliquotError:

@@ -68,7 +68,7 @@ def find(root: Command, words: Sequence[str]) -> Found:
 
 
 def _as_here(group: Command, words: list[str]) -> list[str]:
-    """The words of a group with ``go_flags`` as the other verbs are typed."""
+    """Rewrite long options with one dash to our own form."""
     long = {name[1:] for child in (group, *group.children) for o in child.options for name in o.names if len(name) > 2}
     long.add("-help")
     return [f"-{word}" if word.partition("=")[0] in long else word for word in words]

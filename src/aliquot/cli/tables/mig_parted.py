@@ -47,8 +47,8 @@ MIG_PARTED = Command(
     "the nvidia-mig-parted command line over Aliquot's planner",
     text="Files, flags, MIG_PARTED_* variables, success lines and exit codes (0, 1, 3) as nvidia-mig-parted has them. "
     "Differences: what can stay stays, an impossible or misspelt request changes nothing, a failure is undone, only "
-    "GPUs that need it are reset, and assert looks at the GPUs that the config covers. What mig-parted accepts in "
-    "silence, such as an index that is not there, is accepted with a note.",
+    "GPUs that need it are reset, and assert looks at the GPUs that the config covers. An index "
+    "that is not on the node, and a config for other GPUs, are accepted with a note.",
     go_flags=True,
     children=(
         Command(

@@ -13,6 +13,7 @@ import msgspec
 
 from aliquot.core.model.desired import Desired, Fault, GpuWish
 from aliquot.core.model.inventory import Gpu, Inventory, Virtual
+from aliquot.core.planner.compute_grouping import same_pieces
 
 NAME = "the record"
 VFIO = "vfio-pci"
@@ -57,12 +58,11 @@ def _over(former: GpuWish, wish: GpuWish, gpu: Gpu) -> GpuWish:
     if wish.passthrough or former.passthrough:
         return wish
     virtual = gpu.virtual or Virtual()
-    instances = Counter(i.profile_id for i in gpu.instances)
     vgpus = Counter(v.type_id for v in gpu.vgpus)
     bound = {f.pci for f in virtual.functions if f.driver == VFIO}
     still = {
         "mig": former.mig == gpu.mig.enabled,
-        "instances": Counter(i.profile_id for i in former.instances or ()) == instances,
+        "instances": same_pieces(former.instances or (), gpu.instances),
         "vgpus": Counter(v.type_id for v in former.vgpus or ()) == vgpus,
         "functions": former.functions == virtual.enabled,
         "mixed": former.mixed == virtual.mixed,

@@ -38,12 +38,16 @@ class Entry(msgspec.Struct, frozen=True):
 
 
 class ConfigFile(msgspec.Struct, frozen=True):
-    """``source`` is the file's name for messages, ``schema`` one of NATIVE, MIG_PARTED and VGPU_DEVICE_MANAGER."""
+    """``source`` is the file's name for messages, ``schema`` one of NATIVE, MIG_PARTED and VGPU_DEVICE_MANAGER. A
+    ``fleet`` file is for nodes of several kinds: GPUs that it names and that are not on this node are notes. So they
+    are in one that is read with ``compat``, which takes in silence what the format's own tool takes.
+    """
 
     source: str
     schema: str
     configs: dict[str, tuple[Entry, ...]]
     compat: bool = False
+    fleet: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:

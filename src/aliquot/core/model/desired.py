@@ -11,8 +11,8 @@ class InstanceWish(msgspec.Struct, frozen=True):
     ``compute`` are compute instance profile ids; one that covers the whole instance is the default of the field's
     meaning, so every wish names at least one unless an empty GPU instance is wanted (checkpoints may).
 
-    ``loose`` where only compute instances were asked, such as two ``1c.3g.20gb``: in which GPU instances of the profile
-    they are is open, and how many of those there are. How such wishes group them is one way of several.
+    ``loose`` if only compute instances were asked for, such as two ``1c.3g.20gb``: the planner chooses which GPU
+    instances hold them, and how many. The grouping in such wishes is only one possibility.
     """
 
     profile_id: int

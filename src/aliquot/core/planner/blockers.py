@@ -38,16 +38,8 @@ def _names(board: Board, wish: InstanceWish) -> list[str]:
 
 def infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> Blocker | None:
     """The blocker for a wish that no state of this GPU can ever meet, or None if some state can."""
-    blocker: Blocker | None = None
-    for way in groupings(board, wishes):
-        found = _infeasible(board, gpu, way, asked_text(board, wishes))
-        if found is None:
-            return None
-        blocker = blocker or found
-    return blocker
-
-
-def _infeasible(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], asked: str) -> Blocker | None:
+    asked = asked_text(board, wishes)
+    wishes = groupings(board, wishes)[0]
     counts = Counter(w.profile_id for w in wishes)
     refusal = next(refusals(board, counts), None)
     if refusal is not None:

@@ -1,14 +1,16 @@
-"""Which GPU instances compute instances share, where only the compute instances were asked."""
+"""Which GPU instances compute instances share, where only the compute instances were asked for."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import combinations, product
 
 from aliquot.core.model.catalog import Profile
 from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.inventory import GpuInstance
 from aliquot.core.planner import compute_instances as compute
+from aliquot.core.planner.placement_search import arrangements
 from aliquot.core.planner.placement_table import Board
 from aliquot.core.planner.rules import allowed
 
@@ -19,7 +21,7 @@ _Group = tuple[_Part, ...]
 
 def groupings(board: Board, wishes: Sequence[InstanceWish]) -> list[tuple[InstanceWish, ...]]:
     """Return every way to share GPU instances out among the loose wishes' compute instances, as wishes of which none is
-    loose, fewest GPU instances first. Only ways whose profiles may be together; the wishes as they are if none may.
+    loose, fewest GPU instances first. Only ways that have a placement; the wishes as they are if there is none.
     """
     pools: dict[int, list[_Part]] = {}
     for wish in wishes:
@@ -32,14 +34,28 @@ def groupings(board: Board, wishes: Sequence[InstanceWish]) -> list[tuple[Instan
     rest = tuple(wish for wish in wishes if not wish.loose)
     ways = ([_wishes(profiles[p], way) for way in _ways(profiles[p], sorted(pool))] for p, pool in pools.items())
     found = [(*rest, *(wish for part in chosen for wish in part)) for chosen in product(*ways)]
-    legal = [each for each in found if _apart(each) and allowed(board, Counter(wish.profile_id for wish in each))]
-    return sorted(legal, key=len) or [tuple(wishes)]
+    return sorted((way for way in found if _placeable(board, way)), key=len) or [tuple(wishes)]
 
 
-def _apart(wishes: Sequence[InstanceWish]) -> bool:
-    """Whether no two are asked at one placement."""
-    pinned = [(wish.profile_id, wish.start) for wish in wishes if wish.start is not None]
-    return len(pinned) == len(set(pinned))
+def same_pieces(wishes: Sequence[InstanceWish], instances: Sequence[GpuInstance]) -> bool:
+    """Whether as many GPU instances of each profile are there as were asked for; of profiles with loose wishes, as many
+    compute instances of each kind.
+    """
+    loose = {wish.profile_id for wish in wishes if wish.loose}
+    asked = Counter(_pieces(loose, ((wish.profile_id, wish.compute) for wish in wishes)))
+    there = ((i.profile_id, [c.profile_id for c in i.compute_instances]) for i in instances)
+    return asked == Counter(_pieces(loose, there))
+
+
+def _pieces(loose: Collection[int], instances: Iterable[tuple[int, Sequence[int]]]) -> Iterator[tuple[int, int]]:
+    for profile_id, parts in instances:
+        yield from ((profile_id, part) for part in (parts if profile_id in loose else (-1,)))
+
+
+def _placeable(board: Board, wishes: Sequence[InstanceWish]) -> bool:
+    counts = Counter(wish.profile_id for wish in wishes)
+    fixed = [(wish.profile_id, wish.start) for wish in wishes if wish.start is not None]
+    return allowed(board, counts) and next(arrangements(board, counts, fixed), None) is not None
 
 
 def _slices(board: Board, pools: Mapping[int, Sequence[_Part]]) -> int:
@@ -49,7 +65,7 @@ def _slices(board: Board, pools: Mapping[int, Sequence[_Part]]) -> int:
 
 
 def _ways(profile: Profile, parts: list[_Part]) -> list[tuple[_Group, ...]]:
-    return sorted(_partitions(profile, tuple(parts), profile.max_instances), key=lambda way: (len(way), way))
+    return sorted(_partitions(profile, tuple(parts), profile.max_instances))
 
 
 def _partitions(profile: Profile, parts: tuple[_Part, ...], most: int) -> set[tuple[_Group, ...]]:

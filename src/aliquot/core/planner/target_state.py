@@ -49,7 +49,7 @@ class Way(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, wishes: Sequence[InstanceWish]) -> Way:
-        """Return the way of wishes of which none is loose."""
+        """Return the way of wishes whose grouping is settled."""
         pinned, free = dict[Placed, Layout](), dict[int, list[Layout]]()
         for wish in wishes:
             compute_ids = wish.compute if wish.compute_starts is not None else tuple(sorted(wish.compute))

@@ -8,6 +8,7 @@ from collections.abc import Iterator, Sequence
 from aliquot.core.config.boot_record import Kept
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.vgpu_checks import DRIVER, warnings
+from aliquot.core.planner.compute_grouping import same_pieces
 from aliquot.core.planner.fragmentation import holes
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO
@@ -153,7 +154,9 @@ def _mig(inventory: Inventory, gpu: Gpu, kept: Kept | None) -> MigRow:
     family = inventory.family(gpu)
     present = Counter(i.profile_id for i in gpu.instances)
     wish = kept.wish if kept is not None else None
-    asked = Counter(w.profile_id for w in wish.instances) if wish and wish.instances is not None else present
+    wishes = wish.instances if wish is not None else None
+    open_or_met = wishes is None or same_pieces(wishes, gpu.instances)
+    asked = present if open_or_met else Counter(w.profile_id for w in wishes or ())
     found = holes(inventory, gpu)
     room = {r.profile_id: r.now for r in found.rooms} if found is not None else {}
     profiles = tuple(
@@ -167,7 +170,7 @@ def _mig(inventory: Inventory, gpu: Gpu, kept: Kept | None) -> MigRow:
         )
         for p in family.profiles
     )
-    met = asked == present and (wish is None or wish.mig in (None, gpu.mig.enabled))
+    met = open_or_met and (wish is None or wish.mig in (None, gpu.mig.enabled))
     status = (ALIKE if gpu.mig.enabled else OFF) if met else DIFFERS
     return MigRow(
         node=inventory.node,

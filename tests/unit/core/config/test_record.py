@@ -57,6 +57,17 @@ def test_a_wish_for_functions_keeps_what_was_asked_and_is_still_there() -> None:
     assert lost[0].wish.instances is None, "what the driver forgot is not asked again"
 
 
+def test_compute_instances_are_still_there_however_they_are_grouped() -> None:
+    """Two of them, asked for by name, in one GPU instance each: the wish counts them in one."""
+    loose = (InstanceWish(9, "3g.20gb", (0, 0), loose=True),)
+    after = with_instances(NODE, 0, "3g.20gb@0:1c.3g.20gb", "3g.20gb@4:1c.3g.20gb")
+    first = record.kept((), desired(GpuWish(ONE, True, loose)), after)
+    both = record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), after)
+    assert both[0].wish.instances == loose
+    fewer = with_instances(NODE, 0, "3g.20gb@0:1c.3g.20gb")
+    assert record.kept(first, desired(GpuWish(ONE, None, None, functions=True)), fewer)[0].wish.instances is None
+
+
 def test_a_wish_for_instances_keeps_only_the_vgpus_that_stayed() -> None:
     vgpu = Vgpu("f", 746, "NVIDIA A2-4Q")
     first = record.kept((), desired(GpuWish(ONE, None, None, vgpus=(A2_4Q,), functions=True)), NODE)

@@ -24,8 +24,8 @@ class Problem(msgspec.Struct, frozen=True):
 def resolve(family: Family, wishes: Sequence[Wish]) -> tuple[tuple[InstanceWish, ...], tuple[Problem, ...]]:
     """The GPU instances that the wishes ask for on GPUs of this family, widest first, and what is wrong with them.
 
-    Compute instances that are asked by name share GPU instances of their profile: here each joins the first one with
-    room, and ``InstanceWish.loose`` leaves the planner the choice.
+    Compute instances that are asked for by name share GPU instances of their profile: here each joins the first one
+    with room, and ``InstanceWish.loose`` leaves the planner the choice.
     """
     problems: list[Problem] = []
     wanted: list[tuple[Wish, Meaning]] = []

@@ -103,7 +103,7 @@ class Selection:
             if not absent:
                 continue
             sentence = f"there is no GPU with the {what} {', '.join(absent)} here"
-            if self.config.compat:
+            if self.config.compat or self.config.fleet:
                 self.report.notes.append(f"{place(self.config.source, entry)}: {sentence}")
             else:
                 sentence = f"{sentence} (this node has {len(here)})"
@@ -148,8 +148,8 @@ class Selection:
         what = f"{self.config.source}: {self.name!r}" if self.name else "the wish"
         rule = "NOT_CAPABLE" if able else "NOTHING_MATCHES"
         reason = able or "is meant by any of its entries"
-        if self.config.compat and self.config.schema != NATIVE:
-            self.report.notes.append(f"{what} changes nothing here: no GPU of this node {reason} (it has {here})")
+        if not able and self.config.schema != NATIVE and (self.config.compat or self.config.fleet):
+            self.report.notes.append(f"{what} is for no GPU of this node (it has {here})")
             return
         sentence = f"{what} cannot be met here: no GPU of this node {reason} (this node has {here})"
         self.report.faults.append(Fault(rule, sentence, next_step="aliquot show"))

@@ -113,7 +113,7 @@ def test_compat_passes_over_a_config_for_other_gpus(text: str) -> None:
     """One fleet file over pools of different GPUs: mig-parted succeeds where a config is for another pool."""
     wanted = wish_for(text, A100, compat=True)
     assert (rules(wanted), wanted.gpus) == ([], ())
-    assert "changes nothing here" in wanted.notes[-1]
+    assert "is for no GPU of this node" in wanted.notes[-1]
 
 
 @pytest.mark.parametrize(
