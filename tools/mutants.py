@@ -80,8 +80,8 @@ MUTANTS = {
     "fewest": Mutant(
         "cost: the number of destroyed instances is not counted",
         "core/planner/target_state.py",
-        "return held, len(doomed),",
-        "return held, 0,",
+        "return held, len(doomed), inside[1], new,",
+        "return held, 0, inside[1], 0,",
     ),
     "room": Mutant(
         "cost: room left is not counted", "core/planner/placement_search.py", "-board.room(board.mask(leaf)))", "0)"
