@@ -89,8 +89,8 @@ MUTANTS = {
     "compute-grouping": Mutant(
         "compute instances: only the grouping with the fewest GPU instances is searched",
         "core/planner/target_state.py",
-        "for way in groupings(board, wishes)]",
-        "for way in groupings(board, wishes)[:1]]",
+        "for each in groupings(board, wishes)]",
+        "for each in groupings(board, wishes)[:1]]",
         COMPUTE,
     ),
     "compute-new": Mutant(

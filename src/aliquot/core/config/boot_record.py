@@ -13,7 +13,7 @@ import msgspec
 
 from aliquot.core.model.desired import Desired, Fault, GpuWish
 from aliquot.core.model.inventory import Gpu, Inventory, Virtual
-from aliquot.core.planner.compute_grouping import same_pieces
+from aliquot.core.planner.compute_grouping import same_instances
 
 NAME = "the record"
 VFIO = "vfio-pci"
@@ -62,7 +62,7 @@ def _over(former: GpuWish, wish: GpuWish, gpu: Gpu) -> GpuWish:
     bound = {f.pci for f in virtual.functions if f.driver == VFIO}
     still = {
         "mig": former.mig == gpu.mig.enabled,
-        "instances": same_pieces(former.instances or (), gpu.instances),
+        "instances": same_instances(former.instances or (), gpu.instances),
         "vgpus": Counter(v.type_id for v in former.vgpus or ()) == vgpus,
         "functions": former.functions == virtual.enabled,
         "mixed": former.mixed == virtual.mixed,

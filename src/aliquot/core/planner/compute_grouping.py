@@ -37,17 +37,17 @@ def groupings(board: Board, wishes: Sequence[InstanceWish]) -> list[tuple[Instan
     return sorted((way for way in found if _placeable(board, way)), key=len) or [tuple(wishes)]
 
 
-def same_pieces(wishes: Sequence[InstanceWish], instances: Sequence[GpuInstance]) -> bool:
+def same_instances(wishes: Sequence[InstanceWish], instances: Sequence[GpuInstance]) -> bool:
     """Whether as many GPU instances of each profile are there as were asked for; of profiles with loose wishes, as many
     compute instances of each kind.
     """
     loose = {wish.profile_id for wish in wishes if wish.loose}
-    asked = Counter(_pieces(loose, ((wish.profile_id, wish.compute) for wish in wishes)))
+    asked = Counter(_counted(loose, ((wish.profile_id, wish.compute) for wish in wishes)))
     there = ((i.profile_id, [c.profile_id for c in i.compute_instances]) for i in instances)
-    return asked == Counter(_pieces(loose, there))
+    return asked == Counter(_counted(loose, there))
 
 
-def _pieces(loose: Collection[int], instances: Iterable[tuple[int, Sequence[int]]]) -> Iterator[tuple[int, int]]:
+def _counted(loose: Collection[int], instances: Iterable[tuple[int, Sequence[int]]]) -> Iterator[tuple[int, int]]:
     for profile_id, parts in instances:
         yield from ((profile_id, part) for part in (parts if profile_id in loose else (-1,)))
 

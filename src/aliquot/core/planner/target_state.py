@@ -38,9 +38,9 @@ def key(instance: GpuInstance) -> Placed:
     return instance.profile_id, instance.place.start
 
 
-class Way(msgspec.Struct, frozen=True):
-    """One way to meet a wish: how many GPU instances of each profile, and the layouts that they get: at asked places
-    (``pinned``), anywhere (``free``, by profile).
+class Grouping(msgspec.Struct, frozen=True):
+    """One way to group the compute instances of a request: how many GPU instances of each profile there are, and the
+    layouts that they get, at requested placements (``pinned``) or anywhere (``free``, by profile).
     """
 
     counts: Counter[int]
@@ -48,8 +48,8 @@ class Way(msgspec.Struct, frozen=True):
     free: dict[int, list[Layout]]
 
     @classmethod
-    def of(cls, wishes: Sequence[InstanceWish]) -> Way:
-        """Return the way of wishes whose grouping is settled."""
+    def of(cls, wishes: Sequence[InstanceWish]) -> Grouping:
+        """Return the grouping of wishes that have settled theirs."""
         pinned, free = dict[Placed, Layout](), dict[int, list[Layout]]()
         for wish in wishes:
             compute_ids = wish.compute if wish.compute_starts is not None else tuple(sorted(wish.compute))
@@ -69,7 +69,7 @@ class Search:
         self.gpu = gpu
         self.fixed = frozenset((w.profile_id, w.start) for w in wishes if w.start is not None)
         self.present = {key(i): i for i in gpu.instances}
-        self._ways = [Way.of(way) for way in groupings(board, wishes)]
+        self._groupings = [Grouping.of(each) for each in groupings(board, wishes)]
         self._cache: dict[tuple[Placed, Layout], compute.ComputeChange | None] = {}
 
     def aim(self) -> Aim | None:
@@ -77,26 +77,26 @@ class Search:
         compute instances; among equals the fewest new instances, the most room left, then the driver's own choice.
         None if nothing fits.
         """
-        found = [(way, best) for way in self._ways if (best := self._best(way)) is not None]
+        found = [(grouping, best) for grouping in self._groupings if (best := self._best(grouping)) is not None]
         if not found:
             return None
-        way, (_, placed) = min(found, key=lambda item: item[1][0])
-        return self._describe(way, placed)
+        grouping, (_, placed) = min(found, key=lambda item: item[1][0])
+        return self._describe(grouping, placed)
 
-    def _best(self, way: Way) -> tuple[pack.Cost, tuple[Placed, ...]] | None:
+    def _best(self, grouping: Grouping) -> tuple[pack.Cost, tuple[Placed, ...]] | None:
         return pack.best(
             self.board,
-            way.counts,
-            tuple(way.pinned),
-            lambda leaf: self._cost(way, leaf),
+            grouping.counts,
+            tuple(grouping.pinned),
+            lambda leaf: self._cost(grouping, leaf),
             self.present.__contains__,
             bool(self.gpu.swapped),
         )
 
-    def _cost(self, way: Way, leaf: tuple[Placed, ...]) -> pack.Cost:
+    def _cost(self, grouping: Grouping, leaf: tuple[Placed, ...]) -> pack.Cost:
         target = set(leaf)
         doomed = [i for k, i in self.present.items() if k not in target]
-        inside = self._assignment(way, leaf)[0]
+        inside = self._assignment(grouping, leaf)[0]
         if inside is WORST:
             return WORST
         held = sum(i.held for i in doomed) + inside[0]
@@ -111,15 +111,15 @@ class Search:
             self._cache[place, layout] = compute.change(profile, present, *layout)
         return self._cache[place, layout]
 
-    def _assignment(self, way: Way, leaf: tuple[Placed, ...]) -> tuple[pack.Cost, dict[Placed, Layout]]:
+    def _assignment(self, grouping: Grouping, leaf: tuple[Placed, ...]) -> tuple[pack.Cost, dict[Placed, Layout]]:
         """Which layout goes to which place so that the least changes inside kept instances."""
         total = [0, 0, 0]
-        chosen = dict(way.pinned)
-        for place, layout in way.pinned.items():
+        chosen = dict(grouping.pinned)
+        for place, layout in grouping.pinned.items():
             if not self._add(total, place, layout):
                 return WORST, {}
-        for profile_id, layouts in way.free.items():
-            places = [k for k in leaf if k[0] == profile_id and k not in way.pinned]
+        for profile_id, layouts in grouping.free.items():
+            places = [k for k in leaf if k[0] == profile_id and k not in grouping.pinned]
             best: tuple[list[int], tuple[Layout, ...]] | None = None
             for order in _orders(layouts):
                 weight = [0, 0, 0]
@@ -141,8 +141,8 @@ class Search:
                 total[n] += w
         return True
 
-    def _describe(self, way: Way, placed: tuple[Placed, ...]) -> Aim | None:
-        cost, layouts = self._assignment(way, placed)
+    def _describe(self, grouping: Grouping, placed: tuple[Placed, ...]) -> Aim | None:
+        cost, layouts = self._assignment(grouping, placed)
         if cost is WORST:
             return None
         kept = {k: self.present[k] for k in placed if k in self.present}

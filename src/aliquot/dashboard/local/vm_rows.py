@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from aliquot.core.config.boot_record import Kept
 from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.vgpu_checks import DRIVER, warnings
-from aliquot.core.planner.compute_grouping import same_pieces
+from aliquot.core.planner.compute_grouping import same_instances
 from aliquot.core.planner.fragmentation import holes
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import VFIO
@@ -155,7 +155,7 @@ def _mig(inventory: Inventory, gpu: Gpu, kept: Kept | None) -> MigRow:
     present = Counter(i.profile_id for i in gpu.instances)
     wish = kept.wish if kept is not None else None
     wishes = wish.instances if wish is not None else None
-    open_or_met = wishes is None or same_pieces(wishes, gpu.instances)
+    open_or_met = wishes is None or same_instances(wishes, gpu.instances)
     asked = present if open_or_met else Counter(w.profile_id for w in wishes or ())
     found = holes(inventory, gpu)
     room = {r.profile_id: r.now for r in found.rooms} if found is not None else {}

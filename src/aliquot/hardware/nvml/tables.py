@@ -7,13 +7,13 @@ gets a whole table from NVML. Memory is never compared: what a driver lists diff
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
 from aliquot.core.model import catalog
-from aliquot.core.model.catalog import Family, Profile
+from aliquot.core.model.catalog import Family, Profile, Rule
 from aliquot.core.model.inventory import Mig
 from aliquot.hardware.nvml.profiles import Row, architecture, memory_mib, read_rows
 from aliquot.hardware.nvml.session import Session
@@ -167,8 +167,14 @@ def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tup
     notes = tuple(f"{family.name}: {line}" for line in _differences(missing, differing, unknown))
     if tuple(profiles) == family.profiles:
         return None, notes
+    rules = _renamed_rules(family, profiles)
+    return msgspec.structs.replace(family, profiles=tuple(profiles), rules=rules, source="nvml"), notes
+
+
+def _renamed_rules(family: Family, profiles: Sequence[Profile]) -> tuple[Rule, ...]:
+    """Return the family's rules with the names that its profiles have now."""
     names = {old.name: new.name for old in family.profiles for new in profiles if old.nvml_index == new.nvml_index}
-    rules = tuple(
+    return tuple(
         msgspec.structs.replace(
             rule,
             profiles=tuple(names.get(n, n) for n in rule.profiles),
@@ -176,7 +182,6 @@ def corrected(family: Family, rows: tuple[Row, ...]) -> tuple[Family | None, tup
         )
         for rule in family.rules
     )
-    return msgspec.structs.replace(family, profiles=tuple(profiles), rules=rules, source="nvml"), notes
 
 
 def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown: list[str]) -> Iterator[str]:
@@ -186,7 +191,7 @@ def _differences(missing: Mapping[str, list[str]], differing: list[str], unknown
         yield f"this driver does not offer {', '.join(names)}{needs}"
     if differing:
         profiles = ", ".join(differing)
-        yield f"the driver's numbers for {profiles} differ from the catalog's and count: aliquot catalog check"
+        yield f"the driver's values for {profiles} differ from the catalog and are used: aliquot catalog check"
     if unknown:
         many = "is not in the catalog, its row is" if len(unknown) == 1 else "are not in the catalog, their rows are"
         yield f"{', '.join(unknown)} {many} the driver's"

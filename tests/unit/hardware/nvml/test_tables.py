@@ -52,7 +52,7 @@ def test_other_numbers_are_the_drivers_with_a_note() -> None:
     assert changed.by_id[14].max_instances == 2
     assert changed.by_id[14].starts == (0, 4)
     assert notes == (
-        "a100-40gb: the driver's numbers for 2g.10gb differ from the catalog's and count: aliquot catalog check",
+        "a100-40gb: the driver's values for 2g.10gb differ from the catalog and are used: aliquot catalog check",
     )
 
 

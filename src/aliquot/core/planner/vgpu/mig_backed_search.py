@@ -77,8 +77,8 @@ class VgpuSearch(target.Search):
         found = super().aim()
         return found if found is not None and self.vgpu_aim(found.placed) is not None else None
 
-    def _cost(self, way: target.Way, leaf: tuple[Placed, ...]) -> pack.Cost:
-        cost = super()._cost(way, leaf)
+    def _cost(self, grouping: target.Grouping, leaf: tuple[Placed, ...]) -> pack.Cost:
+        cost = super()._cost(grouping, leaf)
         found = self.vgpu_aim(leaf) if cost is not target.WORST else None
         if found is None:
             return target.WORST
