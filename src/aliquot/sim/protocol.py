@@ -12,7 +12,7 @@ from collections.abc import Callable
 
 import msgspec
 
-from aliquot.sim import codes
+from aliquot.sim import codes, nvml_functions
 from aliquot.sim.call_names import DEVICE_READS, DEVICE_WRITES, METRIC_CALLS
 from aliquot.sim.codes import Refused
 from aliquot.sim.control_api import BadRequest, control, snapshot
@@ -68,6 +68,8 @@ class Link:
                 return f"{codes.UNINITIALIZED}"
             session = Session("", self.pid, self.privileged)
         session.gone = self.gone
+        if not nvml_functions.known(call, self.node.state.driver_major):
+            return f"{codes.FUNCTION_NOT_FOUND}"  # what the library of that driver does not export reaches no driver
         try:
             numbers = [int(w) for w in words[1:]] if call != "unimplemented" else []
         except ValueError:

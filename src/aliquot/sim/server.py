@@ -34,6 +34,7 @@ from aliquot.sim.node import SimNode, World
 from aliquot.sim.node_names import names_for
 from aliquot.sim.protocol import Link
 from aliquot.sim.session import Gone
+from aliquot.sim.shim_build import DRIVER
 from aliquot.sim.state import NodeState
 from aliquot.sim.store import Store
 from aliquot.sim.tools import api as tools
@@ -57,6 +58,7 @@ class Host:
         self._log = FileIO(appended(log_path), "a")  # closed with the last call that may still write to it
         self._store = store
         self._sriov: bool | None = None
+        self._branch: int | None = None
         world = World(time.monotonic, time.sleep, self._kill, self._save, self._append)
         self.node = SimNode(state, world, seq)
         self._connections: set[socket.socket] = set()
@@ -68,13 +70,16 @@ class Host:
         doorman.attend(self.listener, partial(self._serve, self.node))
 
     def _save(self, state: NodeState) -> None:
-        """To disk; and the driver's programs are those of its present kind."""
+        """To disk; and the driver's programs and its library are those of its present kind."""
         self._store.save(state)
         self._changes.touch(state.name)
         sriov = any(gpu.host for gpu in state.gpus)
         if sriov != self._sriov:
             self._sriov = sriov
             tools.provide(self.directory, sriov=sriov)
+        if state.driver_major != self._branch:
+            self._branch = state.driver_major
+            atomic_file.replace(os.path.join(self.directory, DRIVER), str(self._branch).encode(), durable=False)
 
     def _append(self, line: str) -> None:
         self._log.write(line.encode())

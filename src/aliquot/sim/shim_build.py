@@ -1,17 +1,20 @@
 """The shim library of a simulated node, ``libnvidia-ml.so.1``, compiled on demand with the system's C compiler.
 
 Each node has a copy of its own beside its socket: the library finds the node by where it lies, and two nodes can be
-open in one process. The build is kept in the state directory, or where ``ALIQUOT_CACHE_DIR`` says. Functions of
+open in one process. It exports the functions that the node's driver branch has. The builds are kept in the state
+directory, or where ``ALIQUOT_CACHE_DIR`` says: compiled once, linked once for each set of functions. Functions of
 ``symbols.txt`` that no source implements get a stub that says so to the node.
 """
 
 from __future__ import annotations
 
 import os
+from collections.abc import Collection
 
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.foundation import atomic_file
 from aliquot.foundation.paths import foreign
+from aliquot.sim.nvml_functions import functions, missing
 
 NAME = "libnvidia-ml.so.1"
 SOURCES = (
@@ -28,29 +31,43 @@ SOURCES = (
     "vgpu.c",
 )
 _INPUTS = ("shim.h", "symbols.txt", *SOURCES)
-_FLAGS = ("-std=gnu11", "-O1", "-fPIC", "-shared", "-fvisibility=hidden", "-pthread", f"-Wl,-soname,{NAME}")
+_COMPILE = ("-std=gnu11", "-O1", "-fPIC", "-fvisibility=hidden", "-pthread", "-r", "-nostdlib")
+_LINK = ("-shared", "-pthread", f"-Wl,-soname,{NAME}")
+DRIVER = "lib.driver"
+"""The file in a node's folder with the branch of the driver that it plays."""
 _COMPILE_S = 300.0
 _HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "shim")
 
 
 def provide(root: str, name: str) -> str:
-    """The path of a node's library, made if it is missing or older than the sources. Raises AliquotError without a
-    C compiler.
+    """The path of a node's library, made if it is missing, older than the sources or another driver's. Raises
+    AliquotError without a C compiler.
     """
     directory = os.path.join(root, name)
     path = os.path.join(directory, NAME)
     key_path = os.path.join(directory, "lib.key")
-    key = _stamp()
+    branch = _driver_branch(directory)
+    key = f"{branch} {_stamp()}"
     try:
         with open(key_path, "rb") as file:
             if file.read() == key.encode() and os.path.exists(path):
                 return path
     except FileNotFoundError:
         pass  # not made yet
-    with open(_build(os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib")), "rb") as built:
+    cache = os.environ.get("ALIQUOT_CACHE_DIR") or os.path.join(root, "lib")
+    with open(_build(cache, missing(branch)), "rb") as built:
         atomic_file.replace(path, built.read(), mode=0o755, durable=False)
     atomic_file.replace(key_path, key.encode(), durable=False)
     return path
+
+
+def _driver_branch(directory: str) -> int:
+    """The branch of the driver that a node plays; the newest for a node of a server that does not tell."""
+    try:
+        with open(os.path.join(directory, DRIVER), encoding="utf-8") as file:
+            return int(file.read())
+    except FileNotFoundError:
+        return max(functions().values())
 
 
 def _stamp() -> str:
@@ -77,12 +94,6 @@ def compiler() -> str:
     )
 
 
-def symbols() -> tuple[str, ...]:
-    """The functions that the library exports."""
-    with open(os.path.join(_HERE, "symbols.txt"), encoding="utf-8") as file:
-        return tuple(line.strip() for line in file if line.strip() and not line.startswith("#"))
-
-
 def implemented() -> frozenset[str]:
     """The functions that are answered; the others say NOT_SUPPORTED and are logged in the node."""
     import re
@@ -99,45 +110,54 @@ def implemented() -> frozenset[str]:
 def stubs() -> str:
     """C source of every exported function that is not implemented."""
     lines = ['#include "shim.h"', ""]
-    for name in sorted(set(symbols()) - implemented()):
+    for name in sorted(functions().keys() - implemented()):
         lines.append(f'API int {name}(void) {{ return unimplemented("{name}"); }}')
     return "\n".join(lines) + "\n"
 
 
-def _build(cache: str) -> str:
-    """Compile into the cache, under a name that follows from sources and compiler."""
+def _build(cache: str, without: Collection[str]) -> str:
+    """The library that exports all but some functions, made in the cache under a name that follows from its inputs."""
     import hashlib
-    import tempfile
-
-    from aliquot.foundation import bounded_process
 
     program = compiler()
-    digest = hashlib.sha256(" ".join((program, *_FLAGS)).encode())
+    inputs = hashlib.sha256(" ".join((program, *_COMPILE, *_LINK)).encode())
     for name in _INPUTS:
         with open(os.path.join(_HERE, name), "rb") as source:
-            digest.update(source.read())
-    target = os.path.join(cache, f"{digest.hexdigest()[:24]}.so")
+            inputs.update(source.read())
+    object_file = os.path.join(cache, f"{inputs.hexdigest()[:24]}.o")
+    inputs.update(" ".join(sorted(without)).encode())
+    library = os.path.join(cache, f"{inputs.hexdigest()[:24]}.so")
     os.makedirs(cache, mode=0o700, exist_ok=True)
     if reason := foreign(cache):
         raise BlockedError(
             f"no library is loaded from {cache}: {reason}",
             next_step="set ALIQUOT_CACHE_DIR to a directory that only you can write in",
         )
-    if os.path.exists(target):
-        return target
-    with tempfile.TemporaryDirectory(dir=cache) as work:
-        extra = os.path.join(work, "stubs.c")
+    if not os.path.exists(library):
+        if not os.path.exists(object_file):
+            sources = [os.path.join(_HERE, s) for s in SOURCES]
+            _make(object_file, [program, *_COMPILE, "-I", _HERE, *sources], "stubs.c", stubs())
+        local = f"{{ local: {'; '.join(sorted(without))}; }};\n" if without else "{ };\n"
+        _make(library, [program, *_LINK, object_file, "-ldl"], "exports.map", local)
+    return library
+
+
+def _make(target: str, command: list[str], name: str, text: str) -> None:
+    """Run the compiler with one more file, whose text is given, and put what it made into place."""
+    import tempfile
+
+    from aliquot.foundation import bounded_process
+
+    with tempfile.TemporaryDirectory(dir=os.path.dirname(target)) as work:
+        extra, output = os.path.join(work, name), os.path.join(work, "made")
         with open(extra, "w", encoding="utf-8") as file:
-            file.write(stubs())
-        output = os.path.join(work, NAME)
-        inputs = [extra, *(os.path.join(_HERE, s) for s in SOURCES)]
-        command = [program, *_FLAGS, "-I", _HERE, "-o", output, *inputs, "-ldl"]
+            file.write(text)
+        more = f"-Wl,--version-script={extra}" if name.endswith(".map") else extra
         try:
-            code, _, said = bounded_process.run(command, _COMPILE_S)
+            code, _, said = bounded_process.run([*command, more, "-o", output], _COMPILE_S)
         except OSError as failure:  # a TimeoutError too
             code, said = 1, str(failure)
         if code:
             lines = tuple(said.strip().splitlines()[-6:])
-            raise AliquotError(f"{program} cannot build the NVML library of a simulated node", details=lines)
+            raise AliquotError(f"{command[0]} cannot build the NVML library of a simulated node", details=lines)
         atomic_file.put(output, target)
-    return target

@@ -14,6 +14,7 @@ from aliquot.errors import AliquotError, BlockedError
 from aliquot.sim import lifecycle as control
 from aliquot.sim import shim_build as library
 from aliquot.sim.client import Node
+from aliquot.sim.nvml_functions import functions, missing
 
 
 def source_of(module: str) -> str:
@@ -42,15 +43,15 @@ def bound() -> dict[str, set[str]]:
 def test_every_symbol_of_nvidia_ml_py_is_exported() -> None:
     wanted = {symbol for symbols in bound().values() for symbol in symbols}
     assert len(wanted) > 300, importlib.metadata.version("nvidia-ml-py")
-    missing = wanted - set(library.symbols())
-    assert not missing, f"new in nvidia-ml-py, add to symbols.txt: {sorted(missing)}"
+    new = wanted - functions().keys()
+    assert not new, f"new in nvidia-ml-py, add to symbols.txt: {sorted(new)}"
 
 
 def test_the_library_exports_exactly_the_list(state_dir: str) -> None:
     name = control.start(state_dir, "a30")
     lib = ctypes.CDLL(control.library(state_dir, name))
-    assert [s for s in library.symbols() if not hasattr(lib, s)] == []
-    assert library.implemented() <= set(library.symbols())
+    assert {s for s in functions() if not hasattr(lib, s)} == missing(580)
+    assert library.implemented() <= functions().keys()
     assert not hasattr(lib, "session_open"), "nothing of ours is visible"
 
 
