@@ -33,6 +33,7 @@ SAFEGUARDS = ("tests/unit/core/engine/test_safeguards.py",)
 POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
+BRANCHES = ("tests/contract/test_driver_branches.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -92,6 +93,20 @@ MUTANTS = {
         "for each in groupings(board, wishes)]",
         "for each in groupings(board, wishes)[:1]]",
         COMPUTE,
+    ),
+    "compute-chosen": Mutant(
+        "drivers before R525: a compute instance goes to the lowest free slot, not to the driver's own choice",
+        "core/planner/compute_instances.py",
+        "key=lambda p: (-sum(not m & (taken | p.mask) for m in every), p.start), default",
+        "key=lambda p: p.start, default",
+        COMPUTE,
+    ),
+    "compute-branch": Mutant(
+        "drivers before R525: compute instances are created at placements, by a call that they lack",
+        "core/model/inventory.py",
+        "not lacks(self.driver, PLACED_COMPUTE_INSTANCES)",
+        "True",
+        BRANCHES,
     ),
     "compute-new": Mutant(
         "compute instances: a grouping with more new GPU instances weighs the same",

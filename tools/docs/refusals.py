@@ -142,6 +142,8 @@ UNSHOWN = {
     "AT_MOST": "in every table that we have MAX_INSTANCES or ENGINES speaks first",
     "EXCLUDES": "in every table that we have ENGINES speaks first",
     "COMPUTE_INSTANCES": "COMPUTE_DOES_NOT_FIT speaks first, where files are read",
+    "COMPUTE_PLACEMENT": "only a GPU that loses its instances on the way to vGPUs gets them back at placements, and "
+    "drivers before R525 choose those of compute instances themselves",
     "NO_TABLE": "simulated nodes are made from the tables, so each has one",
     "NO_VFIO": "a simulated machine has the VFIO modules",
     "PASSTHROUGH": "a typed wish takes a GPU back from passthrough; files of other tools leave it alone with a note",

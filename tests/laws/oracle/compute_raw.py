@@ -116,3 +116,49 @@ def _shared(
 
 def _sum(a: Cost, b: Cost) -> Cost:
     return a[0] + b[0], a[1] + b[1], a[2] + b[2], a[3] + b[3]
+
+
+def chosen(family: str, profile: str, now: Inner, name: str) -> int | None:
+    """The slot at which the driver creates a compute instance by itself: the one that leaves the most choices, the
+    lowest of equals; None if it has no room.
+    """
+    row = next(p for p in raw.table(family)["profiles"] if p["name"] == profile)
+    rows = {c["name"]: c for c in row["compute_instances"]}
+
+    def slots(each: str, start: int) -> set[int]:
+        return set(range(start, start + rows[each]["placements"]["size"]))
+
+    taken = {slot for each, start in now for slot in slots(each, start)}
+    best: tuple[int, int] | None = None
+    for start in sorted(rows[name]["placements"]["starts"]):
+        mine = slots(name, start)
+        if mine & taken:
+            continue
+        left = sum(not slots(c, s) & (taken | mine) for c, r in rows.items() for s in r["placements"]["starts"])
+        if best is None or left > best[0]:
+            best = left, start
+    return None if best is None else best[1]
+
+
+def fewest_destroyed(family: str, profile: str, now: Inner, target: Inner, exact: bool) -> int | None:
+    """The fewest compute instances that must go so that creations without placements lead to the target, or to the same
+    names at any slots unless ``exact``; None if no order of creations does, not even in an empty GPU instance.
+    """
+    legal = set(inners(family, profile))
+    wanted = Counter(name for name, _ in target)
+
+    def reached(kept: Inner) -> bool:
+        left = wanted - Counter(name for name, _ in kept)
+        if not left:
+            return kept == target if exact else kept in legal
+        for name in left:
+            start = chosen(family, profile, kept, name)
+            if start is not None and (kept | {(name, start)}) in legal and reached(kept | {(name, start)}):
+                return True
+        return False
+
+    for gone in range(len(now) + 1):
+        for kept in map(frozenset, combinations(sorted(now), len(now) - gone)):
+            if not Counter(name for name, _ in kept) - wanted and reached(kept):
+                return gone
+    return None

@@ -14,6 +14,7 @@ from aliquot.core.model import catalog
 from aliquot.core.model.actions import Create, DestroyCompute
 from aliquot.core.model.desired import Desired, GpuWish
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance
+from aliquot.core.planner import compute_instances
 from aliquot.core.planner.plan import plan
 from aliquot.core.planner.semantics import step
 from aliquot.core.planner.verify import verify
@@ -143,3 +144,44 @@ def test_a_refusal_names_what_was_asked() -> None:
     table = catalog.family("a100-40gb")
     got = plan(world.node(gpu(table, {})), desired(table, Counter({("3g.20gb", "2c.3g.20gb"): 3})))
     assert "cannot hold 2c.3g.20gb:3" in got.blockers[0].message
+
+
+@pytest.mark.parametrize("family", raw.families())
+def test_drivers_that_place_compute_instances_themselves(family: str) -> None:
+    """From every content of a GPU instance to every other: possible exactly when some order of creations is, and the
+    fewest are destroyed; the planner's steps lead there when the driver chooses as it does.
+    """
+    table = catalog.family(family).without_placed_compute
+    dice = dice_of(f"{family} without placements")
+    for profile in table.profiles:
+        contents = compute_raw.inners(family, profile.name)
+        for now in dice.sample(contents, min(len(contents), samples(8))):
+            target, exact = dice.choice(contents), dice.random() < 0.5
+            wanted = Counter(name for name, _ in target)
+            present = [
+                ComputeInstance(n, name, _id(profile, name), f"{start}:{_size(profile, name)}")
+                for n, (name, start) in enumerate(sorted(now))
+            ]
+            slots = sorted((_id(profile, name), start) for name, start in target)
+            starts = [start for _, start in slots] if exact else None
+            got = compute_instances.change(profile, present, [kind for kind, _ in slots], starts)
+            least = compute_raw.fewest_destroyed(family, profile.name, now, target, exact)
+            assert (None if got is None else len(got.destroy)) == least, (profile.name, now, target, exact, got)
+            if got is None:
+                continue
+            assert all(part.placement is None for part in got.create)
+            end = {(c.profile, c.place.start) for c in present if c not in got.destroy}
+            for part in got.create:
+                start = compute_raw.chosen(family, profile.name, frozenset(end), part.profile)
+                assert start is not None
+                end.add((part.profile, start))
+            assert Counter(name for name, _ in end) == wanted
+            assert not exact or end == target
+
+
+def _id(profile: catalog.Profile, name: str) -> int:
+    return next(c.id for c in profile.compute if c.name == name)
+
+
+def _size(profile: catalog.Profile, name: str) -> int:
+    return next(c.size for c in profile.compute if c.name == name)

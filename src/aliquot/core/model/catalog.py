@@ -53,6 +53,8 @@ class Profile(msgspec.Struct, frozen=True, dict=True):
     aliases: tuple[str, ...] = ()
     since_driver: str | None = None
     confidence: dict[str, str] = {}
+    placed_compute: bool = True
+    """Whether the driver takes a placement for a new compute instance; else it chooses one itself."""
 
     @cached_property
     def placements(self) -> tuple[Placement, ...]:
@@ -127,6 +129,12 @@ class Family(msgspec.Struct, frozen=True, dict=True):
     @cached_property
     def by_id(self) -> dict[int, Profile]:
         return {p.id: p for p in self.profiles}
+
+    @cached_property
+    def without_placed_compute(self) -> Family:
+        """The same table for a driver that places compute instances itself."""
+        profiles = tuple(msgspec.structs.replace(p, placed_compute=False) for p in self.profiles)
+        return msgspec.structs.replace(self, profiles=profiles)
 
     @cached_property
     def by_name(self) -> dict[str, Profile]:

@@ -7,28 +7,14 @@ documentation of NVIDIA's GPU Operator.
 from __future__ import annotations
 
 from aliquot.core.model import vgpu_checks as vgpu_verdicts
+from aliquot.core.model.driver_branches import FLOOR, numbers, older
 from aliquot.core.model.inventory import Gpu, Inventory
-
-FLOOR = 470
-"""The oldest driver branch that Aliquot drives."""
 
 BAD_WITH_MIXED_MODES = ("570.124.06", "570.133.20", "570.148.08", "570.158.01")
 """Drivers with which no GPU workload is scheduled on a node that mixes MIG and full GPUs (gpu-operator issue 1361)."""
 
 GOOD_INSTEAD = "570.86.15"
 FIXED_IN = "570.172.08"
-
-
-def numbers(version: str) -> tuple[int, ...]:
-    """A driver version as numbers that compare; a branch name (``R525``) too. Empty if there is nothing to compare."""
-    parts = version.removeprefix("R").split(".")
-    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else ()
-
-
-def older(version: str, minimum: str | None) -> bool:
-    """Whether a version is known and older than a known minimum."""
-    have, want = numbers(version), numbers(minimum or "")
-    return bool(have and want) and have < want
 
 
 def verdicts(inventory: Inventory) -> tuple[str, ...]:

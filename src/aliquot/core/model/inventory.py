@@ -8,6 +8,7 @@ import msgspec
 
 from aliquot.core.model import catalog
 from aliquot.core.model import vgpu_types as vgpu
+from aliquot.core.model.driver_branches import PLACED_COMPUTE_INSTANCES, lacks
 from aliquot.core.model.ids import pci_address
 from aliquot.core.model.placement import Placement
 from aliquot.core.model.vgpu_types import VgpuTable
@@ -215,10 +216,14 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
 
     def family(self, gpu: Gpu) -> catalog.Family:
         """The geometry table that holds for a MIG-capable GPU. Raises KeyError where there is none."""
-        for table in self.tables:
-            if table.name == gpu.family:
-                return table
-        return catalog.family(gpu.family or "")
+        listed = next((table for table in self.tables if table.name == gpu.family), None)
+        table = listed or catalog.family(gpu.family or "")
+        return table if self.places_compute_instances else table.without_placed_compute
+
+    @property
+    def places_compute_instances(self) -> bool:
+        """Whether the driver takes a placement for a new compute instance."""
+        return not lacks(self.driver, PLACED_COMPUTE_INSTANCES)
 
     def gpu(self, pci: str) -> Gpu:
         """The GPU at a PCI address. Raises KeyError."""

@@ -5,6 +5,7 @@ Codes and their causes: nvml.h and the constants of nvidia-ml-py; a contract tes
 
 from __future__ import annotations
 
+from aliquot.core.model.driver_branches import FIRST_WITH, FLOOR, lacks, older
 from aliquot.errors import (
     AliquotError,
     BlockedError,
@@ -36,10 +37,7 @@ UNKNOWN = 999
 REFUSALS = (INVALID_ARGUMENT, NOT_SUPPORTED, NO_PERMISSION, NOT_FOUND, IN_USE, INSUFFICIENT_RESOURCES)
 """Codes after which nothing changed. After any other error the driver may have done what it was asked for."""
 
-DRIVER_FLOOR = 470
-"""The oldest driver branch that we drive: before R470 a MIG device's UUID was not stable."""
-
-_NEWER = f"update the NVIDIA driver to R{DRIVER_FLOOR} or later, then run: aliquot show"
+_NEWER = "update the NVIDIA driver, then run: aliquot show"
 _RELOAD = "reboot, or reload the NVIDIA kernel modules, then run: aliquot show"
 _LOGS = "look for Xid messages in the kernel log (dmesg | grep -i xid), then run: aliquot show"
 _SPACE = "aliquot show"
@@ -85,7 +83,7 @@ TABLE: dict[int, _Row] = {
         "libnvidia-ml.so.1 is not on this machine",
         "install the NVIDIA driver, or rehearse on a simulated node: aliquot sim start dgx-a100",
     ),
-    13: (NoDriverError, "FUNCTION_NOT_FOUND", "the installed driver is too old for this call", _NEWER),
+    13: (NoDriverError, "FUNCTION_NOT_FOUND", "the installed driver does not have this call", _NEWER),
     14: (HardwareError, "CORRUPTED_INFOROM", "the GPU's InfoROM is corrupted", "have the GPU serviced"),
     15: (GpuLostError, "GPU_IS_LOST", "the GPU has fallen off the bus", _LOGS),
     16: (
@@ -154,12 +152,23 @@ def error(code: int, attempt: str, *, gpu: str = "") -> AliquotError:
     return kind(brief, details=details, next_step=next_step)
 
 
+def missing(function: str, version: str, attempt: str) -> HardwareError:
+    """Return the error for an NVML function that the library of a driver of that version does not export."""
+    details: tuple[str, ...] = (f"driver {version} has no {function}",)
+    step = _NEWER
+    if lacks(version, function):
+        first = FIRST_WITH[function]
+        details += (f"R{first} was the first branch that had it",)
+        step = f"update the NVIDIA driver to R{first} or later, then run: aliquot show"
+    brief = f"{attempt} failed: the installed driver does not have this call"
+    return HardwareError(brief, details=details, next_step=step, nvml_code=FUNCTION_NOT_FOUND)
+
+
 def driver_too_old(version: str) -> NoDriverError | None:
     """An error if the driver is older than the floor; None if it is new enough or the version cannot be read."""
-    branch = version.partition(".")[0]
-    if not branch.isdigit() or int(branch) >= DRIVER_FLOOR:
+    if not older(version, str(FLOOR)):
         return None
     return NoDriverError(
-        f"NVIDIA driver {version} is too old: R{DRIVER_FLOOR} is the oldest that can be driven",
-        next_step=_NEWER,
+        f"NVIDIA driver {version} is too old: R{FLOOR} is the oldest that can be driven",
+        next_step=f"update the NVIDIA driver to R{FLOOR} or later, then run: aliquot show",
     )

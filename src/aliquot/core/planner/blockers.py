@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Sequence
 
+import msgspec
+
 from aliquot.core.model.desired import InstanceWish
+from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
 from aliquot.core.model.inventory import Gpu, GpuInstance
 from aliquot.core.model.placement import slices
@@ -72,7 +75,17 @@ def _bad_wish(board: Board, gpu: Gpu, wish: InstanceWish) -> Blocker | None:
             gpu=gpu.pci,
             next_step=f"aliquot profiles {gpu.pci}",
         )
-    if compute.change(profile, (), wish.compute, wish.compute_starts) is None:
+    if not compute.fits(profile, wish.compute, wish.compute_starts):
+        placed = msgspec.structs.replace(profile, placed_compute=True)
+        if compute.fits(placed, wish.compute, wish.compute_starts):
+            return Blocker(
+                rule="COMPUTE_PLACEMENT",
+                message=f"GPU {gpu.pci}: this driver chooses the placement of compute instances itself, and never the "
+                f"one asked in {profile.name}",
+                gpu=gpu.pci,
+                next_step=f"update the NVIDIA driver to R{FIRST_WITH[PLACED_COMPUTE_INSTANCES]} or later, then run: "
+                "aliquot show",
+            )
         return Blocker(
             rule="COMPUTE_INSTANCES",
             message=f"the compute instances asked do not fit into one {profile.name}",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import combinations
 
 import msgspec
@@ -36,7 +36,8 @@ def change(
     profile: Profile, present: Sequence[ComputeInstance], layout: Sequence[int], starts: Sequence[int] | None
 ) -> ComputeChange | None:
     """The least change from the compute instances that are there to the wanted layout (compute profile ids, at
-    ``starts`` if given). None if the layout does not fit into the profile.
+    ``starts`` if given). None if the layout does not fit into the profile, or if a driver that places compute
+    instances itself cannot be led to it.
     """
     table = {c.id: c for c in profile.compute}
     if any(i not in table for i in layout) or sum(table[i].compute_slices for i in layout) > profile.compute_slices:
@@ -47,20 +48,54 @@ def change(
         return ComputeChange(create=(ComputePart(profile.default_compute.name, profile.default_compute.id),))
     here = {(c.profile_id, c.place.start): c for c in present}
     options = [tuple(zip(layout, starts, strict=True))] if starts is not None else list(_layouts(table, layout))
-    options = [slots for slots in options if _legal(table, slots)]
-    if not options:
-        return None
-    changes = [_difference(profile, here, slots) for slots in options]
-    return min(changes, key=lambda c: c.weight)
+    lead = _placed if profile.placed_compute else _chosen
+    changes = (change for slots in options if _legal(table, slots) for change in lead(profile, here, slots))
+    return min(changes, key=lambda c: c.weight, default=None)
 
 
-def _difference(profile: Profile, here: dict[Slot, ComputeInstance], slots: tuple[Slot, ...]) -> ComputeChange:
+def driver_choice(profile: Profile, kind: ComputeProfile, taken: int) -> Placement | None:
+    """Return where the driver puts a compute instance when it is given no placement: of the free ones that which leaves
+    the most choices, the lowest of equals; None if none is free. ``taken`` is a mask of compute slots.
+
+    Source: open-gpu-kernel-modules, which says so of compute instances.
+    """
+    every = [place.mask for each in profile.compute for place in each.placements]
+    free = [place for place in kind.placements if not place.mask & taken]
+    return min(free, key=lambda p: (-sum(not m & (taken | p.mask) for m in every), p.start), default=None)
+
+
+def _placed(profile: Profile, here: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]) -> Iterator[ComputeChange]:
+    """The change to these slots by a driver that takes placements."""
     table = {c.id: c for c in profile.compute}
     create = sorted(set(slots) - here.keys(), key=lambda s: (-table[s[0]].size, s[1]))
-    return ComputeChange(
-        destroy=tuple(c for key, c in sorted(here.items()) if key not in slots),
-        create=tuple(_part(profile, table[i], start) for i, start in create),
-    )
+    destroy = tuple(c for key, c in sorted(here.items()) if key not in slots)
+    yield ComputeChange(destroy, tuple(_part(profile, table[i], start) for i, start in create))
+
+
+def _chosen(profile: Profile, here: Mapping[Slot, ComputeInstance], slots: Sequence[Slot]) -> Iterator[ComputeChange]:
+    """The changes to these slots by a driver that chooses placements itself. One that could stay may have to go so
+    that another gets the right slot.
+    """
+    stay = sorted(here.keys() & set(slots))
+    for kept in (each for size in range(len(stay), -1, -1) for each in combinations(stay, size)):
+        create = _order(profile, set(slots) - set(kept), sum(here[key].place.mask for key in kept))
+        if create is not None:
+            destroy = tuple(c for key, c in sorted(here.items()) if key not in kept)
+            yield ComputeChange(destroy, tuple(ComputePart(c.name, c.id) for c in create))
+
+
+def _order(profile: Profile, create: Collection[Slot], taken: int) -> list[ComputeProfile] | None:
+    """The order of creations in which the driver chooses just these slots by itself; None if there is none."""
+    if not create:
+        return []
+    for kind in profile.compute:
+        place = driver_choice(profile, kind, taken)
+        if place is None or (kind.id, place.start) not in create:
+            continue
+        rest = _order(profile, [s for s in create if s != (kind.id, place.start)], taken | place.mask)
+        if rest is not None:
+            return [kind, *rest]
+    return None
 
 
 def _part(profile: Profile, ci: ComputeProfile, start: int) -> ComputePart:

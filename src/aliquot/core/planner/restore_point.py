@@ -15,10 +15,11 @@ VFIO = "vfio-pci"
 
 
 def former(inventory: Inventory, pcis: Collection[str], name: str = "the former state") -> Desired:
-    """A wish that names every instance of some GPUs at its place, with its compute instances at theirs, and every vGPU
-    on its function under its UUID.
+    """A wish that names every instance of some GPUs at its place, with its compute instances at theirs (anywhere in it
+    where the driver chooses that itself), and every vGPU on its function under its UUID.
     """
-    gpus = tuple(_wish(g) for g in inventory.gpus if g.pci in pcis and (g.mig.capable or g.virtual is not None))
+    exact = inventory.places_compute_instances
+    gpus = tuple(_wish(g, exact) for g in inventory.gpus if g.pci in pcis and (g.mig.capable or g.virtual is not None))
     return Desired(gpus=gpus, name=name)
 
 
@@ -65,7 +66,8 @@ def sparing(goal: Desired, before: Inventory, now: Inventory, made: Collection[A
             former = [_with_foreign_compute(i, was, gpu, inside) for i in was.instances]
             kept = foreign_instances(was, gpu, made)
             mig = True if kept else wish.mig
-            wish = msgspec.structs.replace(wish, mig=mig, instances=_as_wishes((*former, *kept)))
+            instances = _as_wishes((*former, *kept), now.places_compute_instances)
+            wish = msgspec.structs.replace(wish, mig=mig, instances=instances)
         others = tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus if foreign(v))
         if others and wish.vgpus is not None:
             beside = (*wish.vgpus, *others)
@@ -81,28 +83,28 @@ def _with_foreign_compute(was: GpuInstance, before: Gpu, now: Gpu, made: Iterabl
     return msgspec.structs.replace(was, compute_instances=(*was.compute_instances, *others))
 
 
-def instance_wishes(gpu: Gpu) -> tuple[InstanceWish, ...]:
-    """The GPU instances that exist, as wishes."""
-    return _as_wishes(gpu.instances)
+def instance_wishes(gpu: Gpu, exact: bool = True) -> tuple[InstanceWish, ...]:
+    """The GPU instances that exist, as wishes; with their compute instances just where they are if ``exact``."""
+    return _as_wishes(gpu.instances, exact)
 
 
-def _as_wishes(instances: Iterable[GpuInstance]) -> tuple[InstanceWish, ...]:
+def _as_wishes(instances: Iterable[GpuInstance], exact: bool) -> tuple[InstanceWish, ...]:
     return tuple(
         InstanceWish(
             profile_id=i.profile_id,
             name=i.profile,
             start=i.place.start,
             compute=tuple(c.profile_id for c in i.compute_instances),
-            compute_starts=tuple(c.place.start for c in i.compute_instances),
+            compute_starts=tuple(c.place.start for c in i.compute_instances) if exact else None,
         )
         for i in instances
     )
 
 
-def _wish(gpu: Gpu) -> GpuWish:
+def _wish(gpu: Gpu, exact: bool) -> GpuWish:
     source = "the journal"
     if gpu.virtual is None:
-        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu), source=source)
+        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu, exact), source=source)
     virtual = gpu.virtual
     if gpu.passthrough:
         mig = virtual.was_mig if gpu.mig.capable else None
@@ -111,7 +113,7 @@ def _wish(gpu: Gpu) -> GpuWish:
     return GpuWish(
         pci=gpu.pci,
         mig=gpu.mig.enabled if gpu.mig.capable else None,
-        instances=instance_wishes(gpu),
+        instances=instance_wishes(gpu, exact),
         source=source,
         vgpus=tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
         functions=virtual.enabled if virtual.total else None,

@@ -31,6 +31,7 @@ from aliquot.core.model.instance_ids import instance_id as instance_id
 from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
 from aliquot.core.model.placement import Placement
 from aliquot.core.planner import rules
+from aliquot.core.planner.compute_instances import driver_choice
 from aliquot.core.planner.placement_table import board
 from aliquot.core.planner.vgpu import semantics as steps
 from aliquot.core.planner.vgpu.semantics import StepRefused as StepRefused
@@ -115,13 +116,12 @@ def _add_compute(profile: Profile, instance: GpuInstance, part: ComputePart) -> 
     taken = 0
     for other in instance.compute_instances:
         taken |= other.place.mask
-    asked = Placement.parse(part.placement) if part.placement else None
-    free = [p for p in ci.placements if not p.mask & taken and asked in (None, p)]
-    if not free:
+    place = Placement.parse(part.placement) if part.placement else driver_choice(profile, ci, taken)
+    if place is None or place not in ci.placements or place.mask & taken:
         raise StepRefused("PLACEMENT: no free compute slots")
     used = {c.id for c in instance.compute_instances}
     lowest = next(n for n in range(profile.compute_slices + 1) if n not in used)
-    made = ComputeInstance(id=lowest, profile=ci.name, profile_id=ci.id, placement=str(free[0]))
+    made = ComputeInstance(id=lowest, profile=ci.name, profile_id=ci.id, placement=str(place))
     return replace(instance, compute_instances=(*instance.compute_instances, made))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from ctypes import byref, c_uint
 from typing import Any
 
@@ -18,6 +19,9 @@ NO_INSTANCE = 0xFFFFFFFF
 _MAX_INSTANCES = 16
 """More than any profile allows: at most 15 GPU instance ids per GPU, 8 compute instances per GPU instance."""
 
+UNLISTED = Holder("process", "unknown", "this driver does not list processes")
+"""Who holds each instance where the driver has no list of processes: nobody can say that it is idle."""
+
 Process = tuple[int, int, Holder]
 """GPU instance id, compute instance id (NO_INSTANCE where there is none), and who it is."""
 
@@ -29,8 +33,8 @@ class Instances:
         self.session = session
         self._uuids: dict[tuple[str, int, int], str] = {}
 
-    def fill(self, gpu: Gpu, handle: Any, table: Family, processes: list[Process]) -> Gpu:
-        """The GPU with its instances and holders."""
+    def fill(self, gpu: Gpu, handle: Any, table: Family, processes: list[Process] | None) -> Gpu:
+        """The GPU with its instances and holders. ``processes`` None: the driver does not list them."""
         nv = self.session.nv
         found: list[GpuInstance] = []
         room, units = table.compute_slices, table.memory_slices
@@ -40,7 +44,7 @@ class Instances:
             for each in self._list(nv.nvmlDeviceGetGpuInstances, nv.c_nvmlGpuInstance_t, handle, profile.id, gpu.pci):
                 info = self.session.call(f"reading a GPU instance of {gpu.pci}", nv.nvmlGpuInstanceGetInfo, each)
                 inside = self._compute(each, gpu, info.id, profile, processes)
-                holders = distinct([h for gi, _, h in processes if gi == info.id])
+                holders = _holders(processes, info.id)
                 found.append(
                     GpuInstance(
                         id=info.id,
@@ -56,11 +60,11 @@ class Instances:
                 room, units = room - profile.compute_slices, units - info.placement.size
         found.sort(key=lambda i: i.id)
         instances = self._with_uuids(handle, gpu, found)
-        outside = tuple(h for gi, _, h in processes if gi == NO_INSTANCE)
+        outside = tuple(h for gi, _, h in processes or () if gi == NO_INSTANCE)
         return msgspec.structs.replace(gpu, instances=instances, holders=outside, swapped=swapped(table, instances))
 
     def _compute(
-        self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process]
+        self, instance: Any, gpu: Gpu, gi: int, profile: Profile, processes: list[Process] | None
     ) -> tuple[ComputeInstance, ...]:
         nv = self.session.nv
         found: list[ComputeInstance] = []
@@ -80,7 +84,7 @@ class Instances:
                         profile_id=kind.id,
                         placement=f"{info.placement.start}:{info.placement.size}",
                         capability_minor=ci_minor(gpu.minor, gi, info.id),
-                        holders=distinct([h for g, c, h in processes if (g, c) == (gi, info.id)]),
+                        holders=_holders(processes, gi, info.id),
                     )
                 )
                 room -= kind.compute_slices
@@ -127,8 +131,10 @@ class Instances:
             self._uuids[gpu.uuid, gi, ci] = call(attempt, nv.nvmlDeviceGetUUID, device, gpu=gpu.pci)
             seen += 1
 
-    def processes(self, handle: Any, pci: str) -> list[Process]:
-        """Every process on the GPU: its GPU instance, its compute instance, who it is."""
+    def processes(self, handle: Any, pci: str) -> list[Process] | None:
+        """Every process on the GPU: its GPU instance, its compute instance, who it is. None where the driver has no
+        such list: every driver that Aliquot drives does, stand-ins for its library may not.
+        """
         nv = self.session.nv
         found: dict[tuple[int, int, int], None] = {}
         for newer, older in (
@@ -138,6 +144,8 @@ class Instances:
             code, rows = self.session.ask(newer, handle)
             if code == codes.FUNCTION_NOT_FOUND:
                 code, rows = self.session.ask(older, handle)
+            if code == codes.FUNCTION_NOT_FOUND:
+                return None
             if code == codes.NOT_SUPPORTED:
                 continue
             if code != codes.SUCCESS:
@@ -153,5 +161,12 @@ class Instances:
         return Holder("process", str(pid), (name or "").rpartition("/")[2])
 
 
-def distinct(holders: list[Holder]) -> tuple[Holder, ...]:
+def _holders(processes: list[Process] | None, instance: int, compute: int | None = None) -> tuple[Holder, ...]:
+    """Who is on a GPU instance, or on one of its compute instances."""
+    if processes is None:
+        return (UNLISTED,)
+    return distinct(h for gi, ci, h in processes if gi == instance and compute in (None, ci))
+
+
+def distinct(holders: Iterable[Holder]) -> tuple[Holder, ...]:
     return tuple(dict.fromkeys(holders))

@@ -180,7 +180,7 @@ class Reader:
                 gone = error.nvml_code in (codes.INVALID_ARGUMENT, codes.NOT_FOUND)
                 if not gone or attempt == _LOOKS - 1:
                     raise
-        return msgspec.structs.replace(bare, holders=distinct([h for _, _, h in processes]))
+        return msgspec.structs.replace(bare, holders=distinct(h for _, _, h in processes or ()))
 
     def _lost(self, index: int) -> Gpu:
         """A GPU that fell off the bus: what is still known of it, from this session or from the kernel's list."""

@@ -27,6 +27,7 @@ class Session:
         self._binding: binding.Binding | None = binding.acquire(library)
         self.nv = self._binding.nv
         self.calls = 0
+        self.driver = ""
         self.profile_info_version = 3
         self.epoch = 0
         """Grows whenever handles become invalid: a cache that remembers it knows when it is stale."""
@@ -99,6 +100,8 @@ class Session:
             with Running(attempt, gpu):
                 return function(*arguments)
         except self.nv.NVMLError as failure:
+            if failure.value == codes.FUNCTION_NOT_FOUND and self.driver:
+                raise codes.missing(function.__name__, self.driver, attempt) from failure
             raise codes.error(failure.value, attempt, gpu=gpu) from failure
 
     def ask(self, function: Callable[..., Any], *arguments: Any, **accepted: Any) -> tuple[int, Any]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
+from aliquot.core.model import driver_branches
 from aliquot.core.model import driver_checks as drivers
 from aliquot.core.model.inventory import Gpu, Inventory, Mig
 
@@ -77,4 +78,4 @@ def test_lost_and_tableless() -> None:
     ],
 )
 def test_versions_compare_as_numbers(version: str, minimum: str | None, expected: bool) -> None:
-    assert drivers.older(version, minimum) is expected
+    assert driver_branches.older(version, minimum) is expected
