@@ -6,7 +6,7 @@ config covers (mig-parted fails for the others), what can stay stays, and a requ
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
@@ -168,17 +168,26 @@ def _assert(args: Args) -> None:
 def _export(args: Args) -> None:
     from aliquot.core.config.export import export
 
-    streams.result(documents.encoded(export(node.inventory(args), args.config_label), args.output_format).rstrip("\n"))
+    text = _encoded(export(node.inventory(args), args.config_label), args.output_format)
+    streams.result(text, end="")
 
 
 def _generate(args: Args) -> None:
     from aliquot.core.config.generate import generate
 
-    text = documents.encoded(generate(node.inventory(args)), args.output_format)
+    text = _encoded(generate(node.inventory(args)), args.output_format)
     if args.output_file:
         output.save(args.output_file, text)
     else:
-        streams.result(text.rstrip("\n"))
+        streams.result(text, end="")
+
+
+def _encoded(document: dict[str, Any], form: str) -> str:
+    """The bytes of the original: its JSON sorts the configs and has no final newline."""
+    if form != "json":
+        return documents.encoded(document, form)
+    configs = dict(sorted(document["mig-configs"].items()))
+    return documents.encoded({**document, "mig-configs": configs}, form).rstrip("\n")
 
 
 def _checkpoint_file(args: Args) -> str:

@@ -148,7 +148,9 @@ class Selection:
         what = f"{self.config.source}: {self.name!r}" if self.name else "the wish"
         rule = "NOT_CAPABLE" if able else "NOTHING_MATCHES"
         reason = able or "is meant by any of its entries"
-        if not able and self.config.schema != NATIVE and (self.config.compat or self.config.fleet):
+        none_capable = not any(gpu.lost or gpu.mig.capable for gpu in self.inventory.gpus)
+        elsewhere = self.config.fleet and none_capable if able else self.config.compat or self.config.fleet
+        if elsewhere and self.config.schema != NATIVE:
             self.report.notes.append(f"{what} is for no GPU of this node (it has {here})")
             return
         sentence = f"{what} cannot be met here: no GPU of this node {reason} (this node has {here})"
