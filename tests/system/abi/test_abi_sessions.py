@@ -8,6 +8,7 @@ import signal
 import threading
 import time
 from ctypes import byref, c_int, c_uint, c_void_p
+from pathlib import Path
 
 import pytest
 
@@ -117,9 +118,12 @@ def test_the_library_starts_a_killed_server_again(state_dir: str, name: str) -> 
     assert lib.nvmlInit_v2() == 0
     gpu, status, instance = device(lib), c_int(), c_void_p()
     assert lib.nvmlDeviceSetMigMode(gpu, c_uint(1), byref(status)) == 0
+    children = Path(f"/proc/self/task/{threading.get_native_id()}/children")
+    before = children.read_text()
     for profile in (9, 14):
         kill_server(state_dir)
         assert lib.nvmlDeviceCreateGpuInstance(gpu, c_uint(profile), byref(instance)) == 0
+        assert children.read_text() == before, "not even a zombie of ours"
     assert {i["profile"] for i in node.show()["gpus"][0]["instances"]} == {"3g.20gb", "2g.10gb"}
     assert lib.nvmlShutdown() == 0
 

@@ -14,6 +14,7 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/un.h>
+#include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -142,6 +143,9 @@ static int revive(void)
     posix_spawnattr_destroy(&attributes);
     posix_spawn_file_actions_destroy(&actions);
     free(env);
+    if (!failed)
+        while (waitpid(child, NULL, 0) < 0 && errno == EINTR)
+            ; /* it detaches the server and ends */
     return !failed;
 }
 
