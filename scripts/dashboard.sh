@@ -8,7 +8,7 @@ trap 'exit 0' INT TERM
 
 quietly() { "$@" >"$ALIQUOT_STATE_DIR/said" 2>&1 || { cat "$ALIQUOT_STATE_DIR/said" >&2; exit 1; }; }
 start() { quietly aliquot sim start "$1" --name "$2"; }
-cut() { quietly aliquot apply --node "$1" --gpu "$2" --mig "$3"; }
+cut() { quietly aliquot apply --yes --node "$1" --gpu "$2" --mig "$3"; }
 hold() { quietly aliquot sim hold "$2" "$3" --node "$1" --memory "$4"; }
 
 echo "starting a simulated fleet ..." >&2
@@ -28,7 +28,7 @@ cut train-2 1 2g.20gb@0,1g.10gb@5
 hold train-2 1 3 9000
 cut infer-1 0-1 1g.6gb*4
 hold infer-1 0 3 2100
-quietly aliquot apply --node desks-1 --gpu 0 --vgpu A2-4Q*3
+quietly aliquot apply --yes --node desks-1 --gpu 0 --vgpu A2-4Q*3
 cut lab 0 3g.20gb@0,2g.10gb@4,1g.5gb@6
 # Somebody destroyed an instance by hand.
 quietly aliquot sim destroy 0 1 --node lab

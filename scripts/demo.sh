@@ -1,6 +1,7 @@
 #!/bin/sh
 # The whole idea on a simulated 8-GPU node: show, plan, apply, verify, break it by hand, see the drift, heal it.
 set -u
+exec </dev/null  # a script is not asked
 ALIQUOT_STATE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/aliquot-demo.XXXXXX")
 export ALIQUOT_STATE_DIR
 trap 'aliquot sim stop --all >/dev/null 2>&1; rm -rf "$ALIQUOT_STATE_DIR"' EXIT INT TERM

@@ -451,6 +451,20 @@ MUTANTS = {
         "o = self.last = await self.observer.look(self.memory); self.__dict__.setdefault('all', []).append(o)",
         AGENTS,
     ),
+    "any-answer": Mutant(
+        "command line: whatever a person answers is a yes",
+        "cli/framework/confirmation.py",
+        'return answer.strip().lower() in (b"y", b"yes")',
+        "return True",
+        ("tests/system/cli/test_confirmation.py",),
+    ),
+    "unasked": Mutant(
+        "command line: a person who could be asked is not",
+        "cli/framework/confirmation.py",
+        "if args.yes or not asked():",
+        "if args.yes or asked():",
+        ("tests/system/cli/test_confirmation.py",),
+    ),
 }
 
 

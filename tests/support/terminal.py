@@ -20,7 +20,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-SOURCE = str(Path(__file__).resolve().parents[2] / "src")
+import aliquot
+
+SOURCE = str(Path(aliquot.__file__).resolve().parents[1])
 _ORDER = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
 _MODES = {"1049", "25", "7", "2026"}
 
@@ -195,6 +197,8 @@ class Played:
         deadline = time.monotonic() + seconds
         while self.terminal.modes["2026"] or not seen(self.terminal):
             assert time.monotonic() < deadline, f"not seen in {seconds:g} s:\n{self.terminal.text}"
+            if self.process.poll() is not None:  # the rest of what it wrote comes at once
+                deadline = min(deadline, time.monotonic() + 1)
             self.read()
         return self.terminal
 

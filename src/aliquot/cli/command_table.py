@@ -17,6 +17,7 @@ from aliquot.cli.framework.command_model import (
     TIMEOUT,
     WATCH,
     WISH,
+    YES,
     Command,
     Option,
 )
@@ -70,11 +71,14 @@ _APPLY = Command(
         POLICY,
         TIMEOUT,
         HOOKS,
+        YES,
         *EVERYWHERE,
     ),
-    text="A saved plan is planned again: it is applied exactly, or refused (20) if the machine or the file changed.",
+    text="At a terminal it shows the plan and asks first; --yes, or a stdin that is not a terminal, is not asked. A "
+    "saved plan is planned again: it is applied exactly, or refused (20) if the machine or the file changed.",
     examples=("aliquot apply -f wish.yaml -c train", "aliquot apply plan.json", "aliquot apply --gpu 0 --mig 7g.40gb"),
-    exits="0 done or nothing to do, 10 the rest needs a reboot, 20 blocked, 40 hardware refused (and what was undone)",
+    exits="0 done or nothing to do, 10 the rest needs a reboot, or you answered no, 20 blocked, 40 hardware refused "
+    "(and what was undone)",
 )
 _VERIFY = Command(
     "verify",
@@ -138,6 +142,7 @@ _RESTORE = Command(
         POLICY,
         TIMEOUT,
         HOOKS,
+        YES,
         *EVERYWHERE,
     ),
     text="A GPU without a record is never touched by --boot; one that is gone or blocked does not keep the others from "

@@ -58,7 +58,7 @@ def watched(play: Played) -> list[list[str]]:
 
 @pytest.mark.slow
 def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> None:
-    shown = Played("apply", "--gpu", "0-1", "--mig", "1g.5gb*7", columns=100, rows=40)
+    shown = Played("apply", "--yes", "--gpu", "0-1", "--mig", "1g.5gb*7", columns=100, rows=40)
     try:
         seen = watched(shown)
     finally:
@@ -79,7 +79,7 @@ def test_a_terminal_shows_how_far_it_is_and_keeps_the_lines_alone(slow: str) -> 
 def test_what_was_done_before_says_how_long_it_will_take(slow: str) -> None:
     for wish in ("3g.20gb,1g.5gb", "empty"):
         forkserver.run(command("--gpu", "1", "--mig", wish), env=environment(), check=True, capture_output=True)
-    shown = Played("apply", "--gpu", "0", "--mig", "3g.20gb,1g.5gb,1g.5gb", columns=100, rows=20)
+    shown = Played("apply", "--yes", "--gpu", "0", "--mig", "3g.20gb,1g.5gb,1g.5gb", columns=100, rows=20)
     try:
         seen = watched(shown)
     finally:
@@ -96,7 +96,7 @@ def test_a_failure_and_the_way_back_are_shown(state: str, slow: str) -> None:
     node = control.Node(state, slow)
     node.fault("fail", call="DeviceCreateGpuInstanceWithPlacement", code=999, calls=1, nth=4)
     node.close()
-    shown = Played("apply", "--gpu", "0", "--mig", "1g.5gb*7", columns=110, rows=20)
+    shown = Played("apply", "--yes", "--gpu", "0", "--mig", "1g.5gb*7", columns=110, rows=20)
     try:
         seen = watched(shown)
     finally:
@@ -108,7 +108,7 @@ def test_a_failure_and_the_way_back_are_shown(state: str, slow: str) -> None:
 
 @pytest.mark.parametrize("environ", [{"NO_COLOR": "1"}, {"TERM": "dumb"}, {"TERM": ""}])
 def test_a_terminal_without_orders_gets_the_lines_of_always(environ: dict[str, str], a100: Sim) -> None:
-    shown = Played("apply", "--gpu", "0", "--mig", "1g.5gb*2", environment=environ)
+    shown = Played("apply", "--yes", "--gpu", "0", "--mig", "1g.5gb*2", environment=environ)
     try:
         assert shown.ended() == 0
     finally:
@@ -130,7 +130,7 @@ def test_no_terminal_no_bar(slow: str) -> None:
 @pytest.mark.slow
 def test_stdout_is_the_result_alone(slow: str, tmp_path: Path) -> None:
     with (tmp_path / "out").open("w") as out:
-        shown = Played("apply", "--gpu", "0", "--mig", "1g.5gb*4", "-o", "json", stdout=out.fileno())
+        shown = Played("apply", "--yes", "--gpu", "0", "--mig", "1g.5gb*4", "-o", "json", stdout=out.fileno())
         try:
             seen = watched(shown)
         finally:

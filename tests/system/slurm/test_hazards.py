@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+
+from support.terminal import Played
 
 from .applying import WORDS, Host, dynamic, idle, running
 from .bed import Bed, Ran, until
@@ -118,6 +121,16 @@ def test_a_dry_run_touches_nothing_and_is_true(bed: Bed) -> None:
     added = {
         line[1:] for line in host.ok("slurm", "apply", *host.how, *HALVES, "--dry-run").splitlines() if line[:1] == "+"
     }
+    shell = shlex.join(bed.inside())
+    asked = Played("slurm", "apply", *host.how, *HALVES, shell=shell, environment={**bed.env, **host.env})
+    try:
+        assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in asked.shows("Apply this plan? [y/N]").text.replace("\n", "")
+        asked.type("n\n")
+        assert asked.ended() == 10
+    finally:
+        asked.close()
+    assert host.counts() == {"1g.5gb": 14}
+    assert "DRAIN" not in bed.state("n1")
     host.applied(*HALVES)
     after = (bed.etc / "gres.conf").read_text().splitlines()
     assert {line for line in added if line.startswith("NodeName")} == set(after) - set(conf.splitlines()) - {

@@ -95,7 +95,7 @@ def _one_by_one(connection: Connection, failed: Plan, args: Args) -> int:
         try:
             inventory = connection.backend.read()
             made = plan(inventory, msgspec.structs.replace(failed.desired, gpus=(each,)), failed.policy)
-            codes.append(carry_out(Job(connection, made, inventory), args))
+            codes.append(carry_out(Job(connection, made, inventory, agreed=True), args))
         except AliquotError as error:
             failure.report(error, args.output, args.typed_node)
             codes.append(error.exit_code)

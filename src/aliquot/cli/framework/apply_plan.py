@@ -7,8 +7,8 @@ from contextlib import AbstractContextManager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.commands import plan as planning
+from aliquot.cli.framework import confirmation, output, streams
 from aliquot.cli.framework import error_output as failure
-from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Plan
@@ -25,21 +25,32 @@ _EXIT = {"nothing": 0, "done": 0, "reboot": 10}
 
 
 class Job:
-    """A plan, the node it is for, and the inventory that it was made from. ``saved``: the plan comes from a file."""
+    """A plan, the node it is for, and the inventory that it was made from. ``saved``: the plan comes from a file;
+    ``agreed``: a person was shown it as part of another plan, and agreed.
+    """
 
-    __slots__ = ("connection", "inventory", "plan", "saved")
+    __slots__ = ("agreed", "connection", "inventory", "plan", "saved")
 
-    def __init__(self, connection: Connection, plan: Plan, inventory: Inventory, *, saved: bool = False) -> None:
+    def __init__(
+        self, connection: Connection, plan: Plan, inventory: Inventory, *, saved: bool = False, agreed: bool = False
+    ) -> None:
         self.connection = connection
         self.plan = plan
         self.inventory = inventory
         self.saved = saved
+        self.agreed = agreed
 
 
 def carry_out(job: Job, args: Args) -> int:
-    """Applies a plan and prints what came of it. Returns the exit code; raises what the engine refuses to start."""
+    """Applies a plan, once a person agreed if one is there, and prints what came of it. Returns the exit code; raises
+    what the engine refuses to start.
+    """
     if job.plan.blocked:
         return planning.show(job.plan, job.inventory, args)
+    if not (job.agreed or _agreed(job, args)):
+        answer = output.made("Outcome", node=job.plan.node, status="declined", driver_calls=0)
+        output.emit(answer, args.output, confirmation.DECLINED)
+        return confirmation.DECLINED_EXIT
     from aliquot.core.engine.apply import apply
     from aliquot.foundation.signals import stoppable
 
@@ -63,6 +74,23 @@ def carry_out(job: Job, args: Args) -> int:
     if outcome.status == "partial":
         return HardwareError.exit_code
     return outcome.error.exit_code if outcome.error else _EXIT[outcome.status]
+
+
+def _agreed(job: Job, args: Args) -> bool:
+    if not job.plan.changes:
+        return True
+    from aliquot.cli.framework.views import plan_view as planview
+    from aliquot.core.engine.saved_plan import confirm
+
+    def shown(color: bool) -> str:
+        if job.inventory.fingerprint != job.plan.fingerprint:  # a saved plan for another state cannot be drawn
+            return f"{args.plan}: {summary.deeds(job.plan)}"
+        if job.saved:
+            confirm(job.plan, job.inventory)
+        notes = [f"note: {line}" for line in job.plan.notes]
+        return "\n".join([*notes, planview.text(job.plan, job.inventory, color)])
+
+    return confirmation.confirmed(args, shown)
 
 
 def _shown(job: Job) -> AbstractContextManager[Bar | None]:

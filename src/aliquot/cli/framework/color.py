@@ -10,8 +10,12 @@ RED, GREEN, YELLOW, BOLD, DIM = "31", "32", "33", "1", "2"
 
 def wanted() -> bool:
     """Whether stdout is a terminal that wants colour."""
-    shown = sys.stdout is not None and sys.stdout.isatty()  # None where the caller closed it
-    return shown and not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
+    return sys.stdout is not None and sys.stdout.isatty() and welcome()  # None where the caller closed it
+
+
+def welcome() -> bool:
+    """Return whether a terminal, if there is one, may show colour."""
+    return not os.environ.get("NO_COLOR") and os.environ.get("TERM", "dumb") != "dumb"
 
 
 def paint(text: str, code: str, on: bool) -> str:

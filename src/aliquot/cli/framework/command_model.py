@@ -193,6 +193,7 @@ POLICY = Option(
 TIMEOUT = Option(
     "--timeout", help="seconds that --policy wait waits at most", metavar="SECONDS", default="60", number="float"
 )
+YES = Option("-y", "--yes", help="do not ask; without a terminal at stdin nothing is asked", kind="flag")
 HOOKS = Option(
     "--hooks", help="a mig-parted hooks file: commands to run around the apply", metavar="FILE", complete="file"
 )

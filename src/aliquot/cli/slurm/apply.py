@@ -53,8 +53,17 @@ def _apply(args: Args) -> int:
             with _world(args, connection, chosen) as world:
                 if args.dry_run:
                     return slurm_preview.told(args, change, world, inventory)
+                if not slurm_preview.agreed(args, change, world, inventory):
+                    return _declined(args, chosen.name)
                 outcome = apply.apply(change, world)
     return _told(args, outcome)
+
+
+def _declined(args: Args, name: str) -> int:
+    from aliquot.cli.framework import confirmation
+
+    output.emit(output.made("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
+    return confirmation.DECLINED_EXIT
 
 
 def resumed(args: Args, connection: Connection, name: str) -> int:

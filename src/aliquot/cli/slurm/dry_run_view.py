@@ -1,4 +1,4 @@
-"""``aliquot slurm apply --dry-run``, as text and as a document."""
+"""``aliquot slurm apply --dry-run``, as text and as a document, and the question before the change."""
 
 from __future__ import annotations
 
@@ -16,22 +16,36 @@ if TYPE_CHECKING:
 
 def told(args: Args, change: Change, world: World, inventory: Inventory) -> int:
     """Print what would be done; 0. Raises AliquotError where it would be refused."""
+    from aliquot.cli.framework import color as colour
     from aliquot.slurm.node.dry_run import preview
 
     found = preview(change, world)
-    output.emit(output.made("SlurmPreview", **output.document(found)), args.output, _text(found, inventory))
+    text = _text(found, inventory, colour.wanted())
+    output.emit(output.made("SlurmPreview", **output.document(found)), args.output, text)
     return 0
 
 
-def _text(found: Preview, inventory: Inventory) -> str:
-    from aliquot.cli.framework import color as colour
+def agreed(args: Args, change: Change, world: World, inventory: Inventory) -> bool:
+    """Return whether to go on: a person at a terminal is shown what would be done, and asked. Raises AliquotError where
+    it would be refused.
+    """
+    from aliquot.cli.framework import confirmation
+    from aliquot.slurm.node.dry_run import preview
+
+    if args.yes or not confirmation.asked():
+        return True
+    found = preview(change, world)
+    return found.status == "nothing" or confirmation.confirmed(args, lambda color: _text(found, inventory, color))
+
+
+def _text(found: Preview, inventory: Inventory, color: bool) -> str:
     from aliquot.cli.framework.views import plan_view as planview
 
     if found.status == "nothing":
         return f"nothing to do: {found.name} has {found.gres or 'no GRES'}"
     lines = [f"{found.name}: {found.has or 'no GRES'} would be {found.gres}"]
     if found.plan is not None and found.plan.changes:
-        lines.append(planview.text(found.plan, inventory, colour.wanted()))
+        lines.append(planview.text(found.plan, inventory, color))
     lines += found.files
     lines.append(f"steps    {' '.join(found.steps)}")
     lines += [f"waits for {job}, or is refused: --jobs" for job in found.jobs]

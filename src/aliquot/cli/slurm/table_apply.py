@@ -12,6 +12,7 @@ from aliquot.cli.framework.command_model import (
     MIG,
     MODE_ONLY,
     POLICY,
+    YES,
     Command,
     Option,
 )
@@ -117,6 +118,7 @@ APPLY = Command(
             kind="flag",
         ),
         HOOKS,
+        YES,
         *_RUN,
         *EVERYWHERE,
     ),
@@ -129,7 +131,8 @@ APPLY = Command(
         "aliquot slurm apply --gpu 0-3 --mig 1g.10gb*7 --dry-run",
         "aliquot slurm apply --continue",
     ),
-    exits="0 done or nothing to do, 20 blocked or stopped on record, 40 hardware refused (and it was undone)",
+    exits="0 done or nothing to do, 10 you answered no, 20 blocked or stopped on record, 40 hardware refused (and it "
+    "was undone)",
 )
 NODE = Command(
     "node",

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import EVERYWHERE, HOOKS, NODE, POLICY, TIMEOUT, WATCH, Command, Option
+from aliquot.cli.framework.command_model import EVERYWHERE, HOOKS, NODE, POLICY, TIMEOUT, WATCH, YES, Command, Option
 
 _ANY = Option("gpu", help="only this GPU", metavar="GPU", complete="gpus")
 GPU = Option("gpu", help="a GPU by index, PCI address, UUID or product", metavar="GPU", complete="gpus", required=True)
 DRY_RUN = Option("--dry-run", help="show the plan and touch nothing", kind="flag")
-CHANGE = (DRY_RUN, POLICY, TIMEOUT, HOOKS, *EVERYWHERE)
+CHANGE = (DRY_RUN, POLICY, TIMEOUT, HOOKS, YES, *EVERYWHERE)
 EXITS = "as apply; with --dry-run as plan"
 
 VGPU = Command(

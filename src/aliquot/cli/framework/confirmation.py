@@ -1,0 +1,59 @@
+"""The question before GPUs change: a person sees what would be done and answers; scripts are not asked."""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+
+from aliquot.cli.framework import color as colour
+from aliquot.cli.framework import streams
+from aliquot.cli.framework.parser import Args
+from aliquot.errors import CutOffError
+
+DECLINED = "not applied: nothing was changed"
+DECLINED_EXIT = 10
+"""Changes are still pending."""
+
+_QUESTION = "Apply this plan? [y/N] "
+_STDIN = 0
+
+
+def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
+    """Return whether to go on. A person at a terminal is shown the ``plan`` (it takes whether to colour it) and asked,
+    unless ``--yes`` was typed. Raises CutOffError where a signal comes instead of an answer.
+    """
+    if args.yes or not asked():
+        return True
+    try:
+        _tell(f"{plan(colour.welcome())}\n{_QUESTION}")
+        answer = sys.stdin.buffer.readline()
+    except KeyboardInterrupt as stop:
+        _tell("\n")
+        error = CutOffError.by(getattr(stop, "number", 2))
+        error.brief += "; nothing was changed"
+        raise error from None
+    if not answer.endswith(b"\n"):  # Ctrl-D leaves the cursor behind the question
+        _tell("\n")
+    return answer.strip().lower() in (b"y", b"yes")
+
+
+def asked() -> bool:
+    """Return whether a person is at stdin."""
+    try:
+        return sys.stdin.isatty()
+    except (AttributeError, ValueError):  # closed
+        return False
+
+
+def _tell(text: str) -> None:
+    """Write to the person's terminal: stderr or, where that goes elsewhere, the one that is stdin. A question that
+    went into a log would be waited for, unseen.
+    """
+    if streams.watched():
+        sys.stderr.write(streams.plain(text))
+        sys.stderr.flush()
+        return
+    with suppress(OSError):  # opened for reading only: nothing can be shown there
+        os.write(_STDIN, streams.plain(text).encode())
