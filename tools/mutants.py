@@ -458,6 +458,13 @@ MUTANTS = {
         "return True",
         ("tests/system/cli/test_confirmation.py",),
     ),
+    "edited-file": Mutant(
+        "--out: a file that was edited since is still Aliquot's own",
+        "cli/framework/owned_files.py",
+        'if first != f"{_MARK}{_checksum(rest)}":',
+        "if not rest:",
+        ("tests/system/cli/test_documents.py",),
+    ),
     "unasked": Mutant(
         "command line: a person who could be asked is not",
         "cli/framework/confirmation.py",

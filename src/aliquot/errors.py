@@ -121,6 +121,12 @@ class CutOffError(AliquotError):
         return error
 
 
+class NotOursError(BlockedError):
+    """A file that is to be written exists, and Aliquot did not write what is in it."""
+
+    code = "NOT_OURS"
+
+
 class DriftError(AliquotError):
     """What is differs from what should be."""
 

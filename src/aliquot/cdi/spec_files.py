@@ -13,7 +13,7 @@ import msgspec
 from aliquot.cdi.options import MARK
 from aliquot.cdi.rules import faults
 from aliquot.core.config.formats.yaml_writer import to_yaml
-from aliquot.errors import AliquotError, BlockedError, StorageError
+from aliquot.errors import AliquotError, BlockedError, NotOursError, StorageError
 from aliquot.foundation import atomic_file
 
 DIRECTORY = "/var/run/cdi"
@@ -133,10 +133,9 @@ def _refuse_foreign(path: str) -> None:
         return
     text = _text(path)
     if text is None or not _is_ours(text):
-        raise BlockedError(
-            f"{path} is there, and Aliquot did not write it",
-            details=("--force replaces it; another --output, or --vendor, leaves it alone",),
-            next_step=f"head {path}",
+        raise NotOursError(
+            f"{path} exists, and Aliquot did not write it: it was left as it is",
+            next_step="name another file, or another --vendor, or add --force to replace it",
         )
 
 

@@ -6,6 +6,7 @@ from aliquot.cli.cdi import table as cdi_commands
 from aliquot.cli.containers import docker_table as docker_commands
 from aliquot.cli.framework.command_model import (
     EVERYWHERE,
+    FORCE,
     GPU,
     HOOKS,
     MARKDOWN,
@@ -56,6 +57,7 @@ _PLAN = Command(
         POLICY,
         TIMEOUT,
         Option("--out", help="save the plan for 'aliquot apply PLAN'", metavar="PLAN.json", complete="file"),
+        FORCE,
         *TICKETS,
     ),
     examples=("aliquot plan -f wish.yaml -c train", "aliquot plan --gpu 0 --mig 3g.20gb,id:19,1g.5gb@6"),
@@ -102,7 +104,7 @@ _GENERATE = Command(
     "generate",
     "a config file for this machine, with the names that mig-manager generates",
     "commands.generate",
-    options=(OUT, *EVERYWHERE),
+    options=(*OUT, *EVERYWHERE),
     examples=("aliquot generate --out wish.yaml",),
 )
 _EXPORT = Command(
@@ -112,7 +114,7 @@ _EXPORT = Command(
     options=(
         Option("-l", "--label", help="name of the config in the file", metavar="NAME", default="current"),
         Option("--native", help="in Aliquot's own format, with placements, instead of mig-parted's", kind="flag"),
-        OUT,
+        *OUT,
         *EVERYWHERE,
     ),
     examples=("aliquot export --label now",),
@@ -121,7 +123,7 @@ _CHECKPOINT = Command(
     "checkpoint",
     "the exact state, placements included, for 'aliquot restore'",
     "commands.checkpoint",
-    options=(OUT, *EVERYWHERE),
+    options=(*OUT, *EVERYWHERE),
     examples=("aliquot checkpoint --out before.json",),
 )
 _RESTORE = Command(
@@ -183,7 +185,7 @@ _CATALOG = Command(
             "record",
             "write a table from this machine's driver",
             "commands.catalog",
-            options=(Option("gpu", help="only this GPU", metavar="GPU", complete="gpus"), OUT, *EVERYWHERE),
+            options=(Option("gpu", help="only this GPU", metavar="GPU", complete="gpus"), *OUT, *EVERYWHERE),
         ),
     ),
     examples=("aliquot catalog show a100-40gb", "aliquot catalog check"),

@@ -126,6 +126,10 @@ def test_a_compose_file(run: Run, uuids: list[str], tmp_path: Path) -> None:
     path = tmp_path / "compose.yaml"
     assert run(*words, "--out", str(path)).out == f"wrote {path}: one, two\n"
     assert yaml.safe_load(path.read_text())["services"] == found
+    path.write_text("services: {}\n")
+    refused = run("docker", "compose", "one=3g.20gb", "--form", "legacy", "--runtime", "docker", "--out", str(path))
+    assert (refused.code, path.read_text()) == (20, "services: {}\n")
+    assert run("docker", "release", "--all").out == "nothing is reserved\n"
     for wrong in (("a=3g.20gb", "a=0:0"), ()):
         assert run("docker", "compose", *wrong, *PICK).code == 2
 

@@ -91,10 +91,56 @@ def test_estimates_are_marked(state: str, run: Run) -> None:
     assert any(line.split()[0] == profile and "estimate" in line for line in text.splitlines() if line.strip())
 
 
+def written(path: Path) -> str:
+    """A file without the line that says who wrote it."""
+    text = path.read_text()
+    return text.partition("\n")[2] if text.startswith("# Written by Aliquot") else text
+
+
+OURS = (
+    ("generate",),
+    ("export", "--native"),
+    ("checkpoint",),
+    ("plan", "--gpu", "0", "--mig", "1g.6gb"),
+    ("metrics",),
+)
+
+
+@pytest.mark.parametrize("verb", OURS, ids=lambda verb: verb[0])
+def test_a_file_that_aliquot_did_not_write_is_replaced_only_by_force(
+    verb: tuple[str, ...], mixed: Sim, run: Run, tmp_path: Path
+) -> None:
+    good = (0, 10)
+    path = tmp_path / "file"
+    path.write_text("")  # as mktemp makes it
+    for _ in range(2):
+        assert run(*verb, "--out", str(path)).code in good, "what Aliquot wrote is its own"
+    ours = path.read_text()
+    for theirs in ("version: v1\nmig-configs: {}\n", '{\n  "a": 1\n}\n', "all of it\n", ours.replace("a", "b", 1)):
+        path.write_text(theirs)
+        refused = run(*verb, "--out", str(path))
+        assert (refused.code, path.read_text()) == (20, theirs)
+        assert f"blocked[NOT_OURS]: {path} " in refused.err
+        assert "add --force" in refused.err
+    assert run(*verb, "--out", str(path), "--force").code in good
+    assert path.read_text().partition(" ")[0] == ours.partition(" ")[0]
+
+
+def test_an_edited_file_is_no_longer_aliquots_and_the_same_text_may_be_written_again(
+    mixed: Sim, run: Run, tmp_path: Path
+) -> None:
+    path = tmp_path / "wish.yaml"
+    assert run("generate", "--out", str(path)).code == 0
+    path.write_text(path.read_text() + "# mine\n")
+    assert "was edited after Aliquot wrote it" in run("generate", "--out", str(path)).err
+    path.write_text(run("generate").out)
+    assert run("generate", "--out", str(path)).code == 0
+
+
 def test_files_are_written_whole_or_not_at_all(mixed: Sim, run: Run, tmp_path: Path) -> None:
     for verb in ("generate", "export", "checkpoint"):
         assert run(verb, "--out", f"{verb}.out").out == ""
-        assert (tmp_path / f"{verb}.out").read_text() == run(verb).out
+        assert written(tmp_path / f"{verb}.out") == run(verb).out
         refused = run(verb, "--out", "/no/such/directory/file")
         assert (refused.code, refused.out) == (20, "")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["checkpoint.out", "export.out", "generate.out"]
@@ -131,7 +177,7 @@ def test_the_catalog_of_a_machine(mixed: Sim, run: Run, monkeypatch: pytest.Monk
     assert yaml.safe_load(text.out)["family"] == "a30-24gb"
     assert msgspec.json.decode(run("catalog", "record", "0", "-o", "json").out) == yaml.safe_load(text.out)
     assert run("catalog", "record", "0", "--out", "a30.yaml").code == 0
-    assert Path("a30.yaml").read_text() == text.out
+    assert written(Path("a30.yaml")) == text.out
     assert run("catalog", "record", "3").code == 20
 
 

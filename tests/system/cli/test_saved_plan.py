@@ -209,7 +209,7 @@ def test_a_link_of_another_user_is_not_written_through(run: Run, busy: Sim) -> N
     target = Path("target")
     target.write_text("precious")
     SAVED.symlink_to(target)
-    assert run("plan", *REQUEST, "--out", str(SAVED)).code == 10, "a link of this user is"
+    assert run("plan", *REQUEST, "--out", str(SAVED), "--force").code == 10, "a link of this user is"
     target.write_text("precious")
     os.lchown(SAVED, 65534, 65534)
     refused = run("plan", *REQUEST, "--out", str(SAVED))

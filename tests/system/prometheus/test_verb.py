@@ -65,7 +65,7 @@ def test_once_and_as_a_file(state: str, tmp_path: Path) -> None:
     assert check_metrics(printed.stdout.encode()) == ""
     assert 'aliquot_drift{Hostname="machine",kind="none"} 0.0' in printed.stdout
     target = tmp_path / "aliquot.prom"
-    target.write_text("half of an old one")
+    target.write_text("# HELP aliquot_gpus half of an old one")
     assert aliquot(state, "metrics", "--out", str(target)).returncode == 0
     assert 'aliquot_gpus{Hostname="machine"} 2.0' in target.read_text()
     assert target.stat().st_mode & 0o777 == 0o644

@@ -105,8 +105,9 @@ def _record(args: Args) -> int:
     with node.connected(args) as connection:
         pci = node.gpu(connection.nvml.read(), args.gpu).pci if args.gpu else None
         text = record.record(connection.nvml, pci, date=time.strftime("%Y-%m-%d"))
-    if args.output == "json":
+    form = "json" if args.output == "json" else "yaml"
+    if form == "json":
         import yaml
 
-        text = output.encoded(yaml.safe_load(text), "json")
-    return documents.write(text, args)
+        text = output.encoded(yaml.safe_load(text), form)
+    return documents.write(text, form, args)

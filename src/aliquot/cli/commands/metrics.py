@@ -57,8 +57,10 @@ def _once(host: Host, args: Args) -> int:
         host.close()
         streams.result(host.page.text().decode(), end="")
     else:
+        from aliquot.cli.framework import owned_files
         from aliquot.metrics.textfile import replace
 
+        owned_files.refuse_foreign(args.out, force=args.force)
         host.start(every_s=LATER_S)
         _first_look(host, LATER_S)
         host.close()

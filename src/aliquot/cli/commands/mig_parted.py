@@ -177,7 +177,7 @@ def _generate(args: Args) -> None:
 
     text = _encoded(generate(node.inventory(args)), args.output_format)
     if args.output_file:
-        output.save(args.output_file, text)
+        output.save(args.output_file, text, force=True)
     else:
         streams.result(text, end="")
 
@@ -202,7 +202,7 @@ def _checkpoint(args: Args) -> None:
     from aliquot.core.config.formats.checkpoint import checkpoint
 
     path = _checkpoint_file(args)
-    output.save(path, msgspec.json.encode(checkpoint(node.inventory(args))).decode())
+    output.save(path, msgspec.json.encode(checkpoint(node.inventory(args))).decode(), force=True)
     streams.result("MIG configuration checkpointed successfully")
 
 

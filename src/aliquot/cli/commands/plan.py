@@ -23,7 +23,7 @@ def run(args: Args) -> int:
     inventory = node.inventory(args)
     made = plan(inventory, wish.read(args, config, inventory), policy)
     if args.out and not made.blocked:
-        output.save(args.out, output.encoded(output.document(made), "json") + "\n")
+        output.save(args.out, output.encoded(output.document(made), "json") + "\n", force=args.force)
     return show(made, inventory, args)
 
 

@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from aliquot.cli.containers import docker_view as dockerview
 from aliquot.cli.containers.site import Order, Site, alone
-from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import file_output as documents
+from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework import target_node as node
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import UsageError
@@ -60,6 +61,8 @@ def _compose(args: Args) -> int:
     from aliquot.core.config.formats.yaml_writer import to_yaml
 
     wanted = {name: wants([what]) for name, what in asked(args.services)}
+    if args.out:  # before anything is reserved
+        owned_files.refuse_foreign(args.out, force=args.force)
     order = Order(args, [len(words) for words in wanted.values()] if args.form != "gpus" else [1])
     with _picking(args, order) as (site, reserve):
         every = iter(pick([w for words in wanted.values() for w in words], site.devices, site.busy, share=args.share))
@@ -74,7 +77,7 @@ def _compose(args: Args) -> int:
         dockerview.remarks(site, devices, order.form)
     text = to_yaml(plain, flow=()).rstrip("\n")
     if args.out:
-        output.save(args.out, text + "\n")
+        documents.save(text, "yaml", args)
         text = f"wrote {args.out}: {', '.join(wanted)}"
     reservations = [] if args.no_reserve else list(made.values())
     output.emit(output.made("ComposeFile", compose=plain, reservations=reservations), args.output, text)

@@ -79,7 +79,7 @@ _COMPOSE = Command(
             required=True,
         ),
         Option("--image", help="the services' image: makes it a whole file", metavar="IMAGE"),
-        OUT,
+        *OUT,
         *_PICKING,
         *EVERYWHERE,
     ),

@@ -206,4 +206,8 @@ WATCH = Option(
     number="float",
     implied="2",
 )
-OUT = Option("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file")
+FORCE = Option("--force", help="replace a file of that name also where Aliquot did not write it", kind="flag")
+OUT = (
+    Option("--out", help="write the document to a file instead of stdout", metavar="FILE", complete="file"),
+    FORCE,
+)

@@ -4,23 +4,30 @@ from __future__ import annotations
 
 from typing import Any
 
-from aliquot.cli.framework import output, streams
+from aliquot.cli.framework import output, owned_files, streams
 from aliquot.cli.framework.parser import Args
 
 
 def give(document: dict[str, Any], args: Args, *, text_form: str = "yaml") -> int:
     """Prints a document, or saves it where ``--out`` says. ``text_form`` is its usual form."""
-    return write(encoded(document, text_form if args.output == "text" else args.output), args)
+    form = text_form if args.output == "text" else args.output
+    return write(encoded(document, form), form, args)
 
 
-def write(body: str, args: Args) -> int:
-    """Prints a text, or saves it where ``--out`` says."""
+def write(body: str, form: str, args: Args) -> int:
+    """Prints a document in JSON or YAML, or saves it where ``--out`` says."""
     if args.out:
-        output.save(args.out, body.rstrip("\n") + "\n")
+        save(body, form, args)
         streams.note(f"wrote {args.out}")
     else:
         streams.result(body.rstrip("\n"))
     return 0
+
+
+def save(body: str, form: str, args: Args) -> None:
+    """Saves a document in JSON or YAML where ``--out`` says. Raises NotOursError, StorageError."""
+    text = body.rstrip("\n") + "\n"
+    output.save(args.out, text if form == "json" else owned_files.marked(text), force=args.force)
 
 
 def encoded(document: dict[str, Any], form: str) -> str:

@@ -45,10 +45,12 @@ def emit(plain: Any, form: str, text: str) -> None:
         streams.result(line)
 
 
-def save(path: str, text: str) -> None:
-    """Write a whole file or none: a reader never sees half of it. Raises StorageError, also where another user's link
-    is in that place: it could make root write any file.
+def save(path: str, text: str, *, force: bool) -> None:
+    """Write a whole file or none: a reader never sees half of it. Raises NotOursError for a file that Aliquot did not
+    write, unless ``force``; StorageError, also where another user's link is in that place: it could make root write any
+    file.
     """
+    from aliquot.cli.framework import owned_files
     from aliquot.foundation import atomic_file
 
     try:
@@ -58,6 +60,7 @@ def save(path: str, text: str) -> None:
                 stream.write(text)
             return
         os.stat(os.path.dirname(path) or ".")  # a misspelt folder is not made
+        owned_files.refuse_foreign(path, force=force, fresh=text)
         atomic_file.replace(os.path.realpath(path), text.encode(), mode=_mode(path), durable=False)
     except OSError as error:
         raise StorageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aliquot.cli.framework.command_model import NODE, Command, Option
+from aliquot.cli.framework.command_model import FORCE, NODE, Command, Option
 
 METRICS = Command(
     "metrics",
@@ -20,6 +20,7 @@ METRICS = Command(
             metavar="FILE.prom",
             complete="file",
         ),
+        FORCE,
         Option(
             "--every",
             help="with --listen: seconds between two looks at the GPUs",
