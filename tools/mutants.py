@@ -465,6 +465,13 @@ MUTANTS = {
         "if not rest:",
         ("tests/system/cli/test_documents.py",),
     ),
+    "proposed-loss": Mutant(
+        "next step: what the request keeps may go in what is proposed instead",
+        "core/planner/blockers.py",
+        "if each.held or left[each.profile_id] > 0:",
+        "if each.held:",
+        ("tests/laws/property/test_laws.py",),
+    ),
     "unasked": Mutant(
         "command line: a person who could be asked is not",
         "cli/framework/confirmation.py",

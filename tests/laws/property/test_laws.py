@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 
 import msgspec
 from hypothesis import given
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from aliquot.core.config.export import export, export_native
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.load import load
+from aliquot.core.config.select.command_line import adhoc
 from aliquot.core.config.select.named_config import select
 from aliquot.core.model import catalog
 from aliquot.core.model.actions import Action, Create, CreateCompute, Destroy, DestroyCompute
@@ -81,6 +83,30 @@ def test_a_plan_ends_in_the_wish_and_spares_the_held(case: tuple[Inventory, Desi
         assert held(inventory) <= held(state)
     assert verify(states[-1], desired) == ()
     assert plan(states[-1], desired).actions == ()
+
+
+@LAWS
+@given(st.sampled_from(strategies.FAMILIES), st.data())
+def test_what_is_proposed_instead_works_and_destroys_nothing_that_was_to_stay(family: str, data: st.DataObject) -> None:
+    """To stay: what is held, and what the request has as well."""
+    node = world.node(data.draw(strategies.gpus(family)))
+    gpu = node.gpus[0]
+    profiles = catalog.family(family).profiles
+    picked = data.draw(st.lists(st.sampled_from(profiles), min_size=1, max_size=4))
+    wishes = tuple(InstanceWish(p.id, p.name, (p.default_compute.id,)) for p in picked)
+    got = plan(node, Desired((GpuWish(gpu.pci, mig=True, instances=wishes),)))
+    if not got.blockers or got.blockers[0].suggestion is None:
+        return
+    instead = plan(node, adhoc([gpu.pci], [got.blockers[0].suggestion], node))
+    assert not instead.blockers
+    gone = {a.instance for a in instead.actions if isinstance(a, Destroy)}
+    assert not [i for i in gpu.instances if i.id in gone and i.held]
+    assert not [a for a in instead.actions if isinstance(a, DestroyCompute)]
+    there = Counter(i.profile_id for i in gpu.instances)
+    stays = Counter(i.profile_id for i in gpu.instances if i.id not in gone)
+    picked_ids = Counter(p.id for p in picked)
+    assert stays >= there & picked_ids
+    assert instead.created or picked_ids <= there
 
 
 @LAWS

@@ -110,7 +110,7 @@ def test_a_plan_that_is_blocked_shows_the_way_that_is_open(world: World, someone
     page.get_by_role("button", name="Look at the plan for this geometry").click()
     expect(page.get_by_role("heading", name="There is no way, as things are")).to_be_visible()
     obstacle = page.locator(".obstacle")
-    for part in ("HELD", "process", "What fits", "aliquot plan --gpu"):
+    for part in ("HELD", "process", "add --policy wait"):
         expect(obstacle).to_contain_text(part)
     fits = obstacle.locator("dd").nth(2).inner_text()
     page.get_by_role("button", name=f"Plan what fits: {fits}").click()

@@ -142,7 +142,7 @@ def test_a_blocker_reads_as_the_style_asks() -> None:
         "blocked[HELD]: GPU 0000:41:00.0 cannot take 7g.40gb: 1 instance is held",
         "  slices   0 1",
         "  holder   slurm job 8812",
-        "  fits     3g.20gb,2g.10gb",
+        "  nearest that fits: 3g.20gb,2g.10gb",
         "  next     aliquot show",
     ]
 

@@ -85,7 +85,11 @@ def test_next_commands_can_be_typed(a100: Sim, run: Run) -> None:
     refused = run("plan", "--gpu", "0", "--mig", "4g.20gb,3g.20gb", "-o", "json")
     assert refused.code == 20
     (blocker,) = refused.document["blockers"]
-    advised = run(*shlex.split(blocker["next"])[1:])
-    assert advised.code in (0, 10), advised
+    assert blocker["next"] == "end process 40001 (python3), or add --policy wait"
+    assert run("plan", "--gpu", "0", "--mig", blocker["suggestion"]).code == 10
+    impossible = run("plan", "--gpu", "0", "--mig", "4g.20gb*2", "-o", "json").document["blockers"][0]
+    assert run(*shlex.split(impossible["next"])[1:]).code == 10
+    kept = run("plan", "--gpu", "0", "--mig", "7g.40gb")
+    assert (kept.code, "fits" in kept.err) == (20, False), "nothing is to be destroyed for nothing"
     explained = run("explain", "2g.10gb", "-o", "json").document["answers"][0]
     assert run(*shlex.split(explained["next"])[1:]).code == 10

@@ -77,7 +77,7 @@ def test_the_text_can_be_pasted() -> None:
     text = deeds.text(stub.changing())
     assert "\n  1 0000:47:00.0  destroy b 2g.10gb at 4:2  (in the way of d)\n" in text
     blocked = deeds.text(stub.blocked())
-    assert "blocked[HELD]: c is held\n  holder  process 4711 (python)\n  fits    4g.20gb,2g.10gb" in blocked
+    assert "blocked[HELD]: c is held\n  holder  process 4711 (python)\n  nearest that fits: 4g.20gb,2g.10gb" in blocked
     hostile = msgspec.structs.replace(stub.changing(), title=stub.HOSTILE[3], notes=(stub.HOSTILE[1],))
     assert "\x00" not in deeds.text(hostile)
     assert "\u202e" not in deeds.text(hostile)

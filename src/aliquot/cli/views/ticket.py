@@ -86,8 +86,8 @@ def _blocker(blocker: Blocker, inventory: Inventory, node: str) -> list[str]:
     rows = [("Rule", code(blocker.rule, cell=True))]
     rows += [("Memory slices in the way", " ".join(map(str, blocker.slices)))] if blocker.slices else []
     rows += [("Held by", code(str(holder), cell=True)) for holder in blocker.holders]
-    if blocker.suggestion and blocker.suggestion not in (blocker.next_step or ""):
-        rows.append(("What fits", code(blocker.suggestion, cell=True)))
+    if blocker.suggestion:
+        rows.append(("Nearest that fits", code(blocker.suggestion, cell=True)))
     message = blocker.message.removeprefix(f"GPU {blocker.gpu} ")
     return [f"### {where}{prose(message)}", "", *table(("", ""), rows), *_next(blocker.next_step, node)]
 

@@ -10,7 +10,7 @@ import msgspec
 from aliquot.core.model.desired import InstanceWish
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
-from aliquot.core.model.inventory import Gpu, GpuInstance
+from aliquot.core.model.inventory import Gpu, GpuInstance, Holder
 from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner import compute_instances as compute
@@ -19,7 +19,15 @@ from aliquot.core.planner.compute_grouping import groupings
 from aliquot.core.planner.placement_table import Board, Placed
 from aliquot.core.planner.rules import refusals
 
-WAYS_OUT = "end the holders, or add --policy wait, or --policy force"
+_NAMED = 3
+"""Holders that a next step names."""
+
+
+def ways_out(holders: Sequence[Holder]) -> str:
+    """What to do about holders: end them, or wait for them. What would end them unasked is not proposed."""
+    named = [str(h) for h in dict.fromkeys(holders)]
+    more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
+    return f"end {', '.join(named[:_NAMED]) or 'the holders'}{more}, or add --policy wait"
 
 
 def wish_text(board: Board, counts: Counter[int]) -> str:
@@ -104,9 +112,7 @@ def _impossible(
     why: str,
     where: tuple[int, ...] = (),
 ) -> Blocker:
-    known = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
-    near = pack.nearest(board, known)
-    suggestion = wish_text(board, near) if near else None
+    suggestion = _nearest(board, gpu, wishes)
     return Blocker(
         rule=rule,
         message=f"{gpu.product} cannot hold {asked}: {why}",
@@ -117,20 +123,41 @@ def _impossible(
     )
 
 
+def _nearest(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish]) -> str | None:
+    """The nearest wish that this GPU can have now, which destroys nothing that is held or that was asked for as well.
+    None if it is what was asked, or only destroys where something new was asked for.
+    """
+    wanted = Counter(w.profile_id for w in wishes if w.profile_id in board.profiles)
+    kept, left = [], wanted.copy()
+    for each in sorted(gpu.instances, key=lambda i: not i.held):
+        if each.held or left[each.profile_id] > 0:
+            kept.append(each)
+            left[each.profile_id] -= 1
+    pinned: list[Placed] = [(i.profile_id, i.place.start) for i in kept]
+    if not all(place in board.masks for place in pinned) or not all(_whole(board, i) for i in kept):
+        return None  # profiles alone do not say what is there
+    near = pack.nearest(board, wanted, pinned)
+    there = Counter(i.profile_id for i in gpu.instances)
+    if not near or near == wanted or (wanted - there and not near - there):
+        return None
+    return wish_text(board, near)
+
+
+def _whole(board: Board, instance: GpuInstance) -> bool:
+    """Whether it holds what its profile means by itself, or nothing yet."""
+    inside = [c.profile_id for c in instance.compute_instances]
+    return inside in ([], [board.profiles[instance.profile_id].default_compute.id])
+
+
 def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequence[GpuInstance]) -> Blocker:
     """The blocker for a wish that can only be met by destroying held instances."""
-    pinned: list[Placed] = [(i.profile_id, i.place.start) for i in gpu.instances if i.held]
-    wanted = Counter(w.profile_id for w in wishes)
-    near = pack.nearest(board, wanted, [k for k in pinned if k in board.masks])
-    # The same profiles again would be blocked again: then placements or compute instances are in the way.
-    suggestion = wish_text(board, near) if near and near != wanted else None
     mask = 0
     for instance in doomed:
         mask |= instance.place.mask
     names = ", ".join(f"{i.profile} at {i.placement}" for i in doomed)
     count = f"{len(doomed)} instance is held" if len(doomed) == 1 else f"{len(doomed)} instances are held"
-    step = f"aliquot plan --gpu {gpu.pci} --mig {suggestion}" if suggestion else WAYS_OUT
     holders = tuple(h for i in doomed for h in i.holders)
+    step = ways_out(holders)
     if holders and all(h.kind == "vgpu" for h in holders) and not any(v.held for v in gpu.vgpus):
         step = f"destroy the vGPUs, which nobody uses, then the same again: aliquot apply --gpu {gpu.pci} --vgpu none"
     return Blocker(
@@ -139,7 +166,7 @@ def held(board: Board, gpu: Gpu, wishes: Sequence[InstanceWish], doomed: Sequenc
         gpu=gpu.pci,
         slices=slices(mask),
         holders=holders,
-        suggestion=suggestion,
+        suggestion=_nearest(board, gpu, wishes),
         next_step=step,
     )
 
@@ -166,5 +193,5 @@ def busy(gpu: Gpu, what: str) -> Blocker:
         message=f"GPU {gpu.pci} is in use as a whole, {what} meanwhile",
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=WAYS_OUT,
+        next_step=ways_out(gpu.holders),
     )

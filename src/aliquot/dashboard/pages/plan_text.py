@@ -126,7 +126,7 @@ def text(preview: Preview) -> str:
             f"blocked[{words.clean(o.rule)}]: {words.clean(o.message, 600)}",
             *(f"  holder  {words.clean(h)}" for h in o.holders),
         ]
-        out += [f"  fits    {words.clean(o.suggestion, 200)}"] if o.suggestion else []
+        out += [f"  nearest that fits: {words.clean(o.suggestion, 200)}"] if o.suggestion else []
         out += [f"  next    {words.clean(o.next_step, 400)}"] if o.next_step else []
     out += [f"note: {words.clean(s, 600)}" for s in preview.notes]
     out += [f"warning: {words.clean(s, 600)}" for s in preview.warnings]

@@ -142,8 +142,8 @@ def _blocker(blocker: Blocker, node: str) -> str:
     if blocker.slices:
         lines.append(f"  slices   {' '.join(map(str, blocker.slices))}")
     lines += [f"  holder   {holder}" for holder in blocker.holders]
-    if blocker.suggestion and blocker.suggestion not in (blocker.next_step or ""):
-        lines.append(f"  fits     {blocker.suggestion}")
+    if blocker.suggestion:
+        lines.append(f"  nearest that fits: {blocker.suggestion}")
     if blocker.next_step:
         lines.append(f"  next     {following.addressed(blocker.next_step, node)}")
     return "\n".join(lines)

@@ -22,7 +22,7 @@ from aliquot.core.planner.restore_point import VFIO
 from aliquot.core.planner.vgpu import blockers as blocking
 from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import Carried
-from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, mixed_now
+from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, fits_empty, mixed_now, worth_proposing
 from aliquot.core.planner.vgpu.matching import Here
 from aliquot.core.planner.vgpu.placement_policies import Types
 
@@ -183,4 +183,5 @@ def around_held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Types:
     for each in stay:
         wanted = [(w, n - (w.name == each.name)) for w, n in wanted]
     near = beside(blocking.nearest([(w, n) for w, n in wanted if n > 0], feasible))
-    return [] if near == t.types or not fits_empty(t, near, mixed=aimed.mixed) else near
+    open_way = near != t.types and worth_proposing(t, near) and fits_empty(t, near, mixed=aimed.mixed)
+    return near if open_way else []

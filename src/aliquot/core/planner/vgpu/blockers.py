@@ -8,7 +8,7 @@ from itertools import islice
 from aliquot.core.model.inventory import Gpu, Holder, Vgpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_checks import DRIVER
-from aliquot.core.planner.blockers import WAYS_OUT
+from aliquot.core.planner.blockers import ways_out
 from aliquot.core.planner.rules import Refusal
 from aliquot.core.planner.vgpu.naming import plan_command, vgpus_text
 from aliquot.core.planner.vgpu.placement_policies import Types
@@ -82,7 +82,7 @@ def refused(gpu: Gpu, refusal: Refusal, next_step: str | None = None) -> Blocker
     return Blocker(rule=refusal.rule, message=f"GPU {gpu.pci}: {refusal.message}", gpu=gpu.pci, next_step=step)
 
 
-def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = (), mixed: bool = False) -> Blocker:
+def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = ()) -> Blocker:
     """The blocker for a wish that can only be met by destroying vGPUs that virtual machines have open."""
     listed = ", ".join(f"{v.type} on {v.function}" for v in vgpus)
     count = "1 vGPU is held" if len(vgpus) == 1 else f"{len(vgpus)} vGPUs are held"
@@ -93,11 +93,13 @@ def held(gpu: Gpu, what: str, vgpus: Sequence[Vgpu], near: Types = (), mixed: bo
         gpu=gpu.pci,
         holders=tuple(h for v in vgpus for h in v.holders),
         suggestion=vgpus_text(counts) if near else None,
-        next_step=plan_command(gpu, counts, mixed) if near else WAYS_OUT,
+        next_step=ways_out([h for v in vgpus for h in v.holders]),
     )
 
 
-def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], force: str) -> Blocker:
+def functions_in_use(
+    gpu: Gpu, what: str, holders: Sequence[Holder], functions: Sequence[str], way: str = ""
+) -> Blocker:
     """Virtual functions that must go carry something."""
     listed = ", ".join(functions)
     return Blocker(
@@ -105,7 +107,7 @@ def functions_in_use(gpu: Gpu, what: str, holders: Sequence[Holder], functions: 
         message=f"GPU {gpu.pci}: {what} while its virtual functions are in use ({listed})",
         gpu=gpu.pci,
         holders=tuple(holders),
-        next_step=force,
+        next_step=way or ways_out(holders),
     )
 
 
@@ -146,7 +148,7 @@ def handed_out(gpu: Gpu) -> Blocker:
         message=f"GPU {gpu.pci} ({gpu.product}) is handed out whole, and in use",
         gpu=gpu.pci,
         holders=gpu.holders,
-        next_step=WAYS_OUT,
+        next_step=ways_out(gpu.holders),
     )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 
 import msgspec
@@ -239,7 +240,15 @@ def impossible(t: Task, aim: Goal) -> Blocker | None:
     def feasible(some: Types) -> bool:
         return sum(n for _, n in some) <= most and fits_empty(t, some, mixed=aim.mixed)
 
-    return blocking.impossible(t.gpu, types, refusal, blocking.nearest(types, feasible), aim.mixed)
+    near = blocking.nearest(types, feasible)
+    return blocking.impossible(t.gpu, types, refusal, near if worth_proposing(t, near) else [], aim.mixed)
+
+
+def worth_proposing(t: Task, near: Types) -> bool:
+    """Whether these vGPUs have each one that is there and that was asked for, and a new one where the wish has one."""
+    there, given = Counter(v.type for v in t.gpu.vgpus), Counter({each.name: n for each, n in near})
+    asked = Counter({each.name: n for each, n in t.types})
+    return given >= there & asked and bool(given - there or not asked - there)
 
 
 def _no_room(t: Task, aim: Goal) -> Refusal | None:

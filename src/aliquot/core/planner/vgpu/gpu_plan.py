@@ -262,7 +262,7 @@ def _held(t: Task, aimed: Goal, held: Sequence[Vgpu]) -> Blocker:
     """Held vGPUs are in the way; the nearest wish keeps them."""
     what = "it cannot become what was asked" if t.items else "its vGPUs cannot be destroyed"
     near = acts.around_held(t, aimed, [v for v in t.gpu.vgpus if v.held])
-    return blocking.held(t.gpu, what, held, near, aimed.mixed)
+    return blocking.held(t.gpu, what, held, near)
 
 
 def _must_stay(t: Task, aimed: Goal, doomed: Sequence[Vgpu], evicted: Sequence[Vgpu]) -> Blocker | None:
@@ -293,7 +293,7 @@ def _in_use(t: Task, change: Changes) -> Blocker | None:
     if busy and t.policy.held == "refuse":
         holders = [h for f in busy for h in f.holders]
         names = [f.pci for f in busy]
-        return blocking.functions_in_use(t.gpu, "they cannot be switched off", holders, names, blocked.WAYS_OUT)
+        return blocking.functions_in_use(t.gpu, "they cannot be switched off", holders, names)
     if t.gpu.vgpus and t.wish.vgpus is None and t.wish.functions is False:
         listed = [f"{v.type} on {v.function}" for v in t.gpu.vgpus]
         holders = [h for v in t.gpu.vgpus for h in v.holders]

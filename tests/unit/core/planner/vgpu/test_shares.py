@@ -150,7 +150,14 @@ def test_held_vgpus_are_the_ones_that_stay() -> None:
     near = blocker(vgpus(of, {"A2-4Q": 1}))
     assert near.rule == "HELD"
     assert near.suggestion == "NVIDIA A2-4Q*2"
-    assert near.next_step == f'aliquot plan --gpu {of.pci} --vgpu "NVIDIA A2-4Q*2"'
+    assert near.next_step == "end vm 4711 (guest), or add --policy wait"
+    assert blocker(vgpus(of, {"A2-8Q": 1})).suggestion is None, "it would only destroy two idle ones"
+
+
+def test_what_cannot_be_is_not_answered_with_the_loss_of_what_was_to_stay() -> None:
+    of = factory.having(factory.gpu(A2), (factory.kind(A2, "8Q"), 0))
+    refused = blocker(vgpus(of, {"A2-4Q": 4, "A2-8Q": 1}))
+    assert (refused.rule, refused.suggestion) == ("EQUAL_SIZE", None)
 
 
 @pytest.mark.parametrize("policy", ["wait", "force"])
