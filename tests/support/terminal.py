@@ -104,6 +104,7 @@ class Terminal:
     def _obey(self, private: str | None, numbers: str, order: str) -> None:
         values = [int(n) if n else 0 for n in numbers.split(";")]
         first = max(1, values[0])
+        column = min(self._x, self.columns - 1)  # behind a full line the cursor stands on its last character
         if private:
             assert numbers in _MODES, f"unknown mode ?{numbers}"
             assert order in "hl", f"unknown order ?{numbers}{order}"
@@ -121,11 +122,11 @@ class Terminal:
             self._y = max(0, self._y - first)
         elif order == "K":
             assert values == [0]
-            self._cells[self._y] = self._cells[self._y][: self._x]
+            self._cells[self._y] = self._cells[self._y][:column]
         elif order == "J":
             assert values[0] in (0, 2)
             if values[0] == 0:
-                self._cells[self._y] = self._cells[self._y][: self._x]
+                self._cells[self._y] = self._cells[self._y][:column]
             start = 0 if values[0] == 2 else self._y + 1
             self._cells[start:] = [""] * (self.rows - start)
         else:

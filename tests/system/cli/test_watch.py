@@ -34,7 +34,7 @@ from aliquot.hardware.state.current_run import Changing, changing
 from aliquot.node.connect import connect
 from aliquot.sim import lifecycle as control
 from support import forkserver
-from support.terminal import Played
+from support.terminal import Played, Terminal
 
 from .conftest import SOURCE, Run, Sim
 
@@ -160,6 +160,42 @@ def test_a_small_terminal_can_be_moved_over(dgx: Sim, play: Play) -> None:
     shown.until(lambda t: "-- lines" not in t.text and "GPU 0" in t.text and "GPU 7" in t.text)
     shown.type("q")
     assert shown.ended() == 0
+
+
+@pytest.mark.parametrize("columns", [40, 60, 66])
+def test_a_narrow_terminal_shows_every_slice_below_its_number(columns: int, a100: Sim, play: Play) -> None:
+    a100.node.set_mode(0, True)
+    for start in (0, 1):
+        a100.node.create(0, "1g.5gb", start)
+    a100.node.create(0, "3g.20gb", 4)
+    a100.node.hold(0, 7, pid=8812)
+    shown = play("show", "--watch=0.2", columns=columns, rows=40)
+    shown.shows("verdict:")
+    lines = [line.replace(" ", "") for line in shown.terminal.lines]
+    (numbers,), (letters,) = (
+        [n for n, line in enumerate(lines) if line.endswith(end)] for end in ("01234567", "ab..cccc")
+    )
+    assert shown.terminal.lines[numbers].index("0 1 2 3") == shown.terminal.lines[letters].index("a b . . c")
+
+
+def test_a_full_line_keeps_its_last_character() -> None:
+    """Behind it the cursor of a real terminal stands on that character: what is erased from there on takes it along."""
+    terminal = Terminal(10, 2)
+    terminal.feed("0123456789\x1b[K")
+    assert terminal.lines == ["012345678"]
+
+
+@pytest.mark.parametrize("columns", range(24, 70))
+def test_what_is_wrapped_is_whole(columns: int) -> None:
+    number, letter = " ".join(map(str, range(12))), " ".join("\x1b[33ma\x1b[0m" if n < 6 else "." for n in range(12))
+    line = "GPU 0  0000:01:00.0  A100-SXM4-40GB  memory slice  " + number
+    row = "  now  3g.20gb:1,1g.5gb:2  (a held)                " + letter
+    for whole in (line, row):
+        parts = watchframe.wrapped(whole, columns)
+        assert " ".join(parts).split() == whole.split()
+        if columns >= 35:
+            assert all(len(re.sub(r"\x1b\[\d+m", "", part)) <= columns for part in parts)
+            assert parts[-1].split()[-12:] == whole.split()[-12:]
 
 
 def test_trouble_is_shown_with_its_age_and_looking_goes_on(state: str, play: Play) -> None:

@@ -82,8 +82,10 @@ class Screen:
         if (columns, rows, frame) == self._shown:
             return
         self._shown = columns, rows, frame
-        body = "".join(f"\x1b[{n};1H{line}\x1b[0m\x1b[K" for n, line in enumerate(frame, 1))
-        self._write(f"{_TOGETHER}{body}\x1b[J{_SHOW}" if len(frame) < rows else f"{_TOGETHER}{body}{_SHOW}")
+        # A line is emptied before it is written: behind a full one the cursor stands on its last character.
+        body = "".join(f"\x1b[{n};1H\x1b[K{line}\x1b[0m" for n, line in enumerate(frame, 1))
+        below = f"\x1b[{len(frame) + 1};1H\x1b[J" if len(frame) < rows else ""
+        self._write(f"{_TOGETHER}{body}{below}{_SHOW}")
 
     def pressed(self) -> list[str]:
         """What the keys that were pressed mean; nothing for keys that mean nothing."""

@@ -23,6 +23,10 @@ MARKED_S = 10.0
 
 _RECENT = 5
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
+_CELL = r"(?:\x1b\[\d+m)?[\w.]{1,2}(?:\x1b\[0m)?"
+_SLICES = re.compile(rf"(?<=\S) {{2,}}(?={_CELL}(?: {{1,2}}{_CELL})+$)")
+_GAP = re.compile(r"(?<=\S) {2,}(?=\S)")
+_INDENT = " " * 6
 
 
 class State(msgspec.Struct):
@@ -138,15 +142,24 @@ def _body(state: State, now: float, columns: int) -> list[str]:
 
 
 def wrapped(line: str, columns: int) -> list[str]:
-    """A line in parts that fit, broken between words. A picture, which has colours, is one part."""
-    parts, indent = [], " " * 6
-    while len(line) > columns and "\x1b" not in line:
-        end = line.rfind(" ", len(indent), columns + 1)
-        if end < 0 or not line[:end].strip():
-            break
-        parts.append(line[:end].rstrip())
-        line = indent + line[end:].lstrip()
-    return [*parts, line]
+    """A line in parts that fit, broken before the slices of a picture, which so stay together and below their numbers;
+    else at the last gap between columns, else between words.
+    """
+    if _length(line) <= columns:
+        return [line]
+    slices = _SLICES.search(line)
+    for gap in [slices] if slices else reversed(list(_GAP.finditer(line))):
+        rest = _INDENT + line[gap.end() :]
+        if _length(rest) <= columns:
+            return [*wrapped(line[: gap.start()], columns), rest]
+    end = line.rfind(" ", len(_INDENT), columns + 1)
+    if end < 0 or not line[:end].strip() or "\x1b" in line:
+        return [line]
+    return [line[:end].rstrip(), *wrapped(_INDENT + line[end:].lstrip(), columns)]
+
+
+def _length(line: str) -> int:
+    return len(_COLOUR.sub("", line))
 
 
 def _marked(line: str, whole: str, fresh: frozenset[str], tinted: bool) -> str:
