@@ -64,20 +64,20 @@ class Saved(msgspec.Struct, frozen=True):
 
 class Changed:
     """A host of two A100 with its Slurm node, of which GPU 0 goes to and fro between the two layouts. ``now`` is the
-    one that it has.
+    one that it has. ``more`` are lines of slurm.conf.
     """
 
     now: str
 
-    def __init__(self, place: Bed, kind: str) -> None:
+    def __init__(self, place: Bed, kind: str, more: str = "") -> None:
         self.bed = place
         self.kind = kind
         words = ["--gpu", "0-1", "--mig", "1g.5gb*7"]
         if kind == DYNAMIC:
-            self.host: Host = applying.dynamic(place)
+            self.host: Host = applying.dynamic(place, more=more)
             words += ["--node-conf", applying.WORDS]
         else:
-            self.host = applying.static(place)
+            self.host = applying.static(place, more=more)
         self.host.applied(*words)
         self.node = Node(str(self.host.state), self.host.name)
         first, second = LAYOUTS

@@ -11,7 +11,7 @@ from compileall import compile_dir
 from statistics import median
 
 import msgspec
-from benchmarks import slurm_demand, slurm_verbs
+from benchmarks import slurm_demand, slurm_queue, slurm_verbs
 from benchmarks.bench_slurm import DYNAMIC, KINDS, LAYOUTS, STATIC, Changed, Took, bed
 from benchmarks.measure import Figure, Say, digest, load, ratio, spread
 
@@ -43,6 +43,7 @@ def run(say: Say, quick: bool) -> None:
     if here:
         slurm_demand.many(say, GROUP, NEW if NEW in here else here[-1], 16 if quick else slurm_demand.JOBS)
         slurm_demand.idle(say, GROUP, here, 5.0 if quick else 20.0)
+        slurm_queue.run(say, GROUP, NEW if NEW in here else here[-1], quick)
     slurm_verbs.run(say, GROUP, quick)
 
 

@@ -34,6 +34,7 @@ POWER = ("tests/laws/crash/test_power_cuts.py",)
 HOST_PAGES, AGENTS = ("tests/laws/soak/test_host_pages.py",), ("tests/laws/soak/test_agents.py",)
 COMPUTE = ("tests/laws/oracle/test_compute.py", "tests/laws/property/test_laws.py")
 BRANCHES = ("tests/contract/test_driver_branches.py",)
+SLURM = ("tests/unit/slurm/node/test_apply_hazards.py",)
 FINGERPRINT = ("tests/unit/core/model/test_fingerprint.py",)
 
 
@@ -478,6 +479,12 @@ MUTANTS = {
         "if args.yes or not asked():",
         "if args.yes or asked():",
         ("tests/system/cli/test_confirmation.py",),
+    "slurm-jobs": Mutant(
+        "slurm apply: a job that came since the last look is not looked for, whatever Slurm says of the node",
+        "slurm/node/waits.py",
+        "return not now.last_busy or _use(last) != _use(now)",
+        "return not now.last_busy",
+        SLURM,
     ),
 }
 

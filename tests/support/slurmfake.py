@@ -67,7 +67,7 @@ class Cluster:
         return replace(self.records[name], partitions=partitions)
 
     def jobs(self, node: str = "") -> tuple[Job, ...]:
-        self._call("queue")
+        self._call(f"queue {node}".strip())
         return tuple(j for j in self.queue if not node or node in j.nodes)
 
     def partitions(self) -> tuple[Partition, ...]:

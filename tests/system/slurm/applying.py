@@ -86,18 +86,20 @@ class Host:
         return self.bed.field(self.name, "Gres")
 
 
-def dynamic(bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2") -> Host:
-    """A cluster with slurmctld, a node n2 without GPUs, and one host, whose slurmd does not run yet."""
-    bed.conf(f"{DYNAMIC_CONF}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\n{PARTITION}")
+def dynamic(bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2", *, more: str = "") -> Host:
+    """A cluster with slurmctld, a node n2 without GPUs, and one host, whose slurmd does not run yet. ``more`` are other
+    lines of slurm.conf.
+    """
+    bed.conf(f"{DYNAMIC_CONF}\n{more}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\n{PARTITION}")
     _controller(bed)
     bed.slurmd("n2")
     return Host(bed, name, template)
 
 
-def static(bed: Bed, name: str = "n1", *, nodes: str = "") -> Host:
+def static(bed: Bed, name: str = "n1", *, nodes: str = "", more: str = "") -> Host:
     """The same with a line in slurm.conf: the node is registered, with two whole GPUs."""
     line = nodes or bed.node(name, "CPUs=2 RealMemory=1000 Gres=gpu:a100:2")
-    bed.conf(f"{line}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\nPartitionName=all Nodes=ALL Default=YES")
+    bed.conf(f"{more}\n{line}\n{bed.node('n2', 'CPUs=1 RealMemory=1000')}\nPartitionName=all Nodes=ALL Default=YES")
     _controller(bed)
     bed.slurmd("n2")
     host = Host(bed, name)

@@ -37,7 +37,8 @@ class SlurmNode(msgspec.Struct, frozen=True):
     """A node record. ``states`` are the base state and its flags in capitals (IDLE, DRAIN, DYNAMIC_NORM, CLOUD, FUTURE,
     INVALID_REG, NOT_RESPONDING, POWERED_DOWN, COMPLETING ...), with text's ``*``, ``~`` and ``INVAL`` spelled out.
     Memory is MiB. ``port`` is 0 where text leaves it out: it is the cluster's SlurmdPort. ``slurmd_start`` is in
-    seconds of the epoch, 0 where none ever registered.
+    seconds of the epoch, 0 where none ever registered. ``last_busy`` is when a job last left the node (one that was
+    suspended left it, too) or the node was resumed, in seconds of the epoch, 0 where Slurm does not say.
     """
 
     name: str
@@ -61,6 +62,7 @@ class SlurmNode(msgspec.Struct, frozen=True):
     memory_mib: int = 0
     version: str = ""
     slurmd_start: int = 0
+    last_busy: int = 0
     weight: int = 0
 
     @property

@@ -38,7 +38,8 @@ class Slurm(Protocol):
 
     def jobs(self, node: str = "") -> tuple[Job, ...]:
         """Every job that is pending or has resources (running, suspended, completing, configuring); with ``node`` only
-        those that have resources there. Of a pending array one job stands for all.
+        those that have resources there, and the rest of the queue is not read. Of a pending array one job stands for
+        all. Raises NoNodeError.
         """
         ...
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 import msgspec
@@ -11,8 +12,8 @@ import msgspec
 from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client import jwt as tokens
-from aliquot.slurm.client.command_client import Commands, a_reason, check_name, one_line
-from aliquot.slurm.client.errors import NoSlurmError, OldSlurmError, RefusedError
+from aliquot.slurm.client.command_client import Commands, a_reason, check_name, on_node, one_line
+from aliquot.slurm.client.errors import DeniedError, NoSlurmError, OldSlurmError, RefusedError
 from aliquot.slurm.client.json_versions.reader import NEWEST, OLDEST, Document
 from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
 from aliquot.slurm.client.rest_transport import Answer, Query, Wire
@@ -61,16 +62,21 @@ class Rest:
     def node(self, name: str) -> SlurmNode:
         doing = f"read node {name}"
         check_name(name, doing)
-        # /node/NAME does not find FUTURE nodes, /nodes with the flag does.
-        found = [n for n in self._nodes(doing) if n.name == name]
-        if not found:
+        # /node/NAME does not find FUTURE nodes, and 24.11's has another node's partitions in it.
+        with suppress(NoSlurmError, DeniedError):
+            return self._commands.node(name)
+        found = next((n for n in self._nodes(doing) if n.name == name), None)
+        if found is None:
             raise complaints.translated(f"Node {name} not found", doing)
-        return found[0]
+        return found
 
     def jobs(self, node: str = "") -> tuple[Job, ...]:
+        if node:
+            # slurmrestd lists the whole queue whatever it is asked for.
+            with suppress(NoSlurmError, DeniedError):
+                return self._commands.jobs(node)
         every = self._get("read Slurm's jobs", "/jobs", (("flags", "DETAIL"),) if self._wrapped() else ()).jobs()
-        live = (j for j in every if not has_ended(j.state))
-        return tuple(j for j in live if not node or (node in j.nodes and not j.pending))
+        return tuple(j for j in every if (on_node(j, node) if node else not has_ended(j.state)))
 
     def partitions(self) -> tuple[Partition, ...]:
         return self._get("read Slurm's partitions", "/partitions").partitions()

@@ -198,6 +198,7 @@ def _node(f: Fields) -> SlurmNode:
         memory_mib=_int(f.get("RealMemory", "")),
         version=_plain(f.get("Version", "")),
         slurmd_start=_int(f.get("SlurmdStartTime", "")),
+        last_busy=_int(f.get("LastBusyTime", "")),
         weight=_int(f.get("Weight", "")),
     )
 

@@ -10,6 +10,7 @@ import msgspec
 from aliquot.errors import StorageError
 from aliquot.slurm.client.port import Slurm
 from aliquot.slurm.node.change_record import Record, RecordFile
+from aliquot.slurm.node.next_step import Seen
 from aliquot.slurm.node.slurmd import Daemon
 
 if TYPE_CHECKING:
@@ -29,7 +30,9 @@ class Places(msgspec.Struct, frozen=True):
 
 
 class World:
-    """``gpus`` are the engine's ports, ``say`` takes a line of progress for each act."""
+    """``gpus`` are the engine's ports, ``say`` takes a line of progress for each act. ``seen`` is the last look at the
+    node for which its jobs were asked for.
+    """
 
     def __init__(self, slurm: Slurm, gpus: Gpus, daemon: Daemon, places: Places, name: str, say: Report) -> None:
         self.slurm = slurm
@@ -38,6 +41,7 @@ class World:
         self.places = places
         self.file = RecordFile(places.lib, name)
         self.say = say
+        self.seen: Seen | None = None
 
     def keep(self, record: Record, *, must: bool = True) -> None:
         """A record, on disk. On the way back, and without ``must``, it is said where the disk takes none: what is there

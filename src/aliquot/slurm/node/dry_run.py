@@ -13,7 +13,6 @@ from msgspec.structs import replace
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.semantics import step
-from aliquot.slurm.client.errors import NoNodeError
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import target as aim
@@ -22,7 +21,7 @@ from aliquot.slurm.node.desired_gres import meant
 from aliquot.slurm.node.gpu_plan import feasible, freed
 from aliquot.slurm.node.preconditions import begin
 from aliquot.slurm.node.request import WAIT, Change
-from aliquot.slurm.node.waits import told
+from aliquot.slurm.node.waits import look, told
 
 
 class Preview(msgspec.Struct, frozen=True):
@@ -46,10 +45,8 @@ def preview(change: Change, world: World) -> Preview:
     """Look, and say. Raises AliquotError where the change would be refused; jobs on the node are told, not refused."""
     name = change.settings.name
     record = begin(replace(change, jobs=WAIT), world, world.file.read())
-    try:
-        has, jobs = ",".join(map(str, world.slurm.node(name).gres)), world.slurm.jobs(name)
-    except NoNodeError:
-        has, jobs = "", ()
+    seen = look(name, world)
+    has, jobs = ",".join(map(str, seen.node.gres)) if seen.node else "", seen.jobs
     if record is None:
         return Preview("nothing", name, has=has, gres=has)
     now = world.gpus.backend.read()

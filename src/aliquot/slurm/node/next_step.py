@@ -39,17 +39,24 @@ QUIET = (STOP, GPUS, FILES, FORGET, TELL, START)
 """Steps that no job may live through."""
 
 
+BUSY = frozenset({"ALLOCATED", "MIXED", "COMPLETING"})
+"""States of a node with a job on it, or one that is not quite gone; a suspended job leaves none of them."""
+
+
 class Seen(msgspec.Struct, frozen=True):
-    """What Slurm says now: the node, None where it has no such record, and the jobs that have resources on it."""
+    """What Slurm says now: the node, None where it has no such record, and the jobs that have resources on it, which
+    were asked for at ``at`` by the clock of the change.
+    """
 
     node: SlurmNode | None
     jobs: tuple[Job, ...] = ()
+    at: float = 0.0
 
     @property
     def busy(self) -> bool:
         """Whether a job is there, or not quite gone."""
         states = self.node.states if self.node else frozenset()
-        return bool(self.jobs or states & {"ALLOCATED", "MIXED", "COMPLETING"})
+        return bool(self.jobs or states & BUSY)
 
 
 def version_of(text: str) -> Version:

@@ -45,7 +45,7 @@ def begin(change: Change, world: World, earlier: Record | None) -> Record | None
     node = _node(settings.name, kind, world)
     inventory = world.gpus.backend.read()
     guards.refuse(settings, kind, node, [gpu.pci for gpu in inventory.gpus], world)
-    jobs = world.slurm.jobs(settings.name) if node is not None else ()
+    jobs = waiting.look(settings.name, world).jobs if node is not None else ()
     # What holds an instance while jobs run may be theirs, and gone when they are: it is looked at again then.
     # Only for jobs that are requeued it matters now who else is there: they would have been stopped for nothing.
     made = feasible(change, freed(inventory, _stopped(change, jobs)) if jobs else inventory)

@@ -147,7 +147,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
     record = replace(record, status=UNDONE if record.back else DONE)
     world.keep(record, must=False)
     node = waiting.record_of(record.name, world)
-    stranded = waiting.stranded(world) if record.status == DONE else ()
+    vanished = waiting.vanished(record, world) if record.status == DONE else ()
     return Outcome(
         record.status,
         record.name,
@@ -156,7 +156,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
         revision=record.change.revision,
         drained=node is None or node.draining,
         reason=node.reason if node and node.draining else "",
-        notes=(*record.meant.notes, *stranded),
+        notes=(*record.meant.notes, *vanished),
         steps=record.steps,
         why=record.why,
         code=failure.code if failure else "",

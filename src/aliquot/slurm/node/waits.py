@@ -10,12 +10,12 @@ from msgspec.structs import replace
 from aliquot.errors import AliquotError, BlockedError
 from aliquot.foundation.backoff import Backoff
 from aliquot.slurm.client.errors import AwayError, BusyError, NoNodeError, RefusedError
-from aliquot.slurm.client.models import Job, SlurmNode
+from aliquot.slurm.client.models import Gres, Job, SlurmNode
 from aliquot.slurm.node.change_record import Record
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.desired_gres import agrees
 from aliquot.slurm.node.gpu_plan import feasible
-from aliquot.slurm.node.next_step import Seen
+from aliquot.slurm.node.next_step import BUSY, Seen
 from aliquot.slurm.node.request import DYNAMIC, REFUSE, REQUEUE, held, ours
 
 POLL_S = 0.1
@@ -29,7 +29,7 @@ SETTLE_S = 3.0
 LET_GO_S = 5.0
 RESUME_S = 20.0
 LONG_S = 5.0
-"""Between two looks at the whole queue, where jobs are waited for longer than a minute."""
+"""How long the jobs that are waited for count as those of the last look, while the node's record stays the same."""
 
 HELD = "HELD"
 
@@ -43,14 +43,35 @@ def _turns(world: World, seconds: float) -> Iterator[None]:
         world.sleep(POLL.pause(turns))
 
 
-def look(name: str, world: World) -> Seen:
-    """The node and its jobs, fresh."""
+def look(name: str, world: World, known_s: float = 0.0) -> Seen:
+    """The node, fresh, and its jobs. slurmctld searches its whole queue for the jobs of one node, so they are asked for
+    only where they may be others than in the last look. On a busy node that look is good for ``known_s`` seconds.
+    """
     found = record_of(name, world)
-    return Seen(found, world.slurm.jobs(name)) if found else Seen(None)
+    if found is None:
+        return Seen(None)
+    last = world.seen
+    if last is None or last.node is None or _moved(last.node, found) or (last.busy and world.now() - last.at > known_s):
+        try:
+            world.seen = last = Seen(found, world.slurm.jobs(name), world.now())
+        except NoNodeError:
+            return Seen(None)
+    return Seen(found, last.jobs, last.at)
+
+
+def _moved(last: SlurmNode, now: SlurmNode) -> bool:
+    """Whether a job may have come or gone. One that comes makes the node busy, and Slurm notes when a node was busy for
+    the last time: when a job ended or was suspended, or somebody resumed the node. Tried on 22.05 and 24.11.
+    """
+    return not now.last_busy or _use(last) != _use(now)
+
+
+def _use(node: SlurmNode) -> tuple[object, ...]:
+    return node.name, node.last_busy, node.states & BUSY, node.cpus_allocated, node.gres_used
 
 
 def record_of(name: str, world: World) -> SlurmNode | None:
-    """The node alone, fresh; None where Slurm has no such record. The whole queue is not read for it."""
+    """The node alone, fresh; None where Slurm has no such record. The queue is not read for it."""
     try:
         return world.slurm.node(name)
     except NoNodeError:
@@ -62,24 +83,28 @@ def told(jobs: Iterable[Job]) -> tuple[str, ...]:
     return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
 
 
-def stranded(world: World) -> tuple[str, ...]:
-    """A sentence for each pending job that asks for a type which no record of the cluster has any more: Slurm holds
-    such a job (BadConstraints), and does not let it go by itself. None where Slurm does not answer now.
+def vanished(record: Record, world: World) -> tuple[str, ...]:
+    """A sentence for the types that the change took away and that no record of the cluster has any more: Slurm holds a
+    pending job that asks for one (BadConstraints), and does not let it go by itself. None where Slurm does not answer.
     """
+    gone = _types(record.before.gres) - _types(record.meant.gres)
+    if not gone:
+        return ()
     try:
-        there = {g.type for node in world.slurm.nodes() for g in node.gres if g.name == "gpu"}
-        waiting = [job for job in world.slurm.jobs() if job.pending]
+        gone -= {kind for node in world.slurm.nodes() for kind in _types(node.gres)}
     except AliquotError:
         return ()
-    found = []
-    for job in waiting:
-        absent = sorted({g.type for _, g in job.wanted if g.type and g.type not in there})
-        if absent:
-            found.append(
-                f"job {job.id} of {job.user or 'unknown'} waits for {', '.join(absent)}, which no node has now: "
-                f"Slurm may hold it; scontrol release {job.id} when one has"
-            )
-    return tuple(found[:20])
+    if not gone:
+        return ()
+    return (
+        f"no node has {', '.join(sorted(gone))} now: Slurm may hold jobs that ask for it; "
+        "'squeue --states=PENDING --Format=JobID,UserName,tres-per-node,tres-per-job,Reason' shows them, and "
+        "'scontrol release JOB' lets one go when a node has it again",
+    )
+
+
+def _types(gres: Iterable[Gres]) -> set[str]:
+    return {each.type for each in gres if each.name == "gpu" and each.type}
 
 
 def wait_for_jobs(record: Record, world: World) -> None:
@@ -103,14 +128,14 @@ def wait_for_jobs(record: Record, world: World) -> None:
             what = "; ".join(lines) or "jobs that are being cleaned up"
             world.say(f"waiting for {what} ({max(change.timeout_s - waited, 0):.0f} s left)")
             shown, last = lines, waited
-        world.sleep(POLL_S if waited < 5 else SLOW_S if waited < 60 else LONG_S)
+        world.sleep(POLL_S if waited < 5 else SLOW_S)
         seen = _patient(name, seen, world)
 
 
 def _patient(name: str, seen: Seen, world: World) -> Seen:
     """A fresh look; the last one while slurmctld does not answer: a restart of it is no reason to give a wait up."""
     try:
-        return look(name, world)
+        return look(name, world, LONG_S)
     except AwayError as away:
         world.say(f"{away.brief}: waiting on")
         return seen

@@ -137,11 +137,25 @@ def test_a_jobs_name_makes_no_other_job(scontrol: Path, tmp_path: Path, job: str
     """As scontrol of 22.05 and 24.11 prints names and comments: with their line breaks."""
     (tmp_path / "jobs").write_text(job + f"\nJobId=8 JobName=honest{REAL}")
     sure = "8|PENDING|eve|all|1|5|\\n7|PENDING|eve|all|1|5|\\n"
-    _program(scontrol, f'case "$*" in *--format*) printf "{sure}";; *) cat {tmp_path}/jobs;; esac')
+    answers = (f'*--format*) printf "{sure}"', "*config*) echo SLURM_VERSION = 22.05.8", f"*) cat {tmp_path}/jobs")
+    _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
     found = {j.id: j for j in Commands(json=False).jobs()}
     assert set(found) == {7, 8}
     assert {(j.state, j.user, j.nodes) for j in found.values()} == {("PENDING", "eve", ())}
     assert Commands(json=False).jobs("n1") == ()
+
+
+def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Path) -> None:
+    """The jobs of one node are read one by one where squeue has no JSON that heeds what it is asked for."""
+    (tmp_path / "job").write_text(f"JobId=7 JobName=x\n   JobState=PENDING Reason=None\n   NodeList={REAL}")
+    answers = (
+        "*--nodelist=n1*--format*) printf '7|RUNNING|eve|all|1|5|n1\\n8|RUNNING|eve|all|1|5|n1\\n'",
+        "*config*) echo SLURM_VERSION = 22.05.8",
+        f"*job*7) cat {tmp_path}/job",
+        "*) echo Invalid job id specified >&2; exit 1",
+    )
+    _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
+    assert [(j.id, j.state, j.nodes) for j in Commands(json=False).jobs("n1")] == [(7, "RUNNING", ("n1",))]
 
 
 def test_honest_jobs_are_read_whole(scontrol: Path) -> None:

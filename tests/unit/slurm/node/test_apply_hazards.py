@@ -11,7 +11,7 @@ from aliquot.core.model.inventory import Holder
 from aliquot.errors import AliquotError, BlockedError, StorageError
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client.errors import AwayError, BusyError, RefusedError
-from aliquot.slurm.client.models import Gres, Job, Reservation
+from aliquot.slurm.client.models import Job, Reservation
 from aliquot.slurm.node import gpu_plan as planned
 from aliquot.slurm.node import transaction as apply
 from aliquot.slurm.node.change_record import RecordFile
@@ -45,14 +45,49 @@ def test_who_drains_the_node_while_it_changes_keeps_it_drained(host: Host, step:
     assert host.now.reason == "new fans"
 
 
-def test_the_whole_queue_is_read_only_where_jobs_would_be_lost(host: Host) -> None:
-    """At the beginning, while jobs are waited for, before each step that no job lives through, and for the summary.
-    When slurmd starts, Slurm has no record of the node.
+def test_the_jobs_of_a_node_are_asked_for_once_while_it_says_that_none_has_come(host: Host) -> None:
+    """slurmctld searches its whole queue for them each time."""
+    host.cluster.change("n1", last_busy=1000)
+    host.cluster.calls.clear()
+    assert host.apply("0", HALVES).status == "done"
+    assert [call for call in host.cluster.calls if call.startswith("queue")] == ["queue n1"]
+
+
+def test_a_slurm_that_does_not_say_when_a_node_was_busy_is_asked_before_each_step(host: Host) -> None:
+    """At the beginning, while jobs are waited for, and before each step that no job lives through. When slurmd starts,
+    Slurm has no record of the node.
     """
     host.cluster.calls.clear()
     assert host.apply("0", HALVES).status == "done"
     guarded = ("stop", "gpus", "files", "forget")
-    assert host.cluster.calls.count("queue") == 1 + 1 + len(guarded) + 1
+    assert [call for call in host.cluster.calls if call.startswith("queue")] == ["queue n1"] * (1 + 1 + len(guarded))
+
+
+@pytest.mark.parametrize(
+    ("what", "state"),
+    [({"last_busy": 1001}, "SUSPENDED"), ({"states": frozenset({"MIXED", "DRAIN", "DYNAMIC_NORM"})}, "RUNNING")],
+)
+def test_a_job_that_came_meanwhile_is_waited_for(host: Host, what: dict[str, object], state: str) -> None:
+    """Somebody has let the node take jobs for a moment."""
+    host.cluster.change("n1", last_busy=1000)
+    cut: list[bool] = []
+
+    def comes() -> None:
+        host.cluster.queue = [Job(7, state, user="ann", nodes=("n1",))]
+        host.cluster.change("n1", **what)
+        host.cluster.before = lambda call: goes() if call.startswith("look") and len(host.cluster.calls) > 30 else None
+
+    def goes() -> None:
+        cut.append(host.node.backend.read().gpus[0].instances[0].profile != "1g.5gb")
+        host.cluster.queue = []
+        host.cluster.before = lambda call: None
+        host.cluster.change("n1", last_busy=1002, states=host.now.states - {"MIXED"})
+
+    host.at("stop", comes)
+    host.cluster.calls.clear()
+    assert host.apply("0", HALVES, jobs="wait").status == "done"
+    assert [line for line in host.said if "job 7" in line]
+    assert cut == [False]
 
 
 @pytest.mark.parametrize("step", ["start", "verify", "resume"])
@@ -362,10 +397,12 @@ def test_a_command_that_fails_is_typed_anew(host: Host) -> None:
     assert after.change.settings.push == "another"
 
 
-def test_a_job_whose_type_is_gone_from_the_cluster_is_told(host: Host) -> None:
-    kinds = {7: "a100_7g.40gb", 8: "a100_3g.20gb", 9: ""}
-    host.cluster.queue = [Job(n, "PENDING", user="ann", wanted=(("node", Gres("gpu", t)),)) for n, t in kinds.items()]
-    notes = host.apply("0", HALVES).notes
-    assert [note for note in notes if note.startswith("job ")] == [
-        "job 7 of ann waits for a100_7g.40gb, which no node has now: Slurm may hold it; scontrol release 7 when one has"
+def test_a_type_that_is_gone_from_the_cluster_is_told(host: Host) -> None:
+    """Slurm holds the jobs that ask for it. They are not looked for: the queue may be long."""
+    host.cluster.calls.clear()
+    notes = host.apply("0-1", HALVES).notes
+    assert [note.partition(":")[0] for note in notes if note.startswith("no node has")] == [
+        "no node has a100_1g.5gb now"
     ]
+    assert "queue" not in host.cluster.calls
+    assert not [note for note in host.apply("0", "1g.5gb*7").notes if note.startswith("no node has")]

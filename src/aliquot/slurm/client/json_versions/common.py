@@ -39,6 +39,7 @@ def node_of(raw: Raw, states: frozenset[str], *, version: str) -> SlurmNode:
         memory_mib=number(raw.get("real_memory")),
         version=version,
         slurmd_start=number(raw.get("slurmd_start_time")),
+        last_busy=number(raw.get("last_busy")),
         weight=number(raw.get("weight")),
     )
 

@@ -1,0 +1,65 @@
+"""E12, a long queue: ``slurm apply`` beside jobs that wait, over the same where nobody asks for anything."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from contextlib import ExitStack
+from functools import partial
+from statistics import median
+
+from benchmarks.bench_slurm import KINDS, LAYOUTS, Changed, bed
+from benchmarks.measure import Figure, Say, alternate, at_most, ratio, spread
+
+from system.slurm.bed import Bed
+from system.slurm.release import OLD, Release
+
+JOBS, FEW = 20_000, 1_200
+GOAL = 1.2
+
+
+def run(say: Say, group: str, release: Release, quick: bool) -> None:
+    """Two clusters side by side, one with the queue and one without, are changed in turn."""
+    jobs, turns = (FEW, 2) if quick else (JOBS, 6)
+    for kind in KINDS:
+        with ExitStack() as stack:
+            sides: dict[str, Changed] = {}
+            for name in ("empty", "full"):
+                place = stack.enter_context(bed(release))
+                sides[name] = Changed(place, kind, more=f"MaxJobCount={jobs + 100}")
+                stack.callback(sides[name].close)
+            fill(sides["full"].bed, jobs)
+            took = alternate(turns, {name: partial(_whole, side) for name, side in sides.items()})
+        head = f"Slurm {release.name}, a {kind} node, `aliquot slurm apply`"
+        for name, value in (("an empty queue", took["empty"]), (f"{jobs:,} queued jobs", took["full"])):
+            text = f"{median(value):.2f} s median"
+            say(Figure(group, f"{head}: {name}", text, "simulated", "", "-", spread(value, ".2f", " s")))
+        over, each = ratio(took["full"], took["empty"])
+        verdict, extent = at_most(over, GOAL), spread(each, ".2f")
+        name = f"{head}: {jobs:,} queued jobs over an empty queue"
+        say(Figure(group, name, f"{over:.2f}x", "simulated", f"<= {GOAL}x", verdict, extent))
+
+
+def _whole(changed: Changed) -> float:
+    there, back = LAYOUTS
+    return changed.ours(there if changed.now == back else back).whole
+
+
+def fill(place: Bed, jobs: int) -> None:
+    """Held jobs, each a record of its own (an array is one), by one connection to slurmrestd: sbatch takes minutes."""
+    rest = place.rest()
+    job = {"name": "waits", "hold": True, "current_working_directory": "/tmp"}
+    script = "#!/bin/sh\ntrue\n"
+    if place.release is OLD:
+        path, body = "v0.0.38", {"job": job | {"environment": {"PATH": "/bin"}}, "script": script}
+    else:
+        path, body = "v0.0.42", {"job": job | {"environment": ["PATH=/bin"], "script": script}}
+    headers = {"X-SLURM-USER-TOKEN": rest.token, "X-SLURM-USER-NAME": "root", "Content-Type": "application/json"}
+    wire = http.client.HTTPConnection(rest.url.removeprefix("http://"))
+    text = json.dumps(body)
+    for _ in range(jobs):
+        wire.request("POST", f"/slurm/{path}/job/submit", text, headers)
+        answer = wire.getresponse()
+        said = answer.read()
+        assert answer.status == 200, said
+    wire.close()

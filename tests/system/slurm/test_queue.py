@@ -1,0 +1,60 @@
+"""What ``aliquot slurm apply`` asks Slurm for: one node and its jobs, however many jobs wait in the queue."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from .applying import WORDS, Host, dynamic, idle, static
+from .bed import Bed, until
+from .ways import PROGRAMS
+
+SEVEN = ("--gpu", "0-1", "--mig", "1g.5gb*7")
+HALVES = ("--gpu", "0", "--mig", "3g.20gb*2")
+MOST = 45
+"""Calls of Slurm's programs for a change of an idle node; more on a slow machine, where it is looked at more often."""
+
+
+def recorded(host: Host) -> Path:
+    """A file that gets a line for each program of Slurm that ``host`` starts from now on."""
+    folder = host.bed.folder / "recorded"
+    folder.mkdir()
+    calls = folder / "calls"
+    calls.touch()
+    for name in PROGRAMS:
+        real = host.bed.bin / name
+        (folder / name).write_text(f'#!/bin/sh\necho "{name} $*" >> {calls}\nexec {real} "$@"\n')
+        (folder / name).chmod(0o755)
+    host.env["PATH"] = f"{folder}:{host.bed.env['PATH']}"
+    return calls
+
+
+def lists_the_queue(call: str) -> bool:
+    """Whether a call asks for the jobs of the whole cluster."""
+    if call.startswith("squeue"):
+        return "--nodelist=n1" not in call
+    return "show jobs" in call
+
+
+def check(host: Host) -> None:
+    bed = host.bed
+    assert bed.submit("true", "--hold", "--array=1-3").code == 0
+    until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
+    calls = recorded(host)
+    host.applied(*HALVES)
+    made = calls.read_text().splitlines()
+    assert [call for call in made if call.startswith("squeue")], made
+    assert not [call for call in made if lists_the_queue(call)], made
+    assert sum(call.startswith("squeue") for call in made) <= 2, made
+    assert len(made) <= MOST, made
+
+
+def test_the_queue_is_not_listed_for_a_dynamic_node(bed: Bed) -> None:
+    host = dynamic(bed)
+    host.applied(*SEVEN, "--node-conf", WORDS)
+    check(host)
+
+
+def test_the_queue_is_not_listed_for_a_node_of_slurm_conf(bed: Bed) -> None:
+    host = static(bed)
+    host.applied(*SEVEN)
+    check(host)
