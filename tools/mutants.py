@@ -479,6 +479,7 @@ MUTANTS = {
         "if args.yes or not asked():",
         "if args.yes or asked():",
         ("tests/system/cli/test_confirmation.py",),
+    ),
     "slurm-jobs": Mutant(
         "slurm apply: a job that came since the last look is not looked for, whatever Slurm says of the node",
         "slurm/node/waits.py",

@@ -118,6 +118,30 @@ def test_a_runtime_that_can_be_asked_is_named_where_the_first_cannot(
     assert "--runtime podman: it can be asked" in result.err
 
 
+@pytest.mark.parametrize(
+    ("answer", "form", "chosen"),
+    [
+        ("echo 'Cannot connect to the Docker daemon' >&2; exit 1", "env", "podman"),
+        ('echo \'{"CDISpecDirs": [], "ServerVersion": "26.1"}\'', "cdi", "podman"),
+        ('echo \'{"CDISpecDirs": [], "ServerVersion": "26.1"}\'', "env", "docker"),
+        ('echo \'{"CDISpecDirs": ["DIR"], "ServerVersion": "28.2"}\'', "cdi", "docker"),
+        ("exit 1", "gpus", "docker"),  # which Podman has not: docker says what is missing
+    ],
+)
+def test_the_first_runtime_that_is_ready_is_chosen(
+    run: Run, halves: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, answer: str, form: str, chosen: str
+) -> None:
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("DOCKER_HOST", "unix:///nonexistent.sock")
+    cdi = tmp_path / "cdi"
+    for name, script in (("docker", answer.replace("DIR", str(cdi))), ("podman", "exit 0")):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{script}\n")
+        (tmp_path / name).chmod(0o755)
+    assert run("cdi", "generate", "--output", f"{cdi}/nvidia.json").code == 0
+    words = ("docker", "run-args", "3g.20gb", "--form", form, "--no-reserve", "--spec-dir", str(cdi))
+    assert run(*words, "-o", "json").document["runtime"] == chosen
+
+
 def test_a_compose_file(run: Run, uuids: list[str], tmp_path: Path) -> None:
     words = ("docker", "compose", "one=3g.20gb", "two=0:0", "--form", "legacy", "--image", "img", *PICK)
     found = yaml.safe_load(run(*words).out)["services"]

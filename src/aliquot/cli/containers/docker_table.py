@@ -6,7 +6,7 @@ from aliquot.cli.framework.command_model import EVERYWHERE, OUT, Command, Option
 
 _RUNTIME = Option(
     "--runtime",
-    help="the first of these that is installed, if not given",
+    help="the first of these that is ready, if not given",
     choices=("docker", "podman", "nerdctl"),
     env="ALIQUOT_CONTAINER_RUNTIME",
 )

@@ -64,7 +64,7 @@ class Order:
 
         self.args = args
         self.hold = _hold(args)
-        self.runtime: Runtime = Runtime(args.runtime or _first())
+        self.runtime: Runtime = Runtime(args.runtime or _chosen(args.form))
         self.form = form_of(args.form, self.runtime.name, max(counts))
 
     def directories(self) -> tuple[str, ...]:
@@ -131,16 +131,35 @@ class Order:
         return msgspec.structs.replace(made, until=None if self.hold is None else now + self.hold)
 
 
-def _first() -> str:
+def _chosen(form: str) -> str:
+    """Choose the first runtime that is ready, by ``NAMES``; the first that is installed where none is: its error says
+    what is missing. The only one that is installed is not asked.
+    """
     from aliquot.containers.runtime.errors import RuntimeAwayError
     from aliquot.containers.runtime.runtimes import NAMES, Runtime
 
-    for name in NAMES:
-        if Runtime(name).installed:
-            return name
-    raise RuntimeAwayError(
-        "no container runtime is installed: neither docker, podman nor nerdctl", next_step="aliquot docker check"
-    )
+    here = [each for each in map(Runtime, NAMES) if each.installed]
+    if not here:
+        raise RuntimeAwayError(
+            "no container runtime is installed: neither docker, podman nor nerdctl", next_step="aliquot docker check"
+        )
+    ready = (each for each in here if _ready(each, form))
+    return (here[0] if len(here) == 1 else next(ready, here[0])).name
+
+
+def _ready(runtime: Runtime, form: str) -> bool:
+    """Whether a runtime answers and takes what is meant: Docker's daemon may be down, or have CDI switched off."""
+    from aliquot.containers.runtime.errors import RuntimeAwayError
+
+    if not runtime.worth_asking or runtime.elsewhere:
+        return False
+    if runtime.name != "docker":
+        return (runtime.name, form) not in (("podman", "gpus"), ("nerdctl", "env"))
+    try:
+        info = runtime.info()
+    except RuntimeAwayError:
+        return False
+    return form != "cdi" or bool(info.get("CDISpecDirs"))
 
 
 def _besides(name: str) -> tuple[str, ...]:
