@@ -277,6 +277,13 @@ MUTANTS = {
         "if not _stays(entry, want):",
         CAPACITY,
     ),
+    "vm-theirs": Mutant(
+        "KubeVirt: an entry of what pcidevices serves on its nodes is judged as ours",
+        f"{KUBEVIRT}/permitted_devices.py",
+        " and entry.resource not in want.foreign:",
+        ":",
+        CAPACITY,
+    ),
     "vm-withdrawn": Mutant(
         "device plugin: a vGPU that is being disabled is still given to machines",
         f"{HARVESTER}/device_offer.py",

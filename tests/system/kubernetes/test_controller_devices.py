@@ -18,7 +18,7 @@ from aliquot.kubernetes.client.watch import Timing
 from aliquot.kubernetes.controller.controller import Controller, Pace
 from aliquot.kubernetes.gpu.names import RESERVED_ANNOTATION
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.controller.controller import ANNOTATION, PCIDEVICES
+from aliquot.kubernetes.virtual_machines.controller.permitted_devices import ANNOTATION, PCIDEVICES
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from support.cluster import Cluster
 from support.kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
@@ -73,9 +73,9 @@ class Bed:
         self.make("pcideviceclaims", "PCIDeviceClaim", vf, spec, {}, finalizers=[names.CLAIM_FINALIZER])
         self.vgpu(node)
 
-    def vgpu(self, node: str) -> None:
-        spec = {"address": VF, "enabled": True, "parentGPUDeviceAddress": PF, "vGPUTypeName": "NVIDIA A2-4Q"}
-        status = {"configureVGPUTypeName": "NVIDIA A2-4Q", "uuid": UUID, "vGPUStatus": names.CONFIGURED}
+    def vgpu(self, node: str, named: str = "NVIDIA A2-4Q") -> None:
+        spec = {"address": VF, "enabled": True, "parentGPUDeviceAddress": PF, "vGPUTypeName": named}
+        status = {"configureVGPUTypeName": named, "uuid": UUID, "vGPUStatus": names.CONFIGURED}
         self.make("vgpudevices", "VGPUDevice", names.object_name(node, VF), spec | {"nodeName": node}, status)
 
     def objects(self) -> dict[str, list[str]]:
@@ -195,20 +195,26 @@ def test_a_node_that_registers_anew_keeps_its_objects(cluster: Cluster) -> None:
     asyncio.run(main())
 
 
-def test_while_pcidevices_runs_somewhere_nothing_is_written(cluster: Cluster) -> None:
-    bed = Bed(cluster, {"mediatedDevices": [ENTRY, ENTRY]})
+def test_beside_pcidevices_our_nodes_types_are_permitted_and_its_entries_stay(cluster: Cluster) -> None:
+    """It serves n1, which makes what it permitted (twice) and knows no more than its own nodes."""
+    theirs = {"mdevNameSelector": "NVIDIA A2-8C", "resourceName": "nvidia.com/NVIDIA_A2-8C"} | {
+        "externalResourceProvider": True
+    }
+    bed = Bed(cluster, {"mediatedDevices": [theirs, theirs]})
     bed.node("n1", PCIDEVICES)
-    bed.vgpu("n1")
-    bed.vgpu("gone")
+    bed.node("n2")
+    bed.vgpu("n1", "NVIDIA A2-8C")
+    bed.vgpu("n2")
 
     async def main() -> None:
         async with bed.controller() as controller:
-            await until(lambda: controller.vms is not None and controller.vms.world.known, "the world")
-            assert await settled(controller) == 0
-            assert bed.permitted() == {"mediatedDevices": [ENTRY, ENTRY]}
+            await until(lambda: bed.permitted()["mediatedDevices"] == [theirs, theirs, ENTRY], "ours beside theirs")
+            cluster.must("DELETE", f"{API}/vgpudevices/{names.object_name('n2', VF)}")
+            await until(lambda: bed.permitted()["mediatedDevices"] == [theirs, theirs], "ours to go")
+            wrote = await settled(controller)
             bed.node("n1")
-            await until(lambda: bed.permitted() == {"mediatedDevices": [ENTRY]}, "its turn")
-            await until(lambda: bed.objects() == {"vgpudevices": [names.object_name("n1", VF)]}, "the orphan to go")
+            await until(lambda: bed.permitted()["mediatedDevices"] == [theirs], "its turn")
+            assert await settled(controller) == wrote + 1
 
     asyncio.run(main())
 

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 import msgspec
 
 from aliquot.foundation.backoff import Backoff
-from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.kind_watch import KIND_TIMING, Shelf
 from aliquot.kubernetes.client.objects import Node
@@ -22,9 +21,6 @@ from aliquot.kubernetes.virtual_machines.controller.node_cleanup import PATIENCE
 from aliquot.kubernetes.virtual_machines.controller.permitted_devices import Permit
 from aliquot.metrics.controller_metrics import Tally
 
-ANNOTATION = "aliquot.dev/devices"
-"""On a node: how our agent stands there."""
-PCIDEVICES = "PcidevicesRuns"
 GATHER_S = 0.2
 RETRY = Backoff(first=0.5, longest=60.0)
 """The pause before what failed is tried again."""
@@ -61,7 +57,6 @@ class DevicesPart:
         self._permit = Permit(api, self.world, tally)
         self._removal = Removal(api, self.world, tally, patience_s=pace.patience_s)
         self._rounds = Rounds(GATHER_S, RETRY)
-        self._said = ""
 
     def wake(self) -> None:
         """Something changed, or leadership did."""
@@ -74,40 +69,9 @@ class DevicesPart:
             group.create_task(self._rounds.run(self._work))
 
     async def _work(self) -> bool | None:
-        if not self._leads() or not self.world.known or self._others():
+        if not self._leads() or not self.world.known:
             return None
         done = await self._permit.run(self._leads)
         if (due := await self._removal.run(self._leads)) is not None:
             self._rounds.wake_in(due)
         return done
-
-    def _others(self) -> bool:
-        """Whether pcidevices still works somewhere: it cleans up after nodes, and permits devices, by itself."""
-        found = occupied(self.world.nodes.items.values())
-        sentence = (
-            f"pcidevices still runs on {', '.join(found)}: its controller keeps KubeVirt's settings" if found else ""
-        )
-        if sentence and sentence != self._said:
-            log.info("%s", sentence)
-        self._said = sentence
-        return bool(found)
-
-
-class _Standing(msgspec.Struct, frozen=True):
-    reason: str = ""
-
-
-def occupied(nodes: Iterable[Node]) -> tuple[str, ...]:
-    """The nodes whose agent says that pcidevices runs there. What a node that is down said last holds nobody up."""
-    return tuple(sorted(node.name for node in nodes if _reason(node) == PCIDEVICES and not _down(node)))
-
-
-def _down(node: Node) -> bool:
-    return any(each.type == "Ready" and each.status != "True" for each in node.status.conditions)
-
-
-def _reason(node: Node) -> str:
-    try:
-        return msgspec.json.decode(node.metadata.annotations.get(ANNOTATION, "{}"), type=_Standing).reason
-    except (msgspec.DecodeError, UnicodeError):
-        return ""

@@ -2,19 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+
+import msgspec
 
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
+from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.virtual_machines.controller.informers import World
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import demands
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import Settings, Wanted, foreign, patch, wanted
 from aliquot.metrics.controller_metrics import Tally
 
+ANNOTATION = "aliquot.dev/devices"
+"""On a node: how our agent stands there."""
+PCIDEVICES = "PcidevicesRuns"
+
 
 class Permit:
-    """Writes the difference between what all nodes' objects make and what is permitted, and nothing else."""
+    """Writes the difference between what our nodes' objects make and what is permitted, and nothing else."""
 
     def __init__(self, api: Api, world: World, tally: Tally) -> None:
         self.api, self._world, self._tally = api, world, tally
@@ -35,7 +42,9 @@ class Permit:
         world = self._world
         running, waiting, _ = demands(world.machines.items.values(), world.instances.items.values())
         used = {resource for each in (*running, *waiting) for resource in each.counts}
-        return wanted(world.vgpus.items.values(), world.functions.items.values(), world.claims.items.values(), used)
+        foreign = foreign_nodes(world.nodes.items.values())
+        vgpus, functions, claims = world.vgpus.items, world.functions.items, world.claims.items
+        return wanted(vgpus.values(), functions.values(), claims.values(), used, foreign)
 
     async def _write(self, name: str, settings: Settings, body: dict[str, object]) -> bool:
         try:
@@ -58,3 +67,23 @@ class Permit:
             if sentence not in self._said:
                 log.warning("%s", sentence)
         self._said = sentences
+
+
+class _Standing(msgspec.Struct, frozen=True):
+    reason: str = ""
+
+
+def foreign_nodes(nodes: Iterable[Node]) -> frozenset[str]:
+    """Return the nodes that pcidevices serves: our agent says so there, or does not run there at all."""
+    return frozenset(node.name for node in nodes if _reason(node) == PCIDEVICES)
+
+
+def _reason(node: Node) -> str:
+    try:
+        text = node.metadata.annotations[ANNOTATION]
+    except KeyError:
+        return PCIDEVICES
+    try:
+        return msgspec.json.decode(text, type=_Standing).reason
+    except (msgspec.DecodeError, UnicodeError):
+        return ""

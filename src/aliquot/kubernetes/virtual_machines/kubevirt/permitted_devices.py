@@ -3,13 +3,14 @@
 KubeVirt refuses a machine whose resource is not in ``spec.configuration.permittedHostDevices``. An entry that says
 ``externalResourceProvider`` leaves the device plugin to somebody else: us. Ours are those whose resource our objects
 make, or made (remembered in an annotation); every other entry stays as it is, byte for byte, and so does the order.
+pcidevices writes entries of its own nodes' objects meanwhile: an entry of a resource that those make is left alone.
 Sources: KubeVirt user guide ("Host devices assignment"); harvester/pcidevices, pkg/controller (what it writes there).
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable
 from typing import Any, ClassVar
 
 import msgspec
@@ -60,11 +61,13 @@ class Entry(msgspec.Struct, frozen=True, order=True):
 
 class Wanted(msgspec.Struct, frozen=True):
     """``entries`` are known whole. ``wished`` are resources that should come, or come back: an entry that is there for
-    one of them stays, though nothing makes the resource at this moment.
+    one of them stays, though nothing makes the resource at this moment. ``foreign`` are resources of nodes that
+    pcidevices serves: their entries stay as they are.
     """
 
     entries: frozenset[Entry] = frozenset()
     wished: frozenset[str] = frozenset()
+    foreign: frozenset[str] = frozenset()
 
 
 def wanted(
@@ -72,41 +75,38 @@ def wanted(
     functions: Iterable[PCIDevice],
     claims: Iterable[PCIDeviceClaim],
     used: Collection[str] = (),
+    foreign_nodes: Collection[str] = (),
 ) -> Wanted:
     """Of all nodes' objects. ``used`` are resources that machines have or wait for. A vGPU's world follows from its
     status: an mdev has a UUID there, in the vendor VFIO world it is a type's number.
     """
     found: set[Entry] = set()
-    wished = set(used)
-    ids = {each.name: _ids(each) for each in functions}
+    wished, foreign = set(used), set[str]()
+    by_name = {each.name: each for each in functions}
     for vgpu in vgpus:
-        if vgpu.spec.enabled and vgpu.spec.type_name:
-            wished.add(names.vgpu_resource(vgpu.spec.type_name))
-        if vgpu.status.state != names.CONFIGURED or not vgpu.status.configured:
-            continue
-        resource = names.vgpu_resource(vgpu.status.configured)
-        if not vgpu.status.uuid.isdecimal():
-            found.add(Entry(MEDIATED, resource, vgpu.status.configured))
-        elif ids.get(vgpu.name):
-            found.add(Entry(PCI, resource, ids[vgpu.name]))
-    found |= _whole(functions, claims, ids, wished)
-    return Wanted(frozenset(found), frozenset(wished))
-
-
-def _whole(
-    functions: Iterable[PCIDevice], claims: Iterable[PCIDeviceClaim], ids: Mapping[str, str], wished: set[str]
-) -> set[Entry]:
-    """Functions that are handed out whole. What else shares their IOMMU group goes with them under no name."""
-    resources = {each.name: each.status.resource_name for each in functions}
-    found = set()
+        theirs = vgpu.spec.node_name in foreign_nodes
+        configured = vgpu.status.configured if vgpu.status.state == names.CONFIGURED else ""
+        asked = vgpu.spec.type_name if vgpu.spec.enabled else ""
+        (foreign if theirs else wished).update(names.vgpu_resource(each) for each in (asked, configured) if each)
+        if configured and not theirs:
+            found |= _of_vgpu(vgpu, by_name.get(vgpu.name))
     for claim in claims:
-        resource = resources.get(claim.name, "")
-        if not resource or not passing(claim):
+        function = by_name.get(claim.name)
+        if function is None or not function.status.resource_name or not passing(claim):
             continue
-        wished.add(resource)
-        if claim.status.passthrough_enabled and ids[claim.name]:
-            found.add(Entry(PCI, resource, ids[claim.name]))
-    return found
+        theirs = claim.spec.node_name in foreign_nodes
+        (foreign if theirs else wished).add(function.status.resource_name)
+        if claim.status.passthrough_enabled and _ids(function) and not theirs:
+            found.add(Entry(PCI, function.status.resource_name, _ids(function)))
+    return Wanted(frozenset(found), frozenset(wished), frozenset(foreign))
+
+
+def _of_vgpu(vgpu: VGPUDevice, function: PCIDevice | None) -> set[Entry]:
+    """The entry of a configured vGPU; none while its function's ids are not known."""
+    resource = names.vgpu_resource(vgpu.status.configured)
+    if not vgpu.status.uuid.isdecimal():
+        return {Entry(MEDIATED, resource, vgpu.status.configured)}
+    return {Entry(PCI, resource, _ids(function))} if function is not None and _ids(function) else set()
 
 
 def _ids(function: PCIDevice) -> str:
@@ -173,7 +173,7 @@ def _list(place: str, rows: list[JSON], want: Wanted, mine: Collection[str]) -> 
     seen: set[Entry] = set()
     for row in rows:
         entry = _entry(place, row)
-        if _external(row) and entry.resource in mine:
+        if _external(row) and entry.resource in mine and entry.resource not in want.foreign:
             if entry in seen or not _stays(entry, want):
                 continue
             seen.add(entry)

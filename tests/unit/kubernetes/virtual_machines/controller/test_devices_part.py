@@ -1,4 +1,4 @@
-"""Whether pcidevices still works somewhere: then its controller keeps KubeVirt's settings."""
+"""Which nodes pcidevices serves: what its objects there make is its own to permit."""
 
 from __future__ import annotations
 
@@ -6,16 +6,20 @@ import json
 
 import pytest
 
-from aliquot.kubernetes.client.object_base import Condition
-from aliquot.kubernetes.client.objects import Node, NodeStatus, ObjectMeta
-from aliquot.kubernetes.virtual_machines.controller.controller import ANNOTATION, PCIDEVICES, occupied
+from aliquot.kubernetes.client.objects import Node, ObjectMeta
+from aliquot.kubernetes.virtual_machines.controller.permitted_devices import ANNOTATION, PCIDEVICES, foreign_nodes
 
 
-def node(name: str, reason: str, ready: str = "") -> Node:
-    meta = ObjectMeta(name=name, annotations={ANNOTATION: json.dumps({"state": "idle", "reason": reason})})
-    return Node(metadata=meta, status=NodeStatus(conditions=(Condition("Ready", ready),) if ready else ()))
-
-
-@pytest.mark.parametrize(("ready", "counts"), [("True", True), ("", True), ("False", False), ("Unknown", False)])
-def test_a_node_that_is_down_does_not_hold_all_others_up(ready: str, counts: bool) -> None:
-    assert occupied([node("a", "Working", "True"), node("b", PCIDEVICES, ready)]) == (("b",) if counts else ())
+@pytest.mark.parametrize(
+    ("annotations", "foreign"),
+    [
+        ({ANNOTATION: json.dumps({"state": "idle", "reason": PCIDEVICES})}, True),
+        ({}, True),
+        ({ANNOTATION: json.dumps({"state": "working", "reason": "Working"})}, False),
+        ({ANNOTATION: "{"}, False),
+    ],
+    ids=["pcidevices", "no agent of ours", "ours", "spoilt"],
+)
+def test_a_node_is_foreign_only_where_our_agent_leaves_it_alone(annotations: dict[str, str], foreign: bool) -> None:
+    found = foreign_nodes([Node(metadata=ObjectMeta(name="n1", annotations=annotations))])
+    assert found == ({"n1"} if foreign else set())

@@ -152,6 +152,20 @@ def test_two_nodes_of_different_worlds_need_both_entries() -> None:
     }
 
 
+def test_what_pcidevices_makes_on_its_nodes_is_left_as_it_is() -> None:
+    """Also where our nodes make the same: it appends its entry again and again, and reads it by its own rules."""
+    server = Server({"mediatedDevices": [Q, Q]})
+    both = [made("n1", TYPE_Q), made("n2", TYPE_Q)]
+    assert server.make([both[0], made("n2", "NVIDIA A2-4A")], [], [], foreign_nodes=["n1"])
+    assert server.devices == {"mediatedDevices": [Q, Q, A]}
+    server.make(both, [], [], foreign_nodes=["n1"])
+    assert server.devices == {"mediatedDevices": [Q, Q]}
+    server.make(both[:1], [], [], foreign_nodes=["n1"])
+    assert server.devices == {"mediatedDevices": [Q, Q]}, "it is theirs still"
+    server.make(both[:1], [], [])
+    assert server.devices == {"mediatedDevices": [Q]}, "pcidevices went: one is enough"
+
+
 def test_a_function_whose_ids_are_not_known_yet_is_not_permitted_yet() -> None:
     assert wanted([made("n1", TYPE_Q, uuid="746")], [], []).entries == frozenset()
 
