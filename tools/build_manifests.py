@@ -40,8 +40,9 @@ def manifests() -> dict[str, str]:
 
 
 def _text(objects: list[Object]) -> str:
+    """Each object begins with ``---``, so that files can be joined."""
     text = Text()
-    return HEAD + "---\n".join(text.dump(text.annotate(item, notes(item))) for item in objects)
+    return HEAD + "".join("---\n" + text.dump(text.annotate(item, notes(item))) for item in objects)
 
 
 def definitions() -> dict[str, str]:

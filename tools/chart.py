@@ -13,7 +13,7 @@ from tools.chart_values import CUSTOM, LOCATED, NOTES, VALUES_YAML, schema
 from tools.yaml_text import Text
 
 from aliquot import __version__
-from aliquot.kubernetes.manifests import bundle, toolkit
+from aliquot.kubernetes.manifests import bundle, toolkit, webhooks
 from aliquot.kubernetes.manifests.comments import notes
 from aliquot.kubernetes.manifests.values import WEBHOOK, Object, metadata
 
@@ -54,7 +54,8 @@ def files() -> dict[str, str]:
             more = _SWITCHED.get(name, "{}")
             text = "".join(_part(more.format(_WHEN[place]), objects) for place, objects in groups)
             found[f"templates/{name.rpartition('/')[2]}.yaml"] = HEAD + text
-    found["templates/34-certificate.yaml"] = HEAD + _part("and .Values.devices.enabled " + MANAGED, _certificate())
+    managed = [*_certificate(), *webhooks.configurations(VALUES)]
+    found["templates/34-certificate.yaml"] = HEAD + _part("and .Values.devices.enabled " + MANAGED, managed)
     driver = toolkit.objects(VALUES, TOOLKIT)
     found["templates/50-driver-toolkit.yaml"] = HEAD + _part(".Values.driverToolkit.enabled", driver, LOCATED)
     for kind, switch in _COPIED.items():

@@ -19,7 +19,8 @@ def _named(name: str, around: str = "{{ %s }}") -> str:
 
 VALUES = Values(
     namespace="{{ .Release.Namespace }}",
-    image='{{ .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}',
+    image='{{ required "image.repository is empty: name the registry and the image that you pushed" '
+    '.Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}',
     strategy="{{ .Values.mig.strategy }}",
     stop_host_clients="{{ not .Values.driver.enabled }}",
     cdi="{{ .Values.cdi.enabled }}",
@@ -142,9 +143,15 @@ def _driver(item: Object, text: Text) -> None:
 
 
 def _webhooks(item: Object, text: Text) -> None:
-    """cert-manager puts its authority in, where it makes the certificate."""
-    where = "cert-manager.io/inject-ca-from: {{ .Release.Namespace }}/" + WEBHOOK
-    _given(item["metadata"], "labels", MANAGED, "annotations: {" + where.replace(": ", ": '") + "'}", text)
+    """Where cert-manager makes the certificate it puts its authority in, and the controller has no right to register
+    the webhooks: they are there from the start, and asked without being waited for unless the values say so.
+    """
+    if "webhooks" not in item:
+        return
+    item["metadata"]["annotations"] = {"cert-manager.io/inject-ca-from": f"{VALUES.namespace}/{WEBHOOK}"}
+    for hook in item["webhooks"]:
+        if hook["failurePolicy"] == "Fail":
+            hook["failurePolicy"] = "{{ .Values.webhook.certManager.failurePolicy }}"
 
 
 def _settings(item: Object, text: Text) -> None:

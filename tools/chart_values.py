@@ -9,8 +9,8 @@ from aliquot.kubernetes.gpu import names
 VALUES_YAML = """\
 # Made by tools/build_manifests.py: change tools/chart.py. Names are those of the GPU Operator's chart where it has one.
 image:
-  # where you pushed the image that deploy/Containerfile builds
-  repository: localhost/aliquot
+  # where you pushed the image that deploy/Containerfile builds, for example registry.example/aliquot; must be set
+  repository: ""
   # empty: the chart's appVersion
   tag: ""
   pullPolicy: IfNotPresent
@@ -101,6 +101,9 @@ webhook:
       # empty: an authority that is made for this alone
       name: ""
       kind: Issuer
+    # with cert-manager the webhooks are registered from the start, and the controller has no right to do it. Ignore:
+    # while none answers, Harvester's kinds are changed unjudged. Fail, once the controller is ready: changes wait
+    failurePolicy: Ignore
 
 # who reaches the agents' and the controller's pages over the network; the web page has its own policy
 networkPolicy:
@@ -214,7 +217,11 @@ def schema() -> dict[str, Any]:
             resources={"type": "object"},
         ),
         webhook=_section(
-            certManager=_section(enabled=flag, issuer=_section(name=text, kind={"enum": ["Issuer", "ClusterIssuer"]}))
+            certManager=_section(
+                enabled=flag,
+                issuer=_section(name=text, kind={"enum": ["Issuer", "ClusterIssuer"]}),
+                failurePolicy={"enum": ["Ignore", "Fail"]},
+            )
         ),
         dashboard=_section(
             enabled=flag,

@@ -14,8 +14,8 @@ from typing import Any, Protocol, cast
 import msgspec
 
 from aliquot.kubernetes.kinds.harvester_names import object_name
-from aliquot.kubernetes.virtual_machines.agent.informers import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from support import forkserver
 from support.agents import NAMESPACE, Agent
 from support.cluster import Cluster

@@ -18,6 +18,7 @@ from aliquot.kubernetes.manifests.values import WEBHOOK, Values
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.kubernetes.virtual_machines.webhook.options import WebhookOptions
 from support.cluster import Answer, Cluster
+from support.kubevirt.objects import machine, machines
 from support.kubevirt.players import World
 from system.kubernetes.rights_world import CONTROLLER, NS, manifests
 from system.kubernetes.rights_world import ROOT as DEPLOY
@@ -119,15 +120,14 @@ class Bed:
     def bundles(self) -> list[str]:
         plurals = ("validatingwebhookconfigurations", "mutatingwebhookconfigurations")
         found = [self.cluster.get(f"{HOOKS}/{plural}/{WEBHOOK}") for plural in plurals]
-        return [hook["clientConfig"].get("caBundle", "") for each in found for hook in each["webhooks"]]
+        return [hook["clientConfig"].get("caBundle", "") for each in found for hook in each.get("webhooks", [])]
 
     def asked(self) -> None:
         """Wait until the API server asks: a real one takes a moment to know of a configuration."""
-        spec = {"address": "0000:01:00.0", "nodeName": "probe", "userName": "nobody"}
-        body = of_kind("pcideviceclaims", {"metadata": {"name": "probe-000001000"}, "spec": spec})
+        body = machine("probe", gpus=["nobody.example/has-this"])
 
         def refuses() -> bool:
-            return self.ask("POST", "pcideviceclaims?dryRun=All", body).status == 403
+            return self.ask("POST", f"{machines('default')}?dryRun=All", body).status == 403
 
         self.cluster.wait(refuses, "the API server to ask the webhook", 30)
 

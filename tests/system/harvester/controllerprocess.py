@@ -14,6 +14,7 @@ from aliquot.kubernetes.manifests.values import CONTROLLER, Values
 from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed
 from support import forkserver
 from support.cluster import Cluster
+from support.kubevirt.objects import machine, machines
 from system.kubernetes.rights_world import NS
 
 JSON = dict[str, Any]
@@ -60,14 +61,11 @@ class ControllerProcess:
         self.cluster.wait(self._asked, "the webhooks to answer", 60)
 
     def _asked(self) -> bool:
-        """Whether a claim that nobody may make is refused by us."""
+        """Whether a machine with a device that nobody has is refused by us."""
         assert self.process is not None
         assert self.process.poll() is None, f"the controller ended\n{self.log()[-3000:]}"
-        spec = {"address": "0000:01:00.0", "nodeName": "probe", "userName": "nobody"}
-        kind = {"apiVersion": "devices.harvesterhci.io/v1beta1", "kind": "PCIDeviceClaim"}
-        body = {**kind, "metadata": {"name": "probe-000001000"}, "spec": spec}
-        path = "/apis/devices.harvesterhci.io/v1beta1/pcideviceclaims?dryRun=All"
-        return self.cluster.request("POST", path, body).status == 403
+        body = machine("probe", gpus=["nobody.example/has-this"])
+        return self.cluster.request("POST", f"{machines('default')}?dryRun=All", body).status == 403
 
     def log(self) -> str:
         return self._log.read_text()

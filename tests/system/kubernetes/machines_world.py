@@ -198,6 +198,7 @@ USES: dict[tuple[str, str], dict[str, Use]] = {
     (CONTROLLER, "kubevirts"): _reads(*SETTINGS.rsplit("/", 1)) | {"patch": _asks("PATCH", SETTINGS, PERMITTED)},
     (CONTROLLER, "virtualmachines"): _reads(*MACHINE.rsplit("/", 1)),
     (CONTROLLER, "virtualmachineinstances"): _reads(f"{KUBEVIRT}/namespaces/default/virtualmachineinstances", "x"),
+    (CONTROLLER, "endpoints"): {"get": _asks("GET", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}")},
     (CONTROLLER, "secrets"): {
         "create": _secret,
         "get": _asks("GET", f"{SECRETS}/{WEBHOOK}"),

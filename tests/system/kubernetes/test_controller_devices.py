@@ -18,8 +18,8 @@ from aliquot.kubernetes.client.watch import Timing
 from aliquot.kubernetes.controller.controller import Controller, Pace
 from aliquot.kubernetes.gpu.names import RESERVED_ANNOTATION
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.controller.permitted_devices import ANNOTATION, PCIDEVICES
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION, PCIDEVICES_RUNS
 from support.cluster import Cluster
 from support.kubevirt.players import SETTINGS, SETTINGS_NAMESPACE, World
 from system.kubernetes.rights_world import CONTROLLER, NS, ROOT, manifests
@@ -48,7 +48,7 @@ class Bed:
         self.config = cluster.kubeconfig(NS, CONTROLLER)
 
     def node(self, name: str, standing: str = "Working") -> None:
-        meta = {"name": name, "annotations": {ANNOTATION: json.dumps({"state": "x", "reason": standing})}}
+        meta = {"name": name, "annotations": {DEVICES_ANNOTATION: json.dumps({"state": "x", "reason": standing})}}
         self.cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta})
 
     def make(self, plural: str, kind: str, name: str, spec: JSON, status: JSON, **meta: Any) -> None:
@@ -201,7 +201,7 @@ def test_beside_pcidevices_our_nodes_types_are_permitted_and_its_entries_stay(cl
         "externalResourceProvider": True
     }
     bed = Bed(cluster, {"mediatedDevices": [theirs, theirs]})
-    bed.node("n1", PCIDEVICES)
+    bed.node("n1", PCIDEVICES_RUNS)
     bed.node("n2")
     bed.vgpu("n1", "NVIDIA A2-8C")
     bed.vgpu("n2")
@@ -261,7 +261,7 @@ def test_somebody_else_changes_kubevirts_settings_all_the_time(cluster: Cluster)
 @pytest.mark.parametrize("spoilt", ["{", "[]", '{"reason": 7}'])
 def test_a_spoilt_annotation_of_a_node_stops_nothing(cluster: Cluster, spoilt: str) -> None:
     bed = Bed(cluster)
-    meta = {"name": "n1", "annotations": {ANNOTATION: spoilt}}
+    meta = {"name": "n1", "annotations": {DEVICES_ANNOTATION: spoilt}}
     cluster.apply({"apiVersion": "v1", "kind": "Node", "metadata": meta})
     bed.vgpu("n1")
 

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import copy
 import re
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import yaml
 from helm_python import Chart
 from helm_python.errors import HelmRenderError, HelmValuesError
 
+from aliquot import __version__
 from aliquot.core.config import settings, settings_text
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.manifests import bundle
@@ -19,13 +22,17 @@ from aliquot.kubernetes.manifests.values import Values, beside_operator
 
 CHART = Path(__file__).resolve().parents[3] / "deploy/helm/aliquot"
 
+IMAGE = f"registry.example/aliquot:{__version__}"
 Objects = dict[tuple[str, str, str], Any]
 DAEMON_SET = ("DaemonSet", "nvidia-mig-manager", "gpu-operator")
 SETTINGS = ("ConfigMap", names.SETTINGS_MAP, "gpu-operator")
 
 
 def helm(values: dict[str, Any], namespace: str = "gpu-operator") -> str:
-    """``helm template aliquot CHART``, as one text. Raises HelmValuesError and HelmRenderError."""
+    """``helm template aliquot CHART``, as one text. The image is that of ``IMAGE`` where the values name none. Raises
+    HelmValuesError and HelmRenderError.
+    """
+    values = {"image": {"repository": IMAGE.rpartition(":")[0]}} | values
     with Chart.load(CHART) as chart:
         made = chart.render(values, name="aliquot", namespace=namespace)
     return "\n---\n".join(text for name, text in made.items() if not name.endswith("NOTES.txt"))
@@ -40,12 +47,12 @@ def by_name(items: list[Any]) -> Objects:
 
 
 def plain(namespace: str = "gpu-operator") -> Objects:
-    found = bundle.files(Values(namespace=namespace))
+    found = bundle.files(Values(namespace=namespace, image=IMAGE))
     return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
 
 
 def machines(values: Values) -> Objects:
-    found = bundle.machines(values)
+    found = bundle.machines(msgspec.structs.replace(values, image=IMAGE))
     return by_name([i for name, items in found.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
 
 
@@ -146,7 +153,7 @@ def test_other_values() -> None:
 
 def test_beside_the_operator_it_is_the_other_folder() -> None:
     found = rendered({"besideOperator": True})
-    files = bundle.files(beside_operator())
+    files = bundle.files(msgspec.structs.replace(beside_operator(), image=IMAGE))
     expected = by_name([i for name, items in files.items() if name[:2].isdigit() and name[:2] != "00" for i in items])
     for objects in (found, expected):
         objects.pop(SETTINGS)
@@ -177,8 +184,9 @@ def test_cert_manager_makes_the_certificate() -> None:
     assert certificate["issuerRef"] == {"name": "aliquot-webhook", "kind": "Issuer"}
     assert ("Issuer", "aliquot-webhook", "vms") in found
     for kind in ("ValidatingWebhookConfiguration", "MutatingWebhookConfiguration"):
-        notes = found[kind, "aliquot-webhook", ""]["metadata"]["annotations"]
-        assert notes == {"cert-manager.io/inject-ca-from": "vms/aliquot-webhook"}
+        configuration = found[kind, "aliquot-webhook", ""]
+        assert configuration["metadata"]["annotations"] == {"cert-manager.io/inject-ca-from": "vms/aliquot-webhook"}
+        assert {each["failurePolicy"] for each in configuration["webhooks"]} == {"Ignore"}, "nothing answers yet"
     pod = found["Deployment", "aliquot-controller", "vms"]["spec"]["template"]["spec"]
     assert pod["volumes"] == [{"name": "certificate", "secret": {"secretName": certificate["secretName"]}}]
     (mount,) = pod["containers"][0]["volumeMounts"]
@@ -187,6 +195,21 @@ def test_cert_manager_makes_the_certificate() -> None:
     given = {resource for role in roles for rule in role["rules"] for resource in rule["resources"]}
     # Who may change webhook configurations may everything, in the end.
     assert not given & {"secrets", "validatingwebhookconfigurations", "mutatingwebhookconfigurations"}
+
+
+def test_with_cert_manager_harvesters_kinds_wait_once_it_is_said() -> None:
+    given = {"certManager": {"enabled": True, "failurePolicy": "Fail"}}
+    found = rendered({"devices": {"enabled": True}, "webhook": given}, "vms")
+    hooks = found["ValidatingWebhookConfiguration", "aliquot-webhook", ""]["webhooks"]
+    assert {each["name"] for each in hooks if each["failurePolicy"] == "Fail"} == {"devices.aliquot.dev"}
+    assert hooks[0]["clientConfig"]["service"]["namespace"] == "vms"
+
+
+@pytest.mark.parametrize("values", [{}, {"devices": {"enabled": True}}, {"migManager": {"enabled": False}}])
+def test_without_an_image_nothing_is_installed(values: dict[str, Any]) -> None:
+    installs = values.get("migManager", {}).get("enabled", True)
+    with pytest.raises(HelmRenderError, match=r"image\.repository is empty") if installs else nullcontext():
+        assert not rendered(values | {"image": {"repository": ""}})
 
 
 def test_the_driver_toolkit() -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import pytest
+import yaml
 
+from aliquot.kubernetes.manifests import webhooks
+from aliquot.kubernetes.manifests.values import IMAGE, Values
 from support.cluster import Cluster
 from support.kubevirt.definitions import definitions
 from system.kubernetes.machines_world import API, KUBEVIRT
@@ -40,11 +43,14 @@ def test_the_folders_for_containers_and_machines_go_together(cluster: Cluster, h
 
 
 def test_harvesters_kinds_cannot_be_changed_while_nobody_answers_and_machines_can(cluster: Cluster) -> None:
-    """failurePolicy Fail for wishes, Ignore for what runs."""
+    """failurePolicy Fail for wishes, Ignore for what runs; and nothing waits for what was only installed."""
     cluster.apply(definitions())
     cluster.kubectl("apply", "-f", str(ROOT / "crds"))
     cluster.kubectl("apply", "-f", str(MACHINES))
     wish = made("sriovgpudevices")
+    assert cluster.request("POST", f"{API}/sriovgpudevices?dryRun=All", wish).status == 201
+    for each in webhooks.configurations(Values()):
+        cluster.apply(each)
     devices = {"gpus": [{"name": "one", "deviceName": "nvidia.com/NVIDIA_A2-4Q"}]}
     spec = {"running": False, "template": {"spec": {"domain": {"devices": devices}}}}
     machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm"}, "spec": spec}
@@ -54,6 +60,30 @@ def test_harvesters_kinds_cannot_be_changed_while_nobody_answers_and_machines_ca
     assert answer.status == 500
     assert 'failed calling webhook "devices.aliquot.dev"' in answer.body["message"]
     assert cluster.request("POST", folder, machine).status == 201
+
+
+def test_no_manifest_names_an_image_that_no_node_has() -> None:
+    """What stands there is not the name of an image: repositories are in lower case."""
+    images = [
+        container["image"]
+        for folder in ("kubernetes", "kubernetes-machines", "kubernetes-beside-operator")
+        for path in sorted((ROOT / folder).rglob("*.yaml"))
+        for item in yaml.safe_load_all(path.read_text())
+        for container in (item or {}).get("spec", {}).get("template", {}).get("spec", {}).get("containers", ())
+    ]
+    assert set(images) == {IMAGE}
+    assert IMAGE.lower() != IMAGE
+
+
+def test_the_files_of_a_folder_can_be_joined_and_keep_the_image(cluster: Cluster) -> None:
+    """As the pages do it, with sed; applied again with another image nothing else is written."""
+    joined = "".join(path.read_text() for path in sorted(DEPLOY.glob("*.yaml")))
+    for tag in ("1", "2"):
+        given = joined.replace(f"image: {IMAGE}", f"image: registry.example/aliquot:{tag}")
+        cluster.kubectl("apply", "-f", "-", stdin=given)
+        spec = cluster.get(f"/apis/apps/v1/namespaces/{NS}/deployments/aliquot-controller")["spec"]
+        assert spec["template"]["spec"]["containers"][0]["image"] == f"registry.example/aliquot:{tag}"
+    assert len([item for item in yaml.safe_load_all(joined) if item]) == len(manifests())
 
 
 def test_kubectl_finds_the_pods_by_their_old_names(cluster: Cluster) -> None:

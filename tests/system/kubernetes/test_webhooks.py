@@ -12,12 +12,12 @@ from typing import Any
 import pytest
 
 import support.admissions as made
-from aliquot.kubernetes.manifests.values import Values
-from aliquot.kubernetes.manifests.webhooks import configurations
+from aliquot.kubernetes.manifests.values import WEBHOOK, Values
+from aliquot.kubernetes.manifests.webhooks import configurations, empty_configurations
 from aliquot.kubernetes.virtual_machines.webhook.certificates import renewed
 from support.cluster import Cluster
 from support.kubevirt.objects import machine, machines
-from support.webhooked import HOOKS, ROOT, SECRET, Bed, Replica
+from support.webhooked import HOOKS, ROOT, SECRET, Bed, Replica, of_kind
 from system.kubernetes.rights_world import NS
 
 JSON = dict[str, Any]
@@ -134,6 +134,35 @@ def test_an_unknown_resource_and_two_nodes_are_refused(bed: Bed) -> None:
     bed.cluster.wait(
         lambda: seen in bed.ask("POST", f"{VMS}?dryRun=All", machine("vm", gpus=both)).body.get("message", ""), seen
     )
+
+
+def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> None:
+    """The manifests have no webhooks; the controller registers its own once their Service has an address."""
+    for each in empty_configurations():
+        bed.cluster.apply(each)
+    replica = bed.replica()
+    bed.cluster.wait(lambda: replica.failure or not replica.missing, "the webhooks to be ready", 20)
+    assert bed.bundles() == []
+    bed.make("vgpudevices", made.vgpu("0000:08:00.4"))
+    endpoints = {"metadata": {"name": WEBHOOK}, "subsets": [{"notReadyAddresses": [{"ip": "192.0.2.1"}]}]}
+    bed.cluster.must("POST", f"/api/v1/namespaces/{NS}/endpoints", endpoints)
+    assert replica.controller.webhook is not None
+    waits = f"waits until Service {WEBHOOK} has an address"
+    bed.cluster.wait(lambda: waits in str(replica.controller.webhook._said), waits)  # type: ignore[union-attr]
+    assert bed.bundles() == []
+    ready = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 8443}]}]}
+    bed.cluster.must("PATCH", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}", ready)
+    bed.cluster.wait(lambda: len(bed.bundles()) == 5, "the webhooks to be registered", 20)
+    assert set(bed.bundles()) == {bed.cluster.get(SECRET)["data"]["ca.crt"]}
+    bed.cluster.wait(lambda: replica.controller.webhook._said == (), "nothing to be missing")  # type: ignore[union-attr]
+
+
+def test_a_network_cards_claim_is_made_while_nobody_answers(bed: Bed) -> None:
+    replica = populated(bed)
+    replica.close()
+    spec = {"address": "0000:03:00.0", "nodeName": "n1", "userName": "admin"}
+    body = of_kind("pcideviceclaims", {"metadata": {"name": "n1-000003000"}, "spec": spec})
+    assert bed.ask("POST", "pcideviceclaims", body).status == 201
 
 
 def test_while_nobody_answers_machines_go_on_and_wishes_wait(bed: Bed) -> None:

@@ -9,9 +9,9 @@ from aliquot.dashboard.cluster import vms as machines
 from aliquot.dashboard.cluster.cluster_cache import View
 from aliquot.dashboard.view_models import Fleet, Virtual
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.agent.informers import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.agent.node_report import IDLE, WAITING, parse
 from aliquot.kubernetes.virtual_machines.harvester.admission.snapshot import World
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 
 _FEW = 3
 

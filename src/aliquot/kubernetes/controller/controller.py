@@ -166,7 +166,8 @@ class Controller:
     @property
     def known(self) -> bool:
         """Everything was read once."""
-        return self.world.known and (self.vms is None or self.vms.world.claims.known)
+        vms = self.vms.world if self.vms is not None else None
+        return self.world.known and (vms is None or (vms.claims.known and vms.functions.known))
 
     # -- work
 
@@ -182,7 +183,8 @@ class Controller:
         done = await self._effective.publish(told, faults)
         wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
         claims = self.vms.world.claims.items.values() if self.vms is not None else ()
-        reserved = nodes.reserved(self.world.devices.items.values(), claims)
+        functions = self.vms.world.functions.items if self.vms is not None else {}
+        reserved = nodes.reserved(self.world.devices.items.values(), claims, functions)
         dirty, self._dirty = self._dirty, set()
         self.tally.nodes(len(self.world.nodes.items))
         for name in sorted(dirty):

@@ -15,6 +15,10 @@ from aliquot.kubernetes.client.object_base import Condition, KubeObject, Part, R
 from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION
 
 GROUP = "devices.harvesterhci.io"
+NVIDIA = "10de"
+"""The vendor whose functions we serve."""
+NOT_SERVED = "NotServed"
+"""The reason of a claim on a function that we do not serve."""
 VERSION = "v1beta1"
 
 
@@ -192,3 +196,8 @@ JUDGED: tuple[type[KubeObject], ...] = (MigConfiguration, SRIOVGPUDevice, VGPUDe
 def passing(claim: PCIDeviceClaim | None) -> bool:
     """Whether a claim hands its function out, and does not merely reserve it."""
     return claim is not None and claim.metadata.annotations.get(SKIP_BINDING_ANNOTATION) != "true"
+
+
+def served(function: PCIDevice) -> bool:
+    """Whether our agents serve a function: NVIDIA's, and what shares an IOMMU group with one, which has conditions."""
+    return function.status.vendor_id == NVIDIA or bool(function.status.conditions)

@@ -15,7 +15,7 @@ OPTIONAL = "optional"
 """The folder of what needs something that not every cluster has, and of rights that not every cluster should give."""
 BOTH, CONTAINERS, MACHINES, CERTIFICATE = "both", "containers", "machines", "certificate"
 """Which installations a group of objects belongs to; the last are those for virtual machines whose controller makes
-the webhooks' certificate itself.
+the webhooks' certificate itself, and registers them.
 """
 Files = dict[str, list[Object]]
 
@@ -68,7 +68,7 @@ def grouped(values: Values) -> dict[str, list[tuple[str, list[Object]]]]:
         "30-agent": [(CONTAINERS, [agent.daemon_set(values)])],
         "31-controller": [(BOTH, [controller.deployment(values)])],
         "32-devices": [(MACHINES, [devices.daemon_set(values)])],
-        "33-webhooks": [(MACHINES, [devices.service(values), *webhooks.configurations(values)])],
+        "33-webhooks": [(MACHINES, [devices.service(values)]), (CERTIFICATE, webhooks.empty_configurations())],
         "40-metrics": [
             (CONTAINERS, [controller.metrics(AGENT, "agent", values)]),
             (BOTH, [controller.metrics(CONTROLLER, "controller", values)]),

@@ -108,11 +108,12 @@ DEVICES_RIGHTS = (
     *(
         _certificate(
             CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
-            "the API server is told the certificate that the webhooks answer with; no admission policy can look at "
-            "these kinds, so that who has this token can make these two configurations ask about anything",
+            "the API server is told of the webhooks, and of their certificate, once they answer; no admission policy "
+            "can look at these kinds, so that who has this token can make these two configurations ask about anything",
         )
         for hooks in HOOKS
     ),
+    _certificate(OWN, "", "endpoints", ("get",), "whether the webhooks' Service has an address that answers"),
     msgspec.structs.replace(
         _certificate(OWN, "", "secrets", ("create",), "the webhooks' certificate is made for the first time"),
         named=(), narrowed=f"{WEBHOOK} alone, of the type kubernetes.io/tls",

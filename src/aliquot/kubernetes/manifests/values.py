@@ -6,7 +6,6 @@ from typing import Any
 
 import msgspec
 
-from aliquot import __version__
 from aliquot.kubernetes.gpu import names
 
 Object = dict[str, Any]
@@ -27,6 +26,10 @@ HARVESTER = "harvester-system"
 """The namespace of Harvester's own things: the KubeVirt object, the driver's pods, pcidevices."""
 
 
+IMAGE = "IMAGE"
+"""Stands for the image in the manifests, which have none: no registry is known. It is not a name that can be pulled."""
+
+
 class Values(msgspec.Struct, frozen=True):
     """``namespace`` is the GPU Operator's own, so that its operands, ConfigMaps and our pods are neighbours. ``port``
     serves health and metrics, ``https_port`` admission and capacity. ``daemon_set``, ``fallback_map`` and
@@ -36,7 +39,7 @@ class Values(msgspec.Struct, frozen=True):
     """
 
     namespace: str = "gpu-operator"
-    image: str = f"localhost/aliquot:{__version__}"
+    image: str = IMAGE
     port: int = 8080
     https_port: int = 8443
     strategy: str = "single"

@@ -1,14 +1,16 @@
-"""The admission webhooks as objects. The controller that leads (or cert-manager) puts the certificate authority in.
+"""The admission webhooks as objects. The manifests have their configurations without webhooks: the controller that
+leads writes those once it answers, so that nothing waits for an installation that is not ready, or never will be.
 
 An outage of ours must not stop virtual machines: for KubeVirt's kinds the failure policy is Ignore, and only machines
-that ask for devices are asked about. For Harvester's kinds it is Fail: nothing runs by those, they are wishes.
+that ask for devices are asked about. So it is for claims, which stand for network cards and disks as well. For
+Harvester's other kinds it is Fail: nothing runs by those, they are wishes.
 """
 
 from __future__ import annotations
 
 from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import GROUP, JUDGED, VERSION
+from aliquot.kubernetes.kinds.harvester import GROUP, JUDGED, VERSION, PCIDeviceClaim
 from aliquot.kubernetes.manifests.values import AGENT_ACCOUNT, CONTROLLER, DEVICES, WEBHOOK, Object, Values, metadata
 
 PCIDEVICES = "system:serviceaccount:harvester-system:harvester-pcidevices-controller"
@@ -25,15 +27,26 @@ def accounts(values: Values) -> tuple[str, ...]:
     return *ours, PCIDEVICES, GARBAGE_COLLECTOR
 
 
-def configurations(values: Values, *, url: str = "", certificate: str = "") -> list[Object]:
-    """Both configurations. ``url`` reaches the webhooks where they are no Service of the cluster (``https://HOST``).
-    ``certificate`` is a cert-manager Certificate (``NAMESPACE/NAME``) that cert-manager puts the authority in from.
+def hooks(values: Values, *, url: str = "") -> dict[str, list[Object]]:
+    """Return the webhooks of both configurations, by kind. ``url`` reaches them where they are not a Service of the
+    cluster (``https://HOST``).
     """
     where = _Where(values, url)
-    validating = [_devices(where), _machines(where, VALIDATE_MACHINES), _instances(where)]
+    return {
+        VALIDATING: [_devices(where), _claims(where), _machines(where, VALIDATE_MACHINES), _instances(where)],
+        MUTATING: [_machines(where, MUTATE_MACHINES) | {"reinvocationPolicy": "Never"}],
+    }
+
+
+def configurations(values: Values, *, url: str = "") -> list[Object]:
+    """Return both configurations with their webhooks in force."""
+    return [each | {"webhooks": hooks(values, url=url)[each["kind"]]} for each in empty_configurations()]
+
+
+def empty_configurations() -> list[Object]:
+    """Return both configurations with no webhooks: what is installed."""
     return [
-        _configuration(VALIDATING, validating, certificate),
-        _configuration(MUTATING, [_machines(where, MUTATE_MACHINES) | {"reinvocationPolicy": "Never"}], certificate),
+        {"apiVersion": _API, "kind": kind, "metadata": metadata(WEBHOOK, "webhook")} for kind in (VALIDATING, MUTATING)
     ]
 
 
@@ -45,13 +58,6 @@ class _Where:
         if self.url:
             return {"url": self.url + path}
         return {"service": {"name": WEBHOOK, "namespace": self.values.namespace, "path": path, "port": 443}}
-
-
-def _configuration(kind: str, hooks: list[Object], certificate: str) -> Object:
-    meta = metadata(WEBHOOK, "webhook")
-    if certificate:
-        meta["annotations"] = {"cert-manager.io/inject-ca-from": certificate}
-    return {"apiVersion": _API, "kind": kind, "metadata": meta, "webhooks": hooks}
 
 
 def _hook(name: str, client: Object, rule: Object, policy: str, effects: str, conditions: dict[str, str]) -> Object:
@@ -69,16 +75,26 @@ def _hook(name: str, client: Object, rule: Object, policy: str, effects: str, co
 
 
 def _devices(where: _Where) -> Object:
+    judged = [kind.TYPE.plural for kind in JUDGED if kind is not PCIDeviceClaim]
+    return _harvester("devices.aliquot.dev", where, judged, "Fail")
+
+
+def _claims(where: _Where) -> Object:
+    """A claim does not say what it is of: while nobody answers, one of a network card must pass."""
+    return _harvester("claims.aliquot.dev", where, [PCIDeviceClaim.TYPE.plural], "Ignore")
+
+
+def _harvester(name: str, where: _Where, plurals: list[str], policy: str) -> Object:
     rule = {
         "apiGroups": [GROUP],
         "apiVersions": [VERSION],
         "operations": ["CREATE", "UPDATE", "DELETE"],
-        "resources": [kind.TYPE.plural for kind in JUDGED],
+        "resources": plurals,
         "scope": "Cluster",
     }
     others = ", ".join(f"'{each}'" for each in accounts(where.values))
     conditions = {"not-ours": f"!(request.userInfo.username in [{others}])"}
-    return _hook("devices.aliquot.dev", where.client(VALIDATE_DEVICES), rule, "Fail", "None", conditions)
+    return _hook(name, where.client(VALIDATE_DEVICES), rule, policy, "None", conditions)
 
 
 def _machines(where: _Where, path: str) -> Object:

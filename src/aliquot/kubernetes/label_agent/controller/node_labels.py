@@ -16,7 +16,7 @@ from aliquot.core.model.ids import pci_address
 from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.kinds.harvester import PCIDeviceClaim, SRIOVGPUDevice, passing
+from aliquot.kubernetes.kinds.harvester import NOT_SERVED, NVIDIA, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, passing
 
 _CONTAINER = "container"
 _VIRTUAL = ("vm-passthrough", "vm-vgpu")
@@ -131,13 +131,18 @@ def _certain(labels: Mapping[str, str]) -> bool:
     )
 
 
-def reserved(devices: Iterable[SRIOVGPUDevice], claims: Iterable[PCIDeviceClaim] = ()) -> dict[str, frozenset[str]]:
+def reserved(
+    devices: Iterable[SRIOVGPUDevice],
+    claims: Iterable[PCIDeviceClaim] = (),
+    functions: Mapping[str, PCIDevice] = {},
+) -> dict[str, frozenset[str]]:
     """PCI addresses by node of GPUs that are for virtual machines: shared, or claimed as a whole, which after a reboot
-    NVIDIA's driver has first. An address that is none is skipped.
+    NVIDIA's driver has first. An address that is none is skipped, and so is a claim on a network card or a disk.
+    ``functions`` are by name.
     """
     found: dict[str, set[str]] = {}
     wished = [(d.spec.node_name, d.spec.address) for d in devices if d.spec.enabled]
-    wished += [(claim.spec.node_name, claim.spec.address) for claim in claims if passing(claim)]
+    wished += [(each.spec.node_name, each.spec.address) for each in claims if passing(each) and _gpu(each, functions)]
     for node, text in wished:
         if not node:
             continue
@@ -147,6 +152,13 @@ def reserved(devices: Iterable[SRIOVGPUDevice], claims: Iterable[PCIDeviceClaim]
             continue
         found.setdefault(node, set()).add(address)
     return {node: frozenset(addresses) for node, addresses in found.items()}
+
+
+def _gpu(claim: PCIDeviceClaim, functions: Mapping[str, PCIDevice]) -> bool:
+    """Whether a claim may be about a GPU: neither its function nor its node's agent says otherwise."""
+    function = functions.get(claim.name)
+    refused = any(each.reason == NOT_SERVED for each in claim.status.conditions)
+    return not refused and (function is None or function.status.vendor_id == NVIDIA)
 
 
 def families(product: str) -> frozenset[str]:

@@ -15,9 +15,9 @@ from aliquot.kubernetes.client.informer import Shelf
 from aliquot.kubernetes.client.objects import Node, Pod
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCIDeviceClaim, SRIOVGPUDevice, VGPUDevice
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 
-DEVICES_ANNOTATION = "aliquot.dev/devices"
 """On a node: what the devices agent does there, as JSON (state, reason, sentence, since)."""
 _LONGEST_LABEL = 63
 

@@ -47,6 +47,7 @@ from aliquot.kubernetes.virtual_machines.agent.options import Options
 from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import incumbent
 from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS
 from aliquot.node.claims import watch
 from aliquot.node.connect import Connection, connect, simulated_host
 
@@ -235,7 +236,7 @@ class DevicesAgent:
                 f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): nothing is done meanwhile"
             )
             step = f"kubectl -n {other.metadata.namespace} delete daemonset harvester-pcidevices-controller"
-            return Standing(tell.IDLE, "PcidevicesRuns", f"{text} | next: {step}")
+            return Standing(tell.IDLE, PCIDEVICES_RUNS, f"{text} | next: {step}")
         absent = self.corner.absent
         if absent:
             text = f"the cluster does not have {', '.join(absent)} of devices.harvesterhci.io"

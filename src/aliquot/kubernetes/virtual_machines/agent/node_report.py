@@ -16,8 +16,9 @@ from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch
 from aliquot.kubernetes.gpu.node_patch import change_node
 from aliquot.kubernetes.gpu.node_status import LIMIT, rfc3339
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.virtual_machines.agent.informers import DEVICES_ANNOTATION, Corner
+from aliquot.kubernetes.virtual_machines.agent.informers import Corner
 from aliquot.kubernetes.virtual_machines.harvester.conditions import PENDING
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 
 WORKING, WAITING, IDLE = "working", "waiting", "idle"
 COMPONENT = "aliquot-devices"

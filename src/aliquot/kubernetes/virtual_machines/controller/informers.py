@@ -28,7 +28,7 @@ Changed = Callable[[], None]
 class World:
     """``nodes`` and ``gpus`` are followed by whoever owns them, everything else by ``follow``. ``items`` of machines
     and instances are by ``namespace/name``. ``changed`` is called whenever anything did,
-    ``claimed`` when a claim did.
+    ``claimed`` when a claim or a PCIDevice did.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class World:
         self.namespace = namespace
         self.vgpus: Shelf[VGPUDevice] = Shelf(VGPUDevice, told, timing)
         self.migs: Shelf[MigConfiguration] = Shelf(MigConfiguration, told, timing)
-        self.functions: Shelf[PCIDevice] = Shelf(PCIDevice, told, timing)
+        self.functions: Shelf[PCIDevice] = Shelf(PCIDevice, claims_told, timing)
         self.claims: Shelf[PCIDeviceClaim] = Shelf(PCIDeviceClaim, claims_told, timing)
         self.machines: Shelf[VirtualMachine] = Shelf(VirtualMachine, self._machines_changed, timing)
         self.instances: Shelf[VirtualMachineInstance] = Shelf(VirtualMachineInstance, told, timing)

@@ -2,22 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-
-import msgspec
+from collections.abc import Callable
 
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import Api
 from aliquot.kubernetes.client.errors import ApiError, ConflictError, NotFoundError
-from aliquot.kubernetes.client.objects import Node
 from aliquot.kubernetes.virtual_machines.controller.informers import World
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import foreign_nodes
 from aliquot.kubernetes.virtual_machines.kubevirt.device_demand import demands
 from aliquot.kubernetes.virtual_machines.kubevirt.permitted_devices import Settings, Wanted, foreign, patch, wanted
 from aliquot.metrics.controller_metrics import Tally
-
-ANNOTATION = "aliquot.dev/devices"
-"""On a node: how our agent stands there."""
-PCIDEVICES = "PcidevicesRuns"
 
 
 class Permit:
@@ -67,23 +61,3 @@ class Permit:
             if sentence not in self._said:
                 log.warning("%s", sentence)
         self._said = sentences
-
-
-class _Standing(msgspec.Struct, frozen=True):
-    reason: str = ""
-
-
-def foreign_nodes(nodes: Iterable[Node]) -> frozenset[str]:
-    """Return the nodes that pcidevices serves: our agent says so there, or does not run there at all."""
-    return frozenset(node.name for node in nodes if _reason(node) == PCIDEVICES)
-
-
-def _reason(node: Node) -> str:
-    try:
-        text = node.metadata.annotations[ANNOTATION]
-    except KeyError:
-        return PCIDEVICES
-    try:
-        return msgspec.json.decode(text, type=_Standing).reason
-    except (msgspec.DecodeError, UnicodeError):
-        return ""

@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import msgspec
+
 from aliquot.core.model.pci import PciFunction
 from aliquot.kubernetes.client.object_base import KubeObject, OwnerReference
-from aliquot.kubernetes.kinds.harvester import PCIDeviceClaim, PCIDeviceClaimSpec, PCIDeviceClaimStatus, passing
+from aliquot.kubernetes.kinds.harvester import (
+    NOT_SERVED,
+    NVIDIA,
+    PCIDeviceClaim,
+    PCIDeviceClaimSpec,
+    PCIDeviceClaimStatus,
+    passing,
+)
 from aliquot.kubernetes.kinds.harvester_names import (
     CLAIM_FINALIZER,
     PARENT_LABEL,
@@ -18,7 +27,7 @@ from aliquot.kubernetes.virtual_machines.harvester.conditions import FALSE, PEND
 from aliquot.kubernetes.virtual_machines.harvester.gpu_decision import Outcome
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Change, Objects, View
 from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, labels
-from aliquot.kubernetes.virtual_machines.harvester.pci_devices import NVIDIA, carried_resource
+from aliquot.kubernetes.virtual_machines.harvester.pci_devices import carried_resource
 from aliquot.kubernetes.virtual_machines.harvester.physical_gpus import VFIO, Card
 from aliquot.kubernetes.virtual_machines.harvester.reasons import Verdict, advice
 
@@ -76,12 +85,15 @@ def given_back(view: View, objects: Objects, found: Mapping[str, Outcome]) -> It
 
 def users(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterator[Draft]:
     """What the claims that hand functions out say. ``found`` are the GPUs by PCI address. Only NVIDIA's functions, and
-    what goes with them, are ours.
+    what goes with them, are ours: of another one a claim says so, and nothing that pcidevices wrote is changed.
     """
     functions = {f.address: f for f in view.functions}
     for name, claim in sorted(objects.claims.items()):
         function = functions.get(claim.spec.address)
-        if claim.spec.node_name != view.node or not passing(claim) or not (function or _lost(claim, objects)):
+        if claim.spec.node_name != view.node or not passing(claim):
+            continue
+        if function is None and not _lost(claim, objects):
+            yield Draft(PCIDeviceClaim, name, claim.spec, _not_served(view, claim))
             continue
         of = found.get(claim.spec.address)
         if name != object_name(view.node, claim.spec.address):
@@ -96,10 +108,21 @@ def users(view: View, objects: Objects, found: Mapping[str, Outcome]) -> Iterato
 
 def _lost(claim: PCIDeviceClaim, objects: Objects) -> bool:
     """Whether a claim is about one of NVIDIA's functions that is not there now: its PCIDevice, or what we have said of
-    it, tells. A network card's is none of ours.
+    it, tells.
     """
     device = objects.functions.get(claim.name)
-    return bool(claim.status.conditions) or (device is not None and device.status.vendor_id == NVIDIA)
+    said = any(each.reason != NOT_SERVED for each in claim.status.conditions)
+    return said or (device is not None and device.status.vendor_id == NVIDIA)
+
+
+def _not_served(view: View, claim: PCIDeviceClaim) -> PCIDeviceClaimStatus:
+    text = f"node {view.node} has no NVIDIA device at {claim.spec.address}: aliquot serves no other device"
+    why = Verdict(NOT_SERVED, advice(text, f"kubectl delete pcideviceclaim {claim.name}"))
+    return msgspec.structs.replace(
+        claim.status,
+        conditions=(condition(claim.status.conditions, READY, FALSE, why, view.now),),
+        observed_generation=claim.metadata.generation or 1,
+    )
 
 
 def _misnamed(view: View, claim: PCIDeviceClaim) -> Verdict:
@@ -114,13 +137,11 @@ def _absent(claim: PCIDeviceClaim) -> Verdict:
 
 
 def finalizers(view: View, objects: Objects, cards: Mapping[str, Card]) -> Iterator[Change]:
-    """A claim goes only when what it did is undone."""
+    """A claim goes only when what it did is undone. One that we do not serve goes: nobody else is left to let it."""
     present = {f.address: f for f in view.functions}
-    reserved = {a for card in cards.values() for a in card.addresses}
     for _, claim in sorted(objects.claims.items()):
         function, address = present.get(claim.spec.address), claim.spec.address
-        ours = function is not None or address in reserved or _lost(claim, objects)
-        if claim.spec.node_name != view.node or not ours:
+        if claim.spec.node_name != view.node:
             continue
         leaving, held = claim.metadata.deletion_timestamp is not None, CLAIM_FINALIZER in claim.metadata.finalizers
         card = cards.get(address) if passing(claim) else None

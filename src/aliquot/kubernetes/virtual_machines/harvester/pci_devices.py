@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 import msgspec
 
 from aliquot.core.model.pci import PciFunction
-from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceSpec, PCIDeviceStatus, passing
+from aliquot.kubernetes.kinds.harvester import NVIDIA, PCIDevice, PCIDeviceSpec, PCIDeviceStatus, passing
 from aliquot.kubernetes.kinds.harvester_names import (
     DRIVER_ANNOTATION,
     NODE_LABEL,
@@ -25,7 +25,6 @@ from aliquot.kubernetes.virtual_machines.harvester.object_draft import Draft, la
 from aliquot.kubernetes.virtual_machines.harvester.reasons import Verdict, advice
 from aliquot.kubernetes.virtual_machines.harvester.vgpu_assignment import VENDOR, tracked
 
-NVIDIA = "10de"
 _BRIDGE = "0604"
 
 

@@ -18,7 +18,7 @@ import msgspec
 from aliquot.kubernetes.client.codec import UNREADABLE
 from aliquot.kubernetes.client.object_base import KubeObject, Part, ResourceType
 from aliquot.kubernetes.kinds import harvester_names as names
-from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice, passing
+from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, VGPUDevice, passing, served
 from aliquot.kubernetes.kinds.kubevirt import PERMITTED_ANNOTATION, KubeVirt
 
 JSON = dict[str, Any]
@@ -62,7 +62,7 @@ class Entry(msgspec.Struct, frozen=True, order=True):
 class Wanted(msgspec.Struct, frozen=True):
     """``entries`` are known whole. ``wished`` are resources that should come, or come back: an entry that is there for
     one of them stays, though nothing makes the resource at this moment. ``foreign`` are resources of nodes that
-    pcidevices serves: their entries stay as they are.
+    pcidevices serves, and of functions that we do not: their entries stay as they are.
     """
 
     entries: frozenset[Entry] = frozenset()
@@ -94,7 +94,7 @@ def wanted(
         function = by_name.get(claim.name)
         if function is None or not function.status.resource_name or not passing(claim):
             continue
-        theirs = claim.spec.node_name in foreign_nodes
+        theirs = claim.spec.node_name in foreign_nodes or not served(function)
         (foreign if theirs else wished).add(function.status.resource_name)
         if claim.status.passthrough_enabled and _ids(function) and not theirs:
             found.add(Entry(PCI, function.status.resource_name, _ids(function)))

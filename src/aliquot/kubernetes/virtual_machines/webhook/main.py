@@ -23,13 +23,15 @@ from aliquot.kubernetes.virtual_machines.webhook.certificate_source import (
     OwnCertificate,
     Served,
     hosts,
-    register,
 )
 from aliquot.kubernetes.virtual_machines.webhook.certificates import ends
 from aliquot.kubernetes.virtual_machines.webhook.options import Page, WebhookOptions
+from aliquot.kubernetes.virtual_machines.webhook.registration import register
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, Reviewed, application
 
 GRACE_S = 5.0
+SOON_S = 1.0
+"""How soon it is looked again while a certificate or the registration is missing."""
 
 
 class Webhook:
@@ -114,7 +116,8 @@ class Webhook:
     async def _keep(self) -> None:
         while True:
             with contextlib.suppress(TimeoutError):
-                async with asyncio.timeout(self._options.look_s if self._served else min(1.0, self._options.look_s)):
+                done = not self.missing and not self._said
+                async with asyncio.timeout(self._options.look_s if done else min(SOON_S, self._options.look_s)):
                     await self._look.wait()
             self._look.clear()
             try:
@@ -127,7 +130,8 @@ class Webhook:
         if found is None:
             return
         self._use(found)
-        self._say(await self._registered(found.trusted) if self._leads() and found.trusted else ())
+        registers = self._leads() and found.trusted and not self.missing
+        self._say(await self._registered(found.trusted) if registers else ())
 
     async def _registered(self, trusted: bytes) -> tuple[str, ...]:
         """Who mounts the certificate may register its authority, too: then there is no right to do it here."""

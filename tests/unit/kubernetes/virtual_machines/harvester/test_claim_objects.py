@@ -146,11 +146,23 @@ def test_a_virtual_function_is_claimed_through_its_vgpudevice(a2: One) -> None:
     assert a2.store.of("PCIDeviceClaim") == {}
 
 
-def test_a_network_cards_claim_is_not_ours(a2: One) -> None:
+def test_a_network_cards_claim_says_that_nobody_serves_it_and_can_be_deleted(a2: One) -> None:
+    """Also the one that pcidevices left, with its finalizer: what that wrote of the driver stays."""
     claim(a2, "0000:03:00.0")
     body = a2.store.get("PCIDeviceClaim", "n-000003000")
-    assert "status" not in body
+    assert ready(body) == ("False", "NotServed")
+    assert "no NVIDIA device at 0000:03:00.0" in message(body)
+    assert message(body).endswith("| next: kubectl delete pcideviceclaim n-000003000")
     assert "finalizers" not in body["metadata"]
+    left = {"status": {"kernelDriverToUnbind": "ixgbe", "passthroughEnabled": True}}
+    a2.store.patch("PCIDeviceClaim", "n-000003000", {"metadata": {"finalizers": [FINALIZER]}})
+    a2.store.objects["PCIDeviceClaim", "n-000003000"]["status"] |= left["status"]
+    a2.settle()
+    body = a2.store.get("PCIDeviceClaim", "n-000003000")
+    assert ready(body) == ("False", "NotServed")
+    assert {key: body["status"][key] for key in left["status"]} == left["status"]
+    release(a2, "0000:03:00.0")
+    assert a2.store.of("PCIDeviceClaim") == {}
 
 
 def test_without_resource_pooling_each_device_is_a_resource_of_its_own(a2: One) -> None:

@@ -248,7 +248,7 @@ def test_a_certificate_that_cannot_be_used_is_reported_and_looked_at_again() -> 
             raise UsageError("half written")
 
         options = SimpleNamespace(look_s=0.01)
-        hook: Any = SimpleNamespace(_options=options, _served=None, _look=asyncio.Event(), _kept=kept)
+        hook: Any = SimpleNamespace(_options=options, missing="a certificate", _look=asyncio.Event(), _kept=kept)
         hook._say = reported.append
         keeping = asyncio.create_task(Webhook._keep(hook))
         async with asyncio.timeout(10):
@@ -275,11 +275,16 @@ def test_a_mounted_certificate_needs_no_right_to_register_its_authority(monkeypa
 
 
 @pytest.mark.parametrize(
-    ("leads", "trusted", "registered"),
-    [(True, b"authority", [b"authority"]), (False, b"authority", []), (True, b"", [])],
-    ids=["leads", "follows", "mounted without an authority"],
+    ("leads", "trusted", "unread", "registered"),
+    [
+        (True, b"authority", "", [b"authority"]),
+        (False, b"authority", "", []),
+        (True, b"", "", []),
+        (True, b"authority", "nodes were not read yet", []),
+    ],
+    ids=["leads", "follows", "mounted without an authority", "cannot judge yet"],
 )
-def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, registered: list[bytes]) -> None:
+def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, unread: str, registered: list[bytes]) -> None:
     asked: list[bytes] = []
     reported: list[tuple[str, ...]] = []
 
@@ -291,6 +296,7 @@ def test_the_leader_registers_an_authority(leads: bool, trusted: bytes, register
         return ("registered",)
 
     hook: Any = SimpleNamespace(_certificate=SimpleNamespace(look=look), _use=lambda found: None, _say=reported.append)
+    hook.missing = unread
     hook._leads, hook._registered = (lambda: leads), register
     asyncio.run(Webhook._kept(hook))
     assert asked == registered

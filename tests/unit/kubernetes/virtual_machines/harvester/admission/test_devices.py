@@ -11,6 +11,7 @@ from aliquot.kubernetes.client.admission_review import GARBAGE_COLLECTOR, Verdic
 from aliquot.kubernetes.kinds import harvester_names as names
 from aliquot.kubernetes.virtual_machines.harvester.admission import mig_layout as layout
 from aliquot.kubernetes.virtual_machines.harvester.admission.review import judge, takes_away
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from support.admissions import (
     GPU,
     PF,
@@ -390,7 +391,33 @@ def test_an_annotation_that_is_no_json_is_no_allocation() -> None:
 def test_a_claim_needs_an_iommu_group() -> None:
     assert said("pcideviceclaims", None, claim(), functions=[function()]) == ""
     assert "has no IOMMU group" in said("pcideviceclaims", None, claim(), functions=[function(group="")])
-    assert f"there is no PCIDevice {GPU}" in said("pcideviceclaims", None, claim())
+
+
+NIC = merged(function("0000:03:00.0", group=""), status={"vendorId": "8086", "deviceId": "10ed"})
+
+
+def test_a_claim_of_what_we_do_not_serve_passes_and_is_warned_about() -> None:
+    """A network card's, on any node; with a warning where our agent is the only one."""
+    nic, other = claim("0000:03:00.0"), merged(claim("0000:03:00.0"), spec={"address": "0000:04:00.0"})
+    held = machine("vm1", entry("n1-000003000", "intel.com/82599"), field="hostDevices")
+    for old, new in ((None, nic), (nic, other), (nic, None), (None, merged(nic, metadata={"name": "odd"}))):
+        assert said("pcideviceclaims", old, new, functions=[NIC], claims=[nic], machines=[held]) == ""
+    ours = node(aliquot={"reason": "Working"})
+    (warning,) = judge(request("pcideviceclaims", None, nic), world(functions=[NIC], nodes=[ours])).warnings
+    assert "n1-000003000 (8086:10ed) is not an NVIDIA device: on node n1 aliquot serves no other device" in warning
+    for beside in (node(), node(aliquot={"reason": "PcidevicesRuns"})):
+        assert judge(request("pcideviceclaims", None, nic), world(functions=[NIC], nodes=[beside])) == Verdict()
+
+
+def test_a_claim_without_a_pci_device_passes_and_is_warned_about() -> None:
+    found = judge(request("pcideviceclaims", None, claim()), world())
+    assert found.allowed
+    assert f"node n1 has no PCIDevice {GPU}" in found.warnings[0]
+
+
+def node(**aliquot: Any) -> Any:
+    annotations = {DEVICES_ANNOTATION: json.dumps(aliquot["aliquot"])} if aliquot else {}
+    return {"metadata": {"name": "n1", "annotations": annotations}}
 
 
 def test_a_usb_controller_in_use_is_not_claimed() -> None:

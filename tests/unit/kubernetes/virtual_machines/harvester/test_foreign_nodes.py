@@ -7,16 +7,20 @@ import json
 import pytest
 
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
-from aliquot.kubernetes.virtual_machines.controller.permitted_devices import ANNOTATION, PCIDEVICES, foreign_nodes
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import (
+    DEVICES_ANNOTATION,
+    PCIDEVICES_RUNS,
+    foreign_nodes,
+)
 
 
 @pytest.mark.parametrize(
     ("annotations", "foreign"),
     [
-        ({ANNOTATION: json.dumps({"state": "idle", "reason": PCIDEVICES})}, True),
+        ({DEVICES_ANNOTATION: json.dumps({"state": "idle", "reason": PCIDEVICES_RUNS})}, True),
         ({}, True),
-        ({ANNOTATION: json.dumps({"state": "working", "reason": "Working"})}, False),
-        ({ANNOTATION: "{"}, False),
+        ({DEVICES_ANNOTATION: json.dumps({"state": "working", "reason": "Working"})}, False),
+        ({DEVICES_ANNOTATION: "{"}, False),
     ],
     ids=["pcidevices", "no agent of ours", "ours", "spoilt"],
 )
