@@ -187,3 +187,11 @@ def test_a_reboot_gives_it_back(bench: Start, kind: str) -> None:
     node.control("reboot")
     after = node.backend.read().gpus
     assert [(g.pci, g.uuid, g.passthrough) for g in after] == [(g.pci, g.uuid, False) for g in before]
+
+
+@pytest.mark.parametrize(("node", "switched"), [("h200:vfio*8", True), ("h200:vfio*4", False), ("a2:vfio", False)])
+def test_the_switches_of_a_baseboard_are_seen(bench: Start, kind: str, node: str, switched: bool) -> None:
+    """Boards of four GPUs have them linked directly."""
+    host = bench(node, kind).backend.read().host
+    assert host is not None
+    assert host.nvswitch is switched

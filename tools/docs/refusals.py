@@ -87,6 +87,7 @@ CASES = (
     Case("NO_INSTANCE", f"{H100}:vfio", "aliquot plan --gpu 0 --vgpu H100XM-3-40C:2,H100XM-1-10C"),
     Case("NO_FUNCTION", "l40s:vfio", "aliquot passthrough enable 0000:01:00.4", ("aliquot vgpu enable 0",)),
     Case("NO_IOMMU", "l40s:vfio:noiommu", "aliquot plan --gpu 0 --passthrough on"),
+    Case("FABRIC", "h200:vfio*8", "aliquot plan --gpu 0 --vgpu H200X-141C"),
     Case("IOMMU_GROUP", "l40s:vfio:grouped", "aliquot plan --gpu 0 --passthrough on"),
     Case(
         "FUNCTIONS_IN_USE",

@@ -10,6 +10,7 @@ from aliquot.core.model.inventory import Gpu, Inventory, Vgpu
 from aliquot.core.model.plan import Blocker
 from aliquot.core.model.vgpu_types import TIME_SLICED, VgpuType
 from aliquot.core.planner.vgpu import vm_rules as vm
+from aliquot.core.planner.vgpu.fabric import switched
 from aliquot.libvirt.identify import Known
 from aliquot.libvirt.models import MDEV, Hostdev
 
@@ -46,6 +47,7 @@ def _device(inventory: Inventory, known: Known, gpu: Gpu) -> vm.VmDevice:
         ramfb=known.hostdev.ramfb,
         display=known.hostdev.display,
         node=inventory.node,
+        switched=switched(inventory, gpu),
     )
 
 

@@ -142,9 +142,16 @@ def _check(args: Args) -> int:
         members=[{"pci": address, "driver": driver} for address, driver in members],
         holders=function.holders if function else gpu.holders,
         blockers=made.blockers,
+        notes=made.notes,
         error=refusal.document() if refusal else None,
     )
-    output.emit(document, args.output, _checked(inventory, gpu, function, members, already, possible))
+    verdict = "it is handed out already" if already else "it can be handed out" if possible else "not possible now"
+    if made.notes and not already and possible:
+        verdict += ", with what the note says"
+    output.emit(document, args.output, _checked(inventory, gpu, function, members, verdict))
+    if args.output == "text":
+        for note in made.notes:
+            streams.note(f"note: {note}")
     if made.blocked and args.output == "text":
         streams.note(planview.blockers(made, args.typed_node))
     elif refusal is not None:
@@ -178,8 +185,7 @@ def _checked(
     gpu: Gpu,
     function: VirtualFunction | None,
     members: tuple[tuple[str, str], ...],
-    already: bool,
-    possible: bool,
+    verdict: str,
 ) -> str:
     what = f"virtual function {function.number} of GPU {gpu.pci}" if function else pieces.product(gpu)
     group = function.iommu_group if function else _virtual(gpu).iommu_group
@@ -188,5 +194,4 @@ def _checked(
     lines.append(f"  IOMMU group {group}" if group is not None else "  no IOMMU group")
     lines += draw.table([("", pci, driver or "no driver") for pci, driver in members], "    ")
     lines.append(f"  {vgpuview.state(holders)}")
-    verdict = "it is handed out already" if already else "it can be handed out" if possible else "not possible now"
     return "\n".join([*lines, f"verdict: {verdict}"])

@@ -140,7 +140,7 @@ class Virtual(msgspec.Struct, frozen=True):
 
 class VirtualHost(msgspec.Struct, frozen=True):
     """What the machine has for virtual machines: the IOMMU on, the VFIO modules, NVIDIA's vGPU host driver (None where
-    its presence cannot be told), its ``sriov-manage``.
+    its presence cannot be told), its ``sriov-manage``, and whether NVIDIA's driver has NVSwitches.
     """
 
     iommu: bool = False
@@ -148,6 +148,7 @@ class VirtualHost(msgspec.Struct, frozen=True):
     vgpu_manager: bool | None = None
     sriov_manage: str = ""
     kernel: str = ""
+    nvswitch: bool = False
 
 
 class Mig(msgspec.Struct, frozen=True):

@@ -19,6 +19,10 @@ def plan(inventory: Inventory, desired: Desired, policy: Policy | None = None) -
     lanes = [_lane(inventory, wish, desired.name, policy) for wish in wishes]
     blockers = [Blocker(rule=f.rule, message=f.message, gpu=f.pci, next_step=f.next_step) for f in desired.faults]
     blockers += [blocker for lane in lanes for blocker in lane.blockers]
+    if sum(bool(wish.passthrough) for wish in wishes) > 1:
+        from aliquot.core.planner.vgpu.fabric import together
+
+        blockers += together(inventory, wishes)
     notes = (*inventory.notes, *desired.notes, *(note for lane in lanes for note in lane.notes))
     if blockers:
         return Plan(

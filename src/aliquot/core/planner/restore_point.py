@@ -101,8 +101,12 @@ def _as_wishes(instances: Iterable[GpuInstance], exact: bool) -> tuple[InstanceW
     )
 
 
+SOURCE = "the journal"
+"""The source of wishes that lead back to what there was."""
+
+
 def _wish(gpu: Gpu, exact: bool) -> GpuWish:
-    source = "the journal"
+    source = SOURCE
     if gpu.virtual is None:
         return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu, exact), source=source)
     virtual = gpu.virtual

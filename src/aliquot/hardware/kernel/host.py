@@ -8,6 +8,8 @@ from aliquot.hardware.kernel.sriov_manage import Tools
 from aliquot.hardware.kernel.sysfs import names, optional
 from aliquot.hardware.kernel_files import Files
 
+NVSWITCHES = "/proc/driver/nvidia-nvswitch/devices"
+"""A folder for each NVSwitch (open GPU kernel modules, kernel-open/nvidia/procfs_nvswitch.c)."""
 _MANAGER = "nvidia_vgpu_vfio"
 
 
@@ -19,6 +21,7 @@ def host(files: Files, tools: Tools) -> VirtualHost:
         vgpu_manager=vgpu_driver(files),
         sriov_manage=tools.sriov_manage,
         kernel=optional(files, "/proc/sys/kernel/osrelease") or "",
+        nvswitch=bool(names(files, NVSWITCHES)),
     )
 
 

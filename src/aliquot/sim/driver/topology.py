@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from aliquot.sim.codes import NOT_SUPPORTED, Refused
@@ -17,6 +18,16 @@ CONTROLLER_3D = (3, 2)
 _RACK_SCALE = ("NVIDIA GB200", "NVIDIA GB300")
 _SWITCHED = ("NVIDIA H100 80GB HBM3", "NVIDIA H800", "NVIDIA H200", "NVIDIA B200", "NVIDIA B300 SXM6 AC")
 _COMPLETED = 3
+_BASEBOARD = 8
+"""GPUs of the baseboards that have NVSwitches; those of four have their GPUs linked directly."""
+_SWITCHES = {
+    "NVIDIA A100-SXM4": 6,
+    "NVIDIA A800-SXM4": 6,
+    "NVIDIA H100 80GB HBM3": 4,
+    "NVIDIA H800": 4,
+    "NVIDIA H200": 4,
+}
+"""How many NVSwitches are PCI functions on a baseboard; those of Blackwell boards are none (HGX data sheets)."""
 
 
 class Fabric(NamedTuple):
@@ -37,6 +48,15 @@ def pci_class(gpu: SimGpu) -> tuple[int, int]:
     name = gpu.state.product
     shows = "Workstation" in name or "Active" in name or name.startswith(("NVIDIA RTX A", "NVIDIA RTX PRO 5000"))
     return VGA if shows else CONTROLLER_3D
+
+
+def nvswitches(gpus: Sequence[SimGpu]) -> tuple[str, ...]:
+    """The addresses of a machine's NVSwitches, behind its last GPU."""
+    products = [gpu.state.product for gpu in gpus]
+    found = next((n for name, n in _SWITCHES.items() if products and products[0].startswith(name)), 0)
+    if len(products) < _BASEBOARD or len(set(products)) > 1 or "PCIe" in products[0] or "NVL" in products[0]:
+        return ()
+    return tuple(f"0000:f{number}:00.0" for number in range(found))
 
 
 def fabric(gpu: SimGpu) -> Fabric:

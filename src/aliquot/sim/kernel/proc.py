@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aliquot.sim.driver.gpu import SimGpu
+from aliquot.sim.driver.topology import nvswitches
 from aliquot.sim.kernel import devices, functions, nodes, vms
 from aliquot.sim.kernel.tree_entries import Dir, Entry, File, Link, Writing, folder, line, text
 from aliquot.sim.node import SimNode
@@ -48,7 +49,7 @@ def proc(node: SimNode) -> Dir:
                     )
                 }
             ),
-            "driver": folder({"nvidia": _nvidia(node)}),
+            "driver": folder({"nvidia": _nvidia(node)} | _nvswitch(node)),
         }
         for vm in node.state.vms:
             found[str(vm.pid)] = _process(node, vm)
@@ -68,6 +69,13 @@ def _nvidia(node: SimNode) -> Dir:
             "gpus": Dir(lambda: {g.state.pci: _gpu(node, g) for g in node.visible}),
         }
     )
+
+
+def _nvswitch(node: SimNode) -> dict[str, Entry]:
+    """A folder for each NVSwitch, as NVIDIA's driver has it."""
+    found = nvswitches(node.gpus)
+    each: dict[str, Entry] = {pci: folder({"information": text(f"BIOS Version: {pci}\n")}) for pci in found}
+    return {"nvidia-nvswitch": folder({"devices": folder(each)})} if found else {}
 
 
 def _gpu(node: SimNode, gpu: SimGpu) -> Dir:

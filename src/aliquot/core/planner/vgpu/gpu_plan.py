@@ -21,6 +21,7 @@ from aliquot.core.planner.gpu_plan import Lane
 from aliquot.core.planner.rules import Refusal
 from aliquot.core.planner.vgpu import actions as acts
 from aliquot.core.planner.vgpu import blockers as blocking
+from aliquot.core.planner.vgpu import fabric
 from aliquot.core.planner.vgpu import passthrough as handing
 from aliquot.core.planner.vgpu.function_assignment import carry
 from aliquot.core.planner.vgpu.gpu_mode import Goal, Task, at_goal, goal, impossible, mixed_now, room, task, whole_wish
@@ -89,7 +90,7 @@ def _visible(inventory: Inventory, gpu: Gpu, wish: GpuWish, asked: str, policy: 
     found = _shares(t, aimed)
     if wish.passthrough and not found.blockers and not found.reboot:
         out = SetPassthrough(gpu=gpu.pci, on=True, reason=asked)
-        return replace(found, actions=(*found.actions, out))
+        return replace(found, actions=(*found.actions, out), notes=(*found.notes, *fabric.alone(inventory, gpu)))
     return found
 
 
@@ -107,7 +108,12 @@ def changes(t: Task, aimed: Goal) -> Changes:
 
 def _shares(t: Task, aimed: Goal) -> Lane:
     change = changes(t, aimed)
-    for blocker in (impossible(t, aimed), handing.not_here(t, aimed, change.on), _in_use(t, change)):
+    for blocker in (
+        impossible(t, aimed),
+        fabric.whole_vgpu(t),
+        handing.not_here(t, aimed, change.on),
+        _in_use(t, change),
+    ):
         if blocker is not None:
             return Lane(blockers=(blocker,))
     evicted = [v for v in t.gpu.vgpus if v.function in aimed.bound]

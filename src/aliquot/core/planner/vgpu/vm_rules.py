@@ -22,7 +22,8 @@ POLICIES = ("nvidia", "driver")
 
 class VmDevice(msgspec.Struct, frozen=True):
     """One GPU or vGPU of a virtual machine: a vGPU of ``type`` on ``gpu``, or the whole GPU (or a virtual function of
-    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them.
+    it) where ``type`` is None. ``ramfb`` and ``display`` are None where nothing is said about them. ``switched``: the
+    GPU is on NVSwitch.
     """
 
     gpu: Gpu
@@ -30,6 +31,7 @@ class VmDevice(msgspec.Struct, frozen=True):
     ramfb: bool | None = None
     display: bool | None = None
     node: str = ""
+    switched: bool = False
 
     @property
     def board(self) -> str:
@@ -69,6 +71,15 @@ def whole_or_shared(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocke
 
 def _function_of(device: VmDevice) -> bool:
     return not device.gpu.passthrough and bool(device.gpu.virtual and device.gpu.virtual.functions)
+
+
+def fabric(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
+    """Several whole GPUs on NVSwitch must be a partition of the fabric, which Fabric Manager activates before."""
+    whole = [d for d in devices if d.switched and (d.type.max == 1 if d.type else not _function_of(d))]
+    if len(whole) > 1:
+        listed = ", ".join(map(str, whole))
+        why = f"{listed} are on NVSwitch: CUDA fails (error 802) until Fabric Manager activates their fabric partition"
+        yield _no("FABRIC", f"{why}, which aliquot does not do", next_step="aliquot passthrough list")
 
 
 def per_vm(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
@@ -129,7 +140,7 @@ def displays(devices: Sequence[VmDevice], policy: str) -> Iterator[Blocker]:
             yield _no("DISPLAY", f"{device} cannot have a display", device)
 
 
-RULES: tuple[Rule, ...] = (one_node, whole_or_shared, per_vm, series, ramfb, displays)
+RULES: tuple[Rule, ...] = (one_node, whole_or_shared, fabric, per_vm, series, ramfb, displays)
 
 
 def check(devices: Sequence[VmDevice], policy: str = "nvidia") -> tuple[Blocker, ...]:

@@ -9,7 +9,7 @@ from aliquot.core.model import catalog
 from aliquot.kubernetes.client.objects import Node, ObjectMeta
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
-from aliquot.kubernetes.kinds.harvester import PCIDeviceClaim, SRIOVGPUDevice
+from aliquot.kubernetes.kinds.harvester import PCIDevice, PCIDeviceClaim, SRIOVGPUDevice
 from aliquot.kubernetes.kinds.harvester_names import SKIP_BINDING_ANNOTATION
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
 from aliquot.kubernetes.label_agent.controller.node_labels import Wanted
@@ -131,6 +131,19 @@ def test_claimed_gpus_are_reserved_as_well() -> None:
         tuple[PCIDeviceClaim, ...],
     )
     assert nodes.reserved([], claims) == {"n": {"0000:0c:00.0"}}
+
+
+def test_a_network_cards_claim_reserves_nothing() -> None:
+    """By its PCIDevice, which pcidevices makes, or by what our agent says of the claim."""
+    spec = {"address": "0000:03:00.0", "nodeName": "n"}
+    refused = {"conditions": [{"type": "Ready", "status": "False", "reason": "NotServed"}]}
+    claims = msgspec.convert(
+        [{"metadata": {"name": "a"}, "spec": spec}, {"metadata": {"name": "b"}, "spec": spec, "status": refused}],
+        tuple[PCIDeviceClaim, ...],
+    )
+    nic, gpu = (msgspec.convert({"status": {"vendorId": vendor}}, PCIDevice) for vendor in ("8086", "10de"))
+    assert nodes.reserved([], claims, {"a": nic}) == {}
+    assert nodes.reserved([], claims, {"a": gpu}) == {"n": {"0000:03:00.0"}}
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,71 @@
+"""GPUs on NVSwitch: what a virtual machine cannot use before Fabric Manager has activated a partition of the fabric.
+
+Fabric partitions are not modelled: Aliquot neither knows which there are nor activates one. What needs one is refused.
+Sources: NVIDIA Fabric Manager user guide, "vGPU Virtualization Model" (a partition is activated before each virtual
+machine starts, also for one vGPU), "Shared NVSwitch Virtualization Model"; NVIDIA AI Enterprise, "NVIDIA NVSwitch" (no
+MIG-backed vGPUs); NVIDIA/kubevirt-gpu-device-plugin#193, NVIDIA/gpu-operator#2923 (CUDA error 802 on HGX H200).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from aliquot.core.model.desired import GpuWish
+from aliquot.core.model.inventory import Gpu, Inventory
+from aliquot.core.model.plan import Blocker
+from aliquot.core.planner import restore_point
+from aliquot.core.planner.rules import Refusal
+from aliquot.core.planner.vgpu import blockers as blocking
+
+if TYPE_CHECKING:
+    from aliquot.core.planner.vgpu.gpu_mode import Task
+
+FABRIC = "FABRIC"
+_UNSEEN = ("NVIDIA B200", "NVIDIA B300 SXM6 AC")
+"""Boards whose switches are no PCI functions of NVIDIA's driver: they come on NVSwitch baseboards alone."""
+
+
+def switched(inventory: Inventory, gpu: Gpu) -> bool:
+    """Whether a GPU is on NVSwitch. A baseboard has one model, so that the machine's switches are this GPU's."""
+    return gpu.product in _UNSEEN or (inventory.host is not None and inventory.host.nvswitch)
+
+
+def whole_vgpu(t: Task) -> Blocker | None:
+    """Why a new vGPU that is a whole GPU cannot be had. What there was before is led back to as it was."""
+    if not switched(t.inventory, t.gpu) or t.wish.source == restore_point.SOURCE:
+        return None
+    have = [v.type_id for v in t.gpu.vgpus]
+    whole = [each for each, n in t.types if each.max == 1 and not each.mig_backed and have.count(each.id or 0) < n]
+    if not whole:
+        return None
+    why = (
+        f"{whole[0].name} is a whole GPU on NVSwitch: CUDA in its virtual machine fails (error 802) until Fabric "
+        "Manager activates the GPU's fabric partition, which aliquot does not do; MIG-backed types use no NVLink"
+    )
+    return blocking.refused(t.gpu, Refusal(FABRIC, why), f"aliquot vgpu types {t.gpu.pci}")
+
+
+def alone(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
+    """What a virtual machine with this GPU needs besides, as notes."""
+    if not switched(inventory, gpu):
+        return ()
+    return (
+        f"GPU {gpu.pci} is on NVSwitch: hand it to a virtual machine of its own; CUDA in there fails (error 802) until "
+        "Fabric Manager activates a partition of this GPU, or the guest's driver is loaded with NVreg_NvLinkDisable=1",
+    )
+
+
+def together(inventory: Inventory, wishes: Sequence[GpuWish]) -> tuple[Blocker, ...]:
+    """Why several GPUs cannot be handed out at once: for one virtual machine they must be a partition of the fabric."""
+    asked = {wish.pci for wish in wishes if wish.passthrough and wish.source != restore_point.SOURCE}
+    gpus = [gpu for gpu in inventory.gpus if gpu.pci in asked and switched(inventory, gpu)]
+    new = [gpu for gpu in gpus if not gpu.passthrough]
+    if len(gpus) < 2 or not new:
+        return ()
+    listed = ", ".join(gpu.pci for gpu in gpus)
+    why = (
+        f"{listed} are on NVSwitch: a virtual machine with several of them fails CUDA (error 802) until Fabric Manager "
+        "activates their partition of the fabric, which aliquot does not do; one for each virtual machine is possible"
+    )
+    return (blocking.refused(new[0], Refusal(FABRIC, why), f"aliquot passthrough enable {new[0].pci}"),)

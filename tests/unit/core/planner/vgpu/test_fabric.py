@@ -1,0 +1,82 @@
+"""GPUs on NVSwitch: what cannot work in a virtual machine without a fabric partition is refused."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+import support.vgpufactory as factory
+from aliquot.core.model.desired import Desired, GpuWish
+from aliquot.core.model.inventory import Gpu, VirtualHost
+from aliquot.core.model.plan import Plan
+from aliquot.core.planner.plan import plan
+from aliquot.core.planner.restore_point import SOURCE
+from aliquot.core.planner.vgpu.vm_rules import VmDevice, check
+
+H200, SECOND = "NVIDIA H200", "0000:09:00.0"
+HGX = VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/s", nvswitch=True)
+PLAIN = msgspec.structs.replace(HGX, nvswitch=False)
+
+
+def vgpus(of: Gpu, short: str, count: int = 1, source: str = "", host: VirtualHost = HGX) -> Plan:
+    made = factory.vgpus(of.product, {short: count})
+    return plan(factory.node(of, host=host), Desired((GpuWish(of.pci, None, None, source, vgpus=made),)))
+
+
+def whole(*gpus: Gpu, host: VirtualHost = HGX, source: str = "") -> Plan:
+    wishes = [GpuWish(g.pci, None, None, source, passthrough=True) for g in gpus]
+    return plan(factory.node(*gpus, host=host), Desired(tuple(wishes)))
+
+
+def rules(found: Plan) -> list[str]:
+    return [each.rule for each in found.blockers]
+
+
+def test_a_vgpu_that_is_a_whole_gpu_is_refused_on_nvswitch_alone() -> None:
+    of = factory.gpu(H200)
+    (blocker,) = vgpus(of, "141C").blockers
+    assert (blocker.rule, blocker.next_step) == ("FABRIC", f"aliquot vgpu types {of.pci}")
+    assert "802" in blocker.message
+    assert not vgpus(of, "141C", host=PLAIN).blocked
+    assert not vgpus(of, "70C", 2).blocked
+
+
+def test_one_that_is_there_stays_and_one_that_was_there_comes_back() -> None:
+    of = factory.gpu(H200)
+    assert not vgpus(factory.having(of, (factory.kind(H200, "141C"), 0)), "141C").blocked
+    assert not vgpus(of, "141C", source=SOURCE).blocked
+
+
+@pytest.mark.parametrize("product", ["NVIDIA B200", "NVIDIA B300 SXM6 AC"])
+def test_boards_whose_switches_nobody_sees_are_on_nvswitch(product: str) -> None:
+    largest = next(t.short for t in factory.table(product).types if t.max == 1 and not t.mig_backed)
+    assert rules(vgpus(factory.gpu(product), largest, host=PLAIN)) == ["FABRIC"]
+
+
+def test_one_gpu_is_handed_out_with_a_word_of_what_it_needs() -> None:
+    of = factory.gpu(H200)
+    found = whole(of)
+    assert not found.blocked
+    assert "NVreg_NvLinkDisable=1" in found.notes[0]
+    assert whole(of, host=PLAIN).notes == ()
+
+
+def test_several_are_not_handed_out_at_once() -> None:
+    one, two = factory.gpu(H200), factory.gpu(H200, pci=SECOND)
+    refused = whole(one, two)
+    assert rules(refused) == ["FABRIC"]
+    assert refused.blockers[0].next_step == f"aliquot passthrough enable {one.pci}"
+    assert not whole(one, two, host=PLAIN).blocked
+    assert not whole(one, two, source=SOURCE).blocked
+    away = [msgspec.structs.replace(g, passthrough=True) for g in (one, two)]
+    assert not whole(*away).blocked, "they are so already"
+
+
+def test_one_virtual_machine_has_one_of_them() -> None:
+    one, two = (VmDevice(factory.gpu(H200, on=False, pci=p), switched=True) for p in (factory.PCI, SECOND))
+    assert [b.rule for b in check((one, two))] == ["FABRIC"]
+    assert check((one,)) == ()
+    apart = [msgspec.structs.replace(each, switched=False) for each in (one, two)]
+    assert check(apart) == ()
+    both = [msgspec.structs.replace(each, type=factory.kind(H200, "141C")) for each in (one, two)]
+    assert [b.rule for b in check(both)] == ["FABRIC"]
