@@ -20,7 +20,8 @@ imagePullSecrets: []
 besideOperator: false
 
 mig:
-  # none, single or mixed
+  # single (the GPU Operator's default): every MIG device is nvidia.com/gpu, and a node has one profile; mixed: each
+  # profile is a resource of its own (nvidia.com/mig-1g.10gb), and all-balanced works; none: GPUs are handed out whole
   strategy: single
 
 migManager:
@@ -179,8 +180,14 @@ Where the GPU Operator runs its own MIG manager, device plugin or gpu-feature-di
     -p '{"spec":{"migManager":{"enabled":false},"devicePlugin":{"enabled":false},"gfd":{"enabled":false}}}'
 
 Divide a node:
+{{- if eq .Values.mig.strategy "mixed" }}
 
   kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
+{{- else }}
+The strategy {{ .Values.mig.strategy }} takes no layout of several profiles (all-balanced); mig.strategy=mixed does.
+
+  kubectl label nodes NODE nvidia.com/mig.config=all-1g.10gb --overwrite
+{{- end }}
   kubectl get node NODE -L nvidia.com/mig.config,nvidia.com/mig.config.state
   kubectl logs -n {{ .Release.Namespace }} -l app=nvidia-mig-manager -c nvidia-mig-manager
 

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import argparse
+import json
 import os
 import shlex
 import shutil
@@ -25,9 +26,13 @@ from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
 from support.agents import NAMESPACE, Agent  # noqa: E402
 from support.cluster import StandinCluster, kubectl_minor  # noqa: E402
+from support.deployed import AGENT, EVICTIONS, apply  # noqa: E402
 from support.nodedouble import NodeDouble  # noqa: E402
 
 NODE = "gpu-1"
+_SETTINGS = {"data": {"settings.yaml": "version: aliquot/v1\nmig: {strategy: mixed}\ntimes: {check-seconds: 5}\n"}}
+MIXED = f"kubectl -n {NAMESPACE} patch configmap aliquot-settings --type merge -p '{json.dumps(_SETTINGS)}'"
+"""What an administrator types who wants several profiles on a node."""
 POD = """apiVersion: v1
 kind: Pod
 metadata: {name: train}
@@ -40,13 +45,13 @@ spec:
 
 
 class Sandbox:
-    """Everything, below one folder."""
+    """Everything, below one folder. The agent is that of the DaemonSet in ``manifest``, as it is rendered."""
 
-    def __init__(self, folder: Path, template: str) -> None:
+    def __init__(self, folder: Path, template: str, manifest: str = AGENT) -> None:
         self.folder = folder
         self.cluster = StandinCluster(folder)
         self.cluster.namespace(NAMESPACE)
-        self.agent = Agent(self.cluster, folder, NODE, template)
+        self.agent = Agent(self.cluster, folder, NODE, template, manifest=manifest)
         self.node = NodeDouble(self._request, NODE, folder / "kubelet")
         self.environment = {
             **os.environ,
@@ -61,7 +66,7 @@ class Sandbox:
 
     def start(self) -> None:
         self.agent.arguments = ["--kubelet-dir", str(self.node.root)]
-        self.agent.settings("mig: {strategy: mixed}\ntimes: {check-seconds: 5}")
+        self.agent.settings("times: {check-seconds: 5}")
         self.node.start()
         self.agent.start()
         self.agent.until(lambda: self.agent.status(), "the agent's first word")
@@ -77,6 +82,7 @@ class Sandbox:
             [
                 f"export KUBECONFIG={self.environment['KUBECONFIG']}",
                 f"export ALIQUOT_STATE_DIR={self.agent.state} ALIQUOT_SIM=machine",
+                MIXED,
                 f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced",
                 f"tail -f {self.agent.log_path}",
             ]
@@ -95,6 +101,8 @@ def story(box: Sandbox) -> None:
     """Label, look, allocate, break, heal, mistype."""
     look = "kubectl get nodes -L nvidia.com/mig.config -L nvidia.com/mig.config.state"
     box.run(look)
+    print("\n# an installation begins with the strategy single, for layouts of one profile; mixed is for all others")
+    box.run(MIXED)
     box.run(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
     box.agent.reaches("success", "all-balanced")
     box.run(look)
@@ -106,6 +114,7 @@ def story(box: Sandbox) -> None:
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10gb")
     box.agent.reaches("failed", "all-1g.10gb")
     box.run(look)
+    apply(box.cluster, EVICTIONS)  # agents have no right to evict before an administrator gives it
     box.run(f"kubectl annotate node {NODE} aliquot.dev/holders=drain")
     box.agent.reaches("success", "all-1g.10gb")
     box.run(look)

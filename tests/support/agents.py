@@ -1,4 +1,7 @@
-"""The real agent as a process of its own, on a simulated node, beside a cluster: started, watched, killed."""
+"""The real agent as a process of its own, on a simulated node, beside a cluster: started, watched, killed.
+
+It gets the arguments, the variables, the mounted files and the token that its DaemonSet gives it (``deployed``).
+"""
 
 from __future__ import annotations
 
@@ -19,16 +22,20 @@ from aliquot.sim import lifecycle as control
 from aliquot.sim.client import Node
 from support import forkserver
 from support.cluster import Cluster
+from support.deployed import AGENT, Deployed
 
 NAMESPACE = "gpu-operator"
 PATIENCE_S = 60.0
 DEPLOY = {f"{names.DEPLOY_PREFIX}{each}": "true" for each in ("device-plugin", "gpu-feature-discovery", "dcgm")}
+MIXED = {"MIG_STRATEGY": "mixed"}
+"""What the chart's value ``mig.strategy: mixed`` makes of the agent's environment."""
 Object = dict[str, Any]
 
 
 class Agent:
-    """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``. ``config`` is the agent's
-    own kubeconfig file, the administrator's where there is none.
+    """One node of a cluster and its agent. ``sim`` is the simulated machine below ``folder``; ``deployed`` its pod as
+    the DaemonSet makes it. ``environment`` and ``arguments`` come after those of the pod. ``config`` is a kubeconfig
+    file in the place of the pod's token.
     """
 
     def __init__(
@@ -40,16 +47,19 @@ class Agent:
         *,
         labels: Mapping[str, str] | None = None,
         latency: str = "none",
+        manifest: str = AGENT,
     ) -> None:
         self.cluster = cluster
         self.folder = folder
         self.name = name
         self.state = str(folder / f"{name}.d")
         self.log_path = folder / f"{name}.log"
-        self.environment = {"MIG_STRATEGY": "mixed"}
+        self.environment: dict[str, str] = {}
         self.arguments: list[str] = ["--kubelet-dir", ""]
         self.config: Path | None = None
         self.process: subprocess.Popen[bytes] | None = None
+        self.deployed = Deployed(manifest, name, folder / f"{name}.pod")
+        self.deployed.install(cluster)
         control.start(self.state, template, "machine", latency)
         self.sim = Node(self.state, "machine")
         self.create("nodes", {"metadata": {"name": name, "labels": DEPLOY if labels is None else dict(labels)}})
@@ -141,15 +151,13 @@ class Agent:
     # -- the process
 
     def start(self, *more: str) -> None:
-        environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "PYTHONUNBUFFERED": "1", **self.environment}
+        self.deployed.mount()
+        environment = {**os.environ, "ALIQUOT_STATE_DIR": self.state, "PYTHONUNBUFFERED": "1"}
+        environment |= self.deployed.environment() | self.environment
         environment.pop("KUBECONFIG", None)
-        words = ["agent", "--node-name", self.name, "--node", "machine", "--namespace", NAMESPACE, "--port", "0"]
-        words += [
-            "--kubeconfig",
-            str(self.config or self.cluster.kubeconfig()),
-            "--cdi-dir",
-            str(self.folder / f"{self.name}.cdi"),
-        ]
+        self.config = self.config or self.deployed.kubeconfig(self.cluster)
+        words = [*self.deployed.words(), "--node", "machine", "--port", "0", "--kubeconfig", str(self.config)]
+        words += ["--cdi-dir", str(self.folder / f"{self.name}.cdi")]
         with open(self.log_path, "ab") as log:
             self.process = forkserver.Popen(
                 [sys.executable, "-m", "aliquot", *words, *self.arguments, *more],

@@ -9,6 +9,7 @@ import sys
 import time
 from collections.abc import Mapping
 from contextlib import suppress
+from pathlib import Path
 from typing import Any, Protocol, cast
 
 import msgspec
@@ -36,10 +37,13 @@ def install(cluster: Cluster) -> None:
 class DevicesAgent(Agent):
     """``check_s`` is the longest time between two looks."""
 
+    def __init__(self, cluster: Cluster, folder: Path, name: str, template: str, *, labels: Mapping[str, str]) -> None:
+        super().__init__(cluster, folder, name, template, labels=labels, manifest="kubernetes-machines/32-devices.yaml")
+
     check_s: float = CHECK_S
 
     def start(self, *more: str) -> None:
-        super().start("--devices", "--check-seconds", str(self.check_s), *more)
+        super().start("--check-seconds", str(self.check_s), *more)
 
     # -- objects
 

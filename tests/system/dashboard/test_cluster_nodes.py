@@ -162,26 +162,21 @@ def test_what_is_shown_of_a_node_that_is_down_or_whose_agent_is_away_is_marked(
     page: Bed, make_agent: MakeAgent, cluster: Cluster
 ) -> None:
     agent = make_agent("a100-sxm4-40gb")
-    agent.environment["POD_NAME"] = "agent-pod"
-    pods = "/api/v1/namespaces/gpu-operator/pods"
-    spec = {"nodeName": agent.name, "containers": [{"name": "c", "image": "i"}]}
-    meta = {"name": "agent-pod", "labels": {"app": "nvidia-mig-manager"}}
-    cluster.must("POST", pods, {"metadata": meta, "spec": spec})
+    pod = f"/api/v1/namespaces/gpu-operator/pods/{agent.deployed.name}"
 
     def ready(what: str, word: str) -> None:
         condition = {"type": "Ready", "status": word, "lastTransitionTime": "2026-01-01T00:00:00Z", "message": "m"}
         media = {"Content-Type": "application/strategic-merge-patch+json"}
         cluster.must("PATCH", f"{what}/status", {"status": {"conditions": [condition]}}, media)
 
-    ready(f"{pods}/agent-pod", "True")
     ready(f"/api/v1/nodes/{agent.name}", "True")
     agent.start()
     page.until(lambda: (look := page.look(agent.name)).inventory and not look.trouble, "a fresh look")
-    ready(f"{pods}/agent-pod", "False")
+    ready(pod, "False")
     page.until(lambda: "is away" in page.look(agent.name).trouble, "the agent is away")
     preview = page.preview(UseConfig(nodes=(agent.name,), config="all-1g.5gb"))
     assert [o.rule for o in preview.obstacles] == ["Away"]
-    ready(f"{pods}/agent-pod", "True")
+    ready(pod, "True")
     page.until(lambda: not page.look(agent.name).trouble, "it is back")
     ready(f"/api/v1/nodes/{agent.name}", "Unknown")
     page.until(lambda: "is not ready" in page.look(agent.name).trouble, "the node is down")

@@ -15,6 +15,7 @@ import pytest
 
 from support import controllers
 from support.cluster import StandinCluster, kubectl_minor
+from support.deployed import AGENT
 
 from .pages import HOUSE
 from .world import World
@@ -50,11 +51,11 @@ def _settled(cluster: StandinCluster, over: threading.Event) -> None:
 
 
 @contextmanager
-def cluster(world: World, words: tuple[str, ...]) -> Iterator[None]:
+def cluster(world: World, words: tuple[str, ...], manifest: str = AGENT) -> Iterator[None]:
     from tools.sandbox import Sandbox
 
     _kubectl()
-    box = Sandbox(world.folder, words[0])
+    box = Sandbox(world.folder, words[0], manifest)
     try:
         box.start()
         _taken(world, box.environment)
@@ -66,8 +67,11 @@ def cluster(world: World, words: tuple[str, ...]) -> Iterator[None]:
 @contextmanager
 def operator(world: World, words: tuple[str, ...]) -> Iterator[None]:
     """The same with the GPU Operator's ClusterPolicy, and nobody who acts on it."""
-    with cluster(world, words):
+    with cluster(world, words, "kubernetes-beside-operator/30-agent.yaml"):
         config = {**os.environ, **world.env}
+        # The page waits until no pod has the operator's label, before it installs what runs here already.
+        pod = ["kubectl", "-n", "gpu-operator", "label", "pods", "-l", "app=nvidia-mig-manager", "app-"]
+        subprocess.run(pod, env=config, check=True, capture_output=True)
         for name in ("definition", "policy"):
             file = Path(__file__).with_name(f"clusterpolicy-{name}.yaml")
             done = subprocess.run(["kubectl", "create", "-f", str(file)], env=config, capture_output=True, text=True)

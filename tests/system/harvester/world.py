@@ -24,7 +24,6 @@ from typing import Any
 import yaml
 
 from aliquot.kubernetes.kinds.harvester_names import ALLOCATION_ANNOTATION
-from aliquot.kubernetes.manifests.values import DEVICES
 from aliquot.kubernetes.virtual_machines.harvester import crd_manifests as crds
 from aliquot.sim import lifecycle as control
 from aliquot.sim.files import SimFiles
@@ -34,9 +33,8 @@ from support.driverpods import NAMESPACE, below, driver_pod
 from support.kubevirt.machines import Launcher
 from support.kubevirt.objects import machine
 from support.kubevirt.players import World
-from support.standin.kubeconfig import kubeconfig
 from system.harvester.controllerprocess import ControllerProcess
-from system.kubernetes.rights_world import NS, ROOT, manifests
+from system.kubernetes.rights_world import ROOT, manifests
 
 JSON = dict[str, Any]
 MACHINES = ROOT / "kubernetes-machines"
@@ -85,27 +83,11 @@ class Site:
         agent.arguments = ["--kubelet-dir", str(node.kubelet.directory.parent)]
         if self.pods:
             agent.check_s = PODS_CHECK_S
-        agent.config = self._config(name)
         if self.pods:
             self.driver(name)
         if start:
             agent.start()
         return agent
-
-    def _config(self, node: str) -> Path:
-        """What kubelet would mount into the agent's pod on this node."""
-        pods = f"/api/v1/namespaces/{NS}/pods"
-        spec = {"nodeName": node, "serviceAccountName": DEVICES, "containers": [{"name": "c", "image": "c"}]}
-        meta = {"name": f"{DEVICES}-{node}"}
-        pod = self.cluster.must("POST", pods, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
-        bound = {"apiVersion": "v1", "kind": "Pod", "name": meta["name"], "uid": pod["metadata"]["uid"]}
-        account = f"/api/v1/namespaces/{NS}/serviceaccounts/{DEVICES}/token"
-        kind = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
-        asked = {**kind, "spec": {"audiences": None, "boundObjectRef": bound}}
-        token = self.cluster.must("POST", account, asked)["status"]["token"]
-        path = self.folder / f"kubeconfig-{node}"
-        path.write_text(kubeconfig(self.cluster.url, token, ca=str(self.cluster.ca), namespace=NS, user=DEVICES))
-        return path
 
     def close(self) -> None:
         if self.controller is not None:

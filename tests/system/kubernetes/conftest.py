@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from support.agents import NAMESPACE, Agent, MakeAgent
+from support.agents import MIXED, NAMESPACE, Agent, MakeAgent
 from support.cluster import Cluster, RealCluster, StandinCluster, why_not_real
 from support.cluster_real import RealServer, assets
 from support.devicesagent import DevicesAgent, MakeDevices, install
@@ -53,7 +53,7 @@ def cluster(request: pytest.FixtureRequest) -> Cluster:
 
 @pytest.fixture
 def make_agent(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
-    """Nodes with simulated GPUs and real agents, in either cluster."""
+    """Nodes with simulated GPUs and real agents, in either cluster, whose administrator chose the strategy mixed."""
     yield from _agents(cluster, tmp_path)
 
 
@@ -63,6 +63,7 @@ def _agents(cluster: Cluster, tmp_path: Path) -> Iterator[MakeAgent]:
 
     def make(template: str, *, labels: Mapping[str, str] | None = None, latency: str = "none") -> Agent:
         made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, labels=labels, latency=latency))
+        made[-1].environment |= MIXED
         return made[-1]
 
     yield make

@@ -34,7 +34,8 @@ def test_the_document_follows_the_gpus_and_goes_with_the_node(make_agent: MakeAg
     found = shown(agent)
     assert found is not None
     assert (found.label, found.drift, found.pod, found.manages) == ("all-1g.5gb", (), f"{NAMESPACE}/some-pod", True)
-    assert [s.name for s in found.sources] == [f"ConfigMap {NAMESPACE}/{agent.name}-mig-config"]
+    mounted = agent.deployed.environment()["DEFAULT_CONFIG_FILE"]
+    assert [s.name for s in found.sources] == [f"ConfigMap {NAMESPACE}/{agent.name}-mig-config", mounted]
     made = agent.call("GET", f"{MAPS}/{agent.name}-gpus")["metadata"]
     assert [(o["kind"], o["name"], o["uid"]) for o in made["ownerReferences"]] == [
         ("Node", agent.name, agent.node()["metadata"]["uid"])

@@ -16,12 +16,10 @@ import pytest
 from aliquot.foundation.driver_calls import VARIABLE
 from aliquot.kubernetes.gpu import names
 from support.agents import DEPLOY, Agent, MakeAgent, Object
-from support.cluster import Cluster
+from support.deployed import EVICTIONS, apply
 from support.nodedouble import NodeDouble
-from support.standin.kubeconfig import kubeconfig
 from system.containers.podman import Podman, python, unusable
 from system.kubelet.kubeletdouble import Container, Pod, RunOptions
-from system.kubernetes import rights_world
 
 LIST = """
 import pynvml as n
@@ -82,8 +80,9 @@ def attached(agent: Agent, root: Path, runner: Runs | None = None) -> NodeDouble
 
 @pytest.fixture
 def node(make_agent: MakeAgent, kubelet_root: Path) -> Iterator[tuple[Agent, NodeDouble]]:
-    """A node with one GPU in seven pieces, and its kubelet."""
+    """A node with one GPU in seven pieces, and its kubelet. Its agent may evict pods."""
     agent = make_agent("a100-sxm4-40gb")
+    apply(agent.cluster, EVICTIONS)
     double = attached(agent, kubelet_root)
     agent.start()
     agent.wish("all-1g.5gb")
@@ -213,16 +212,9 @@ def test_drain_respects_a_budget_and_says_so(node: tuple[Agent, NodeDouble]) -> 
     assert agent.deploy() == DEPLOY
 
 
-def test_drain_without_the_right_to_evict_says_what_gives_it(
-    cluster: Cluster, make_agent: MakeAgent, kubelet_root: Path, tmp_path: Path
-) -> None:
+def test_drain_without_the_right_to_evict_says_what_gives_it(make_agent: MakeAgent, kubelet_root: Path) -> None:
     """The manifests give the right to evict only where it is asked for."""
-    world = rights_world.World(cluster)
     agent = make_agent("a100-sxm4-40gb")
-    world.pod("agent-pod", agent.name, rights_world.NS, rights_world.AGENT)
-    token = world.token(rights_world.AGENT, "agent-pod")
-    agent.config = tmp_path / "bound-kubeconfig"
-    agent.config.write_text(kubeconfig(cluster.url, token, ca=str(cluster.ca), namespace=rights_world.NS, user="agent"))
     double = attached(agent, kubelet_root)
     agent.start()
     agent.settings(
@@ -243,13 +235,11 @@ def test_drain_without_the_right_to_evict_says_what_gives_it(
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
 
-    for item in rights_world.manifests(rights_world.DEPLOY / "optional/evictions.yaml"):
-        world.admin.apply(rights_world.path_of(item), item)
+    apply(agent.cluster, EVICTIONS)
     agent.reaches("success", "all-3g.20gb")
     assert phase(agent, "idle") == "gone"
     agent.kill()
     double.stop()
-    world.close()
 
 
 def test_only_what_is_in_the_way_is_asked_to_leave(node: tuple[Agent, NodeDouble]) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from support.agents import NAMESPACE, Agent, MakeAgent
+from support.agents import MIXED, NAMESPACE, Agent, MakeAgent
 from support.cluster import StandinCluster
 from system.prometheus.bed import MISSING, Prometheus
 
@@ -44,6 +44,7 @@ def make_agent(tmp_path: Path) -> Iterator[MakeAgent]:
 
     def make(template: str, **more: Any) -> Agent:
         made.append(Agent(cluster, tmp_path, f"node-{len(made)}", template, **more))
+        made[-1].environment |= MIXED
         return made[-1]
 
     yield make

@@ -1,0 +1,118 @@
+"""What a rendered DaemonSet gives to the agent's container, on a node that is a folder of a test.
+
+Arguments, environment, mounted files and the account are read from ``deploy``: a test, a sandbox or a page that starts
+an agent by hand-written ones proves nothing about an installation.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from support.cluster import Cluster
+from support.standin.kubeconfig import kubeconfig
+
+Object = dict[str, Any]
+DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
+AGENT = "kubernetes/30-agent.yaml"
+EVICTIONS = "kubernetes/optional/evictions.yaml"
+_RIGHTS = ("10-accounts.yaml", "11-rights.yaml", "12-admission.yaml")
+_RBAC = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+
+
+@functools.cache
+def objects(file: str) -> tuple[Object, ...]:
+    """The objects of a file below ``deploy``. Do not change them."""
+    return tuple(yaml.load_all((DEPLOY / file).read_text(), yaml.CSafeLoader))
+
+
+class Deployed:
+    """The pod that a DaemonSet, rendered as ``manifest``, makes on ``node``. ``folder`` is that node's file system."""
+
+    def __init__(self, manifest: str, node: str, folder: Path) -> None:
+        self.node, self.folder = node, folder
+        self._folder = manifest.partition("/")[0]
+        (daemon_set,) = objects(manifest)
+        meta, template = daemon_set["metadata"], daemon_set["spec"]["template"]
+        self.name, self.namespace = f"{meta['name']}-{node}", meta["namespace"]
+        self._spec, self._labels = template["spec"], template["metadata"]["labels"]
+        (self._container,) = self._spec["containers"]
+        self.account: str = self._spec["serviceAccountName"]
+
+    # -- the container
+
+    def words(self) -> list[str]:
+        """The arguments."""
+        return [self._inside(word) for word in self._container["args"]]
+
+    def environment(self) -> dict[str, str]:
+        """The variables. Paths lead to what is mounted there."""
+        fields = {"spec.nodeName": self.node, "metadata.name": self.name, "metadata.namespace": self.namespace}
+        found = {}
+        for entry in self._container["env"]:
+            source = entry.get("valueFrom")
+            found[entry["name"]] = fields[source["fieldRef"]["fieldPath"]] if source else self._inside(entry["value"])
+        return found
+
+    def mount(self) -> None:
+        """Make the folders, and the files of the ConfigMaps, that are mounted."""
+        for volume in self._spec["volumes"]:
+            there = self.folder / volume["name"]
+            if there.exists():
+                continue
+            there.mkdir(parents=True)
+            for name, text in self._map(volume.get("configMap", {}).get("name", "")).items():
+                (there / name).write_text(text)
+
+    def _map(self, name: str) -> dict[str, str]:
+        maps = objects(f"{self._folder}/20-configmaps.yaml")
+        return next((each["data"] for each in maps if each["metadata"]["name"] == name), {})
+
+    def _inside(self, text: str) -> str:
+        """A path in the container as the path of what is mounted there."""
+        for mount in self._container["volumeMounts"]:
+            path = mount["mountPath"]
+            if text == path or text.startswith(f"{path}/"):
+                return str(self.folder / mount["name"]) + text[len(path) :]
+        return text
+
+    # -- the cluster
+
+    def install(self, cluster: Cluster) -> None:
+        """The accounts, rights and admission policies, unless they are there."""
+        cluster.namespace(self.namespace)
+        if cluster.request("GET", f"{_RBAC}/{self.account}").status == 404:
+            apply(cluster, *(f"{self._folder}/{name}" for name in _RIGHTS))
+
+    def token(self, cluster: Cluster) -> str:
+        """The token that kubelet would mount into the pod, which is made unless it is there."""
+        pods = f"/api/v1/namespaces/{self.namespace}/pods"
+        if cluster.request("GET", f"{pods}/{self.name}").status == 404:
+            container = {"name": self._container["name"], "image": self._container["image"]}
+            spec = {"nodeName": self.node, "serviceAccountName": self.account, "containers": [container]}
+            meta = {"name": self.name, "labels": self._labels}
+            cluster.must("POST", pods, {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": spec})
+            ready = {"type": "Ready", "status": "True"}
+            status = {"phase": "Running", "conditions": [ready]}
+            cluster.must("PATCH", f"{pods}/{self.name}/status", {"status": status})
+        uid = cluster.get(f"{pods}/{self.name}")["metadata"]["uid"]
+        bound = {"apiVersion": "v1", "kind": "Pod", "name": self.name, "uid": uid}
+        path = f"/api/v1/namespaces/{self.namespace}/serviceaccounts/{self.account}/token"
+        return str(cluster.must("POST", path, {"spec": {"boundObjectRef": bound}})["status"]["token"])
+
+    def kubeconfig(self, cluster: Cluster) -> Path:
+        """A file with that token."""
+        file = self.folder / "kubeconfig"
+        token = self.token(cluster)
+        file.write_text(kubeconfig(cluster.url, token, ca=str(cluster.ca), namespace=self.namespace, user=self.account))
+        return file
+
+
+def apply(cluster: Cluster, *files: str) -> None:
+    """Apply files below ``deploy``, as an administrator does."""
+    found: Iterable[Object] = (each for file in files for each in objects(file))
+    cluster.apply(list(found))
