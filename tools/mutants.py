@@ -452,6 +452,20 @@ MUTANTS = {
         "hmac.compare_digest(digest(token)[:1], self._token[:1])",
         ("tests/unit/dashboard/test_tokens.py",),
     ),
+    "claim-any": Mutant(
+        "in use: a claimed device that no name tells holds nothing",
+        "kubernetes/node_agent/pod_holders.py",
+        "claimed_device.devices(use.claim, inventory) or anything",
+        "claimed_device.devices(use.claim, inventory)",
+        ("tests/unit/kubernetes/node_agent/test_pod_holders.py",),
+    ),
+    "claim-late": Mutant(
+        "in use: who has a whole GPU has none of its MIG devices between look and act",
+        "kubernetes/node_agent/pod_holders.py",
+        "not ending.isdisjoint([*own, *(part for device in own for part in parts.get(device, ()))])",
+        "not ending.isdisjoint(own)",
+        ("tests/unit/kubernetes/node_agent/test_pod_holders.py",),
+    ),
     "agent-blocked": Mutant(
         "label agent: a plan that is blocked by more than holders waits for the holders",
         "kubernetes/node_agent/pod_holders.py",

@@ -16,6 +16,7 @@ from aliquot.kubernetes.device_plugin import pod_resources
 from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
 from aliquot.kubernetes.device_plugin.pod_resources import Use, allocatable, uses
 from aliquot.kubernetes.device_plugin.protos import podresources_pb2 as pb
+from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 from system.kubelet.kubeletdouble.wire import POD_RESOURCES, serve
 
 GPU = "nvidia.com/gpu"
@@ -108,6 +109,18 @@ def test_parts_of_a_container_are_put_together(root: Path) -> None:
     answer.pod_resources.add(name="idle", namespace="ns").containers.add(name="c")
     server = answering(root, lambda _: answer)
     assert ask(root) == tuple(Use("ns", "p", name, GPU, ("x", "y", "z")) for name in ("a", "b"))
+    server.stop(None)
+
+
+def test_devices_of_claims(root: Path) -> None:
+    answer = pb.ListPodResourcesResponse()
+    container = answer.pod_resources.add(name="p", namespace="ns").containers.add(name="c")
+    claim = container.dynamic_resources.add(claim_name="half", claim_namespace="ns")
+    device = claim.claim_resources.add(driver_name="gpu.nvidia.com", pool_name="node-1", device_name="gpu-0")
+    device.cdi_devices.add(name="k8s.gpu.nvidia.com/claim=GPU-1")
+    server = answering(root, lambda _: answer)
+    expected = ClaimedDevice("ns/half", "gpu.nvidia.com", "node-1", "gpu-0", ("k8s.gpu.nvidia.com/claim=GPU-1",))
+    assert ask(root) == (Use("ns", "p", "c", "", claim=expected),)
     server.stop(None)
 
 

@@ -19,6 +19,7 @@ from aliquot.kubernetes.device_plugin.errors import KubeletAwayError
 from aliquot.kubernetes.device_plugin.grpc_sockets import Unanswered, ask
 from aliquot.kubernetes.device_plugin.protos import podresources_pb2 as pb
 from aliquot.kubernetes.device_plugin.protos.podresources_grpc import PodResourcesListerStub
+from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 LARGEST = 64 << 20
@@ -28,13 +29,14 @@ T = TypeVar("T")
 
 
 class Use(msgspec.Struct, frozen=True):
-    """A container's devices of one resource name."""
+    """A container's devices of one resource name, or one device that it has by a ResourceClaim: without a resource."""
 
     namespace: str
     pod: str
     container: str
     resource: str
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    claim: ClaimedDevice | None = None
 
 
 class _Codec(ProtoCodec):
@@ -45,15 +47,31 @@ class _Codec(ProtoCodec):
 
 
 async def uses(socket: str = SOCKET, *, timeout_s: float = 10.0) -> tuple[Use, ...]:
-    """Every container's devices, by pod and resource. Raises KubeletAwayError where kubelet does not answer in time."""
+    """Every container's devices, by pod and resource, then those of claims. Raises KubeletAwayError where kubelet does
+    not answer in time.
+    """
     answer = await _ask(socket, timeout_s, lambda stub: stub.List(pb.ListPodResourcesRequest(), timeout=timeout_s))
     found: dict[tuple[str, str, str, str], list[str]] = {}
+    claimed: list[Use] = []
     for pod in answer.pod_resources:
         for container in pod.containers:
             for part in container.devices:  # one entry per NUMA node, and from some versions one per device
                 key = (pod.namespace, pod.name, container.name, part.resource_name)
                 found.setdefault(key, []).extend(part.device_ids)
-    return tuple(Use(*key, devices=tuple(dict.fromkeys(ids))) for key, ids in sorted(found.items()))
+            whose = (pod.namespace, pod.name, container.name, "")
+            claimed += [
+                Use(*whose, claim=each) for dynamic in container.dynamic_resources for each in _claimed(dynamic)
+            ]
+    given = tuple(Use(*key, devices=tuple(dict.fromkeys(ids))) for key, ids in sorted(found.items()))
+    return (*given, *claimed)
+
+
+def _claimed(dynamic: pb.DynamicResource) -> tuple[ClaimedDevice, ...]:
+    name = f"{dynamic.claim_namespace}/{dynamic.claim_name}"
+    return tuple(
+        ClaimedDevice(name, d.driver_name, d.pool_name, d.device_name, tuple(cdi.name for cdi in d.cdi_devices))
+        for d in dynamic.claim_resources
+    )
 
 
 async def allocatable(socket: str = SOCKET, *, timeout_s: float = 10.0) -> dict[str, tuple[str, ...]]:

@@ -1,7 +1,7 @@
 """Which pods are on which MIG device: kubelet's allocation counts even while no process runs.
 
 NVML sees processes. A pod that was given a MIG device and is between two CUDA contexts has none, but its device must
-not be destroyed either.
+not be destroyed either, whether a device plugin gave it or the driver of a ResourceClaim.
 """
 
 from __future__ import annotations
@@ -13,30 +13,69 @@ import msgspec
 from aliquot.core.model.claims import Claim, held
 from aliquot.core.model.inventory import Holder, Inventory
 from aliquot.core.model.plan import Plan
+from aliquot.kubernetes.gpu import claimed_device
+from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
 
 POD = "pod"
 
 
 class Use(msgspec.Struct, frozen=True):
-    """A pod and the UUIDs of the devices that kubelet gave to one of its containers."""
+    """A pod and the UUIDs of the devices that kubelet gave to one of its containers; or one device that the container
+    has by a ResourceClaim.
+    """
 
     namespace: str
     pod: str
     container: str
-    devices: tuple[str, ...]
+    devices: tuple[str, ...] = ()
+    claim: ClaimedDevice | None = None
 
 
-def holder(use: Use) -> Holder:
+def resolved(uses: Iterable[Use], inventory: Inventory) -> tuple[Use, ...]:
+    """The uses with the UUIDs of what is claimed. A device of a driver of NVIDIA's that cannot be told may be any: then
+    it is every GPU. Claims of other drivers are left out, unless their names tell a device of ours.
+    """
+    found = []
+    for use in uses:
+        if use.claim is not None:
+            anything = tuple(gpu.uuid for gpu in inventory.gpus) if claimed_device.of_nvidia(use.claim) else ()
+            devices = claimed_device.devices(use.claim, inventory) or anything
+            use = msgspec.structs.replace(use, devices=devices)
+        if use.devices:
+            found.append(use)
+    return tuple(found)
+
+
+def holder(use: Use, inventory: Inventory) -> Holder:
     """The pod as a holder: ``id`` is ``namespace/name``."""
-    return Holder(POD, f"{use.namespace}/{use.pod}", use.container)
+    name = use.container
+    if use.claim is not None:
+        name = f"{name}, {use.claim}"
+        if not claimed_device.devices(use.claim, inventory):
+            name += f", whose device {use.claim.device!r} names no GPU: it may be any"
+    return Holder(POD, f"{use.namespace}/{use.pod}", name)
 
 
 def held_by_pods(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
-    """The inventory with every instance and whole GPU held that kubelet gave to a pod. A device that several pods
-    share has ``::`` and a number after its UUID.
+    """The inventory with every instance and whole GPU held that kubelet, or a claim, gave to a pod. A device that
+    several pods share has ``::`` and a number after its UUID.
     """
-    shares = (Claim(holder(use), tuple(device.partition("::")[0] for device in use.devices)) for use in uses)
+    shares = (
+        Claim(holder(use, inventory), tuple(device.partition("::")[0] for device in use.devices))
+        for use in resolved(uses, inventory)
+    )
     return held(inventory, shares)
+
+
+def taken(ending: frozenset[str], uses: Iterable[Use], inventory: Inventory) -> list[Use]:
+    """The pods that have one of these devices. Who has a whole GPU has its MIG devices."""
+    parts = {gpu.uuid: [c.uuid for i in gpu.instances for c in i.compute_instances] for gpu in inventory.gpus}
+
+    def has(use: Use) -> bool:
+        own = [device.partition("::")[0] for device in use.devices]
+        return not ending.isdisjoint([*own, *(part for device in own for part in parts.get(device, ()))])
+
+    return [use for use in resolved(uses, inventory) if has(use)]
 
 
 def pods_in_the_way(plan: Plan) -> tuple[tuple[str, str], ...]:

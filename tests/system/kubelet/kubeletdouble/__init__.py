@@ -7,6 +7,6 @@ and wipes the directory when it starts. It does not schedule; a ``runner`` may s
 """
 
 from system.kubelet.kubeletdouble.kubelet import Kubelet
-from system.kubelet.kubeletdouble.pods import AdmissionError, Container, Pod, Runner, RunOptions
+from system.kubelet.kubeletdouble.pods import AdmissionError, Claimed, Container, Pod, Runner, RunOptions
 
-__all__ = ["AdmissionError", "Container", "Kubelet", "Pod", "RunOptions", "Runner"]
+__all__ = ["AdmissionError", "Claimed", "Container", "Kubelet", "Pod", "RunOptions", "Runner"]

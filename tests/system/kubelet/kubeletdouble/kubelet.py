@@ -208,6 +208,11 @@ class Kubelet:
                         part = mine.devices.add(resource_name=entry.resource, device_ids=ids)
                         if node >= 0:
                             part.topology.nodes.add(ID=node)
+            for each in container.claimed:
+                claim = mine.dynamic_resources.add(claim_name=each.claim, claim_namespace=pod.namespace)
+                device = claim.claim_resources.add(driver_name=each.driver, pool_name="node", device_name=each.device)
+                for name in each.cdi:
+                    device.cdi_devices.add(name=name)
         return out
 
     def _allocatable(self, _request: pr.AllocatableResourcesRequest) -> pr.AllocatableResourcesResponse:

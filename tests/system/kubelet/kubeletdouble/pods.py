@@ -8,11 +8,22 @@ from uuid import uuid4
 
 
 @dataclass(frozen=True)
+class Claimed:
+    """A device that a DRA driver prepared for a claim of the pod."""
+
+    claim: str
+    device: str
+    driver: str = "gpu.nvidia.com"
+    cdi: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
 class Container:
     name: str
     limits: dict[str, int] = field(default_factory=dict)
     image: str = ""
     command: tuple[str, ...] = ()
+    claimed: tuple[Claimed, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,7 @@ from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.node_agent import messages as phrases
 from aliquot.kubernetes.node_agent.hang_reporter import HANG_POLL_S, HangReporter
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.pod_holders import Use, taken
 
 if TYPE_CHECKING:
     from aliquot.core.engine.context import Outcome
@@ -145,8 +145,8 @@ class Change:
     async def _given_meanwhile(self, plan: Plan, o: Observation) -> Use | None:
         if self._actor.publisher.uses is None or o.holding.policy == "force":
             return None
-        ending = doomed(plan, o)
-        found = [use for use in await self._actor.publisher.uses() if not ending.isdisjoint(use.devices)]
+        assert o.inventory is not None
+        found = taken(doomed(plan, o), await self._actor.publisher.uses(), o.inventory)
         return next(iter(await self._actor.corner.living(found) if found else ()), None)
 
 

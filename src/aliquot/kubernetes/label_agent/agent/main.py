@@ -304,6 +304,7 @@ def _uses(o: Options) -> Uses | None:
         from aliquot.kubernetes.device_plugin import pod_resources
 
         found = await pod_resources.uses(socket)
-        return [Use(u.namespace, u.pod, u.container, u.devices) for u in found if u.resource.startswith("nvidia.com/")]
+        ours = [u for u in found if u.resource.startswith("nvidia.com/") or u.claim is not None]
+        return [Use(u.namespace, u.pod, u.container, u.devices, u.claim) for u in ours]
 
     return ask

@@ -13,7 +13,7 @@ import msgspec
 from aliquot.core.model.actions import Destroy, DestroyVgpu, Reset, SetFunctions, SetMode, SetPassthrough
 from aliquot.core.model.inventory import Gpu, Holder, Inventory, Vgpu
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, holder
+from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, holder, resolved
 
 Owners = Mapping[str, list[Holder]]
 
@@ -22,12 +22,12 @@ def occupied(inventory: Inventory, uses: Iterable[Use]) -> Inventory:
     """The inventory with every vGPU, virtual function and whole GPU held that kubelet gave to a pod. Devices are known
     by their ids: an mdev's UUID, or a PCI address.
     """
-    uses = tuple(uses)
-    inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
+    uses = resolved(uses, inventory)
     owners: dict[str, list[Holder]] = {}
     for use in uses:
         for device in use.devices:
-            owners.setdefault(device, []).append(holder(use))
+            owners.setdefault(device, []).append(holder(use, inventory))
+    inventory = held_by_pods(inventory, uses)  # containers beside virtual machines
     if not owners:
         return inventory
     return msgspec.structs.replace(inventory, gpus=tuple(_gpu(gpu, owners) for gpu in inventory.gpus))
@@ -79,8 +79,3 @@ def _all(gpu: Gpu) -> set[str]:
     """Every device of a GPU by which kubelet may know it, and the GPU's UUID."""
     inside = {c.uuid for i in gpu.instances for c in i.compute_instances}
     return {gpu.uuid, *inside, *(each for v in gpu.vgpus for each in (v.uuid, v.function))}
-
-
-def taken(ending: frozenset[str], uses: Iterable[Use]) -> Use | None:
-    """The first pod that kubelet gave one of these to; a shared GPU's replicas (``GPU-…::3``) are the GPU."""
-    return next((use for use in uses if not ending.isdisjoint(d.partition("::")[0] for d in use.devices)), None)

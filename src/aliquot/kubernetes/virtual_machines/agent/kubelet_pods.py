@@ -21,7 +21,7 @@ def uses(kubelet_dir: str) -> Uses | None:
         return None
 
     async def ask() -> Sequence[Use]:
-        return [Use(u.namespace, u.pod, u.container, u.devices) for u in await asked()]
+        return [Use(u.namespace, u.pod, u.container, u.devices, u.claim) for u in await asked()]
 
     return ask
 

@@ -19,9 +19,9 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.kubernetes.client.errors import ApiError, NotFoundError
 from aliquot.kubernetes.client.objects import Pod
 from aliquot.kubernetes.gpu.node_pods import ended
-from aliquot.kubernetes.node_agent.pod_holders import Use
+from aliquot.kubernetes.node_agent.pod_holders import Use, taken
 from aliquot.kubernetes.virtual_machines.agent import node_report as tell
-from aliquot.kubernetes.virtual_machines.agent.held_devices import doomed, occupied, taken
+from aliquot.kubernetes.virtual_machines.agent.held_devices import doomed, occupied
 from aliquot.kubernetes.virtual_machines.agent.host_gpus import Found, Machine, Way
 from aliquot.kubernetes.virtual_machines.agent.informers import Corner
 from aliquot.kubernetes.virtual_machines.agent.metrics import Tally
@@ -191,10 +191,11 @@ class Work:
         ending = doomed(plan, inventory)
         if ending and self._blind:
             return Result(mark, False, "KubeletAway", f"{self._blind} | next: systemctl status kubelet")
-        use = taken(ending, self._given)
+        use = next(iter(taken(ending, self._given, inventory)), None)
         if use is None:
             return None
-        text = f"pod {use.namespace}/{use.pod} was given {', '.join(sorted(ending & set(use.devices)) or use.devices)}"
+        what = f"{use.claim}" if use.claim else ", ".join(sorted(ending & set(use.devices)) or use.devices)
+        text = f"pod {use.namespace}/{use.pod} was given {what}"
         return Result(
             mark, False, "Held", f"{text} | next: end that pod (a virtual machine: shut it down); it then goes on"
         )
@@ -218,7 +219,7 @@ class Work:
             if self._hands.hold(ending):
                 log.info("devices were given to pods just now: waiting for kubelet to name them")
                 await asyncio.sleep(YOUNG_S)
-            if ending and await self._given_meanwhile(ending):
+            if ending and await self._given_meanwhile(ending, view.inventory):
                 log.info("GPU %s: a device was given to a pod just now: looking again", due.intent.pci)
                 self._attempts.postponed(due.intent.pci, due.digest, _clock())
                 return
@@ -226,9 +227,9 @@ class Work:
         finally:
             self._hands.hold(frozenset())
 
-    async def _given_meanwhile(self, ending: frozenset[str]) -> bool:
+    async def _given_meanwhile(self, ending: frozenset[str], inventory: Inventory) -> bool:
         uses = await self._asked()
-        return bool(self._blind) or taken(ending, uses) is not None
+        return bool(self._blind) or bool(taken(ending, uses, inventory))
 
     async def _apply(self, due: Due) -> None:
         pci = due.intent.pci

@@ -18,8 +18,8 @@ from aliquot.core.model.inventory import (
     VirtualFunction,
 )
 from aliquot.core.model.plan import Policy, make_plan
-from aliquot.kubernetes.node_agent.pod_holders import Use
-from aliquot.kubernetes.virtual_machines.agent.held_devices import doomed, occupied, taken
+from aliquot.kubernetes.node_agent.pod_holders import Use, taken
+from aliquot.kubernetes.virtual_machines.agent.held_devices import doomed, occupied
 
 PCI, ONE, TWO = "0000:08:00.0", "0000:08:00.4", "0000:08:00.5"
 HERE = Inventory(
@@ -132,5 +132,5 @@ def test_a_gpu_instance_ends_with_its_mig_devices() -> None:
 
 
 def test_a_shared_gpu_is_known_by_what_its_replicas_are_of() -> None:
-    assert taken(frozenset({"GPU-1"}), [use("other"), use("GPU-1::3")]) == use("GPU-1::3")
-    assert taken(frozenset({"GPU-2"}), [use("GPU-1::3")]) is None
+    assert taken(frozenset({"GPU-1"}), [use("other"), use("GPU-1::3")], HERE) == [use("GPU-1::3")]
+    assert taken(frozenset({"GPU-2"}), [use("GPU-1::3")], HERE) == []

@@ -1,0 +1,94 @@
+"""Who holds what by kubelet's word: devices of a plugin, and devices of ResourceClaims."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Inventory
+from aliquot.kubernetes.gpu.claimed_device import ClaimedDevice
+from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods, taken
+
+ONE, TWO = "GPU-11111111-2222-3333-4444-000000000001", "GPU-11111111-2222-3333-4444-000000000002"
+FIRST, SECOND = "MIG-aaaaaaaa-0000-0000-0000-000000000001", "MIG-aaaaaaaa-0000-0000-0000-000000000002"
+
+
+def instance(number: int, placement: str, uuid: str) -> GpuInstance:
+    compute = ComputeInstance(0, "1g.10gb", 0, "0:1", uuid)
+    return GpuInstance(number, "1g.10gb", 19, placement, compute_instances=(compute,))
+
+
+HERE = Inventory(
+    "n",
+    (
+        Gpu("0000:01:00.0", ONE, 0, "H100", minor=3, instances=(instance(7, "0:1", FIRST), instance(8, "4:1", SECOND))),
+        Gpu("0000:02:00.0", TWO, 1, "H100", minor=1),
+    ),
+)
+
+
+def claim(device: str = "", *cdi: str, driver: str = "gpu.nvidia.com") -> Use:
+    return Use("default", "train", "main", claim=ClaimedDevice("default/half", driver, "node-1", device, cdi))
+
+
+def held(use: Use) -> list[str]:
+    """The UUIDs of what is held: GPUs, and MIG devices."""
+    gpus = held_by_pods(HERE, [use]).gpus
+    return [gpu.uuid for gpu in gpus if gpu.holders] + [
+        c.uuid for gpu in gpus for i in gpu.instances if i.held for c in i.compute_instances
+    ]
+
+
+@pytest.mark.parametrize(
+    ("use", "expected"),
+    [
+        (claim("x", f"k8s.gpu.nvidia.com/device={FIRST}"), [FIRST]),
+        (claim("x", f"k8s.gpu.nvidia.com/claim=123-{SECOND.lower()}"), [SECOND]),
+        (claim(SECOND.lower()), [SECOND]),
+        (claim("x", f"a.b/c={ONE}-{FIRST}"), [FIRST]),
+        (claim("x", f"a.b/c={TWO}"), [TWO]),
+        (claim("gpu-3-mig-1g10gb-19-4"), [SECOND]),
+        (claim("gpu-3-mig-19-0-1"), [FIRST]),
+        (claim("gpu-1"), [TWO]),
+        (claim("gpu-3"), [ONE, FIRST, SECOND]),
+        (claim("gpu-3-mig-1g10gb-19-6"), [ONE, FIRST, SECOND]),
+        (claim("x", f"a.b/c={FIRST}", driver="mig.example.org"), [FIRST]),
+        (claim("gpu-1", driver="net.example.org"), []),
+        (claim("gpu-1", driver="nvidia.com.example.org"), []),
+    ],
+)
+def test_a_claimed_device_is_known_by_its_names(use: Use, expected: list[str]) -> None:
+    assert held(use) == expected
+
+
+@pytest.mark.parametrize(
+    "use",
+    [claim("gpu-7"), claim("what"), claim("gpu-1", driver="other.nvidia.com"), claim("what", driver="nvidia.com")],
+)
+def test_a_device_of_nvidia_that_cannot_be_told_may_be_any(use: Use) -> None:
+    assert held(use) == [ONE, TWO, FIRST, SECOND]
+    (holder,) = held_by_pods(HERE, [use]).gpus[1].holders
+    assert use.claim is not None
+    assert str(holder) == (
+        f"pod default/train (main, claim default/half of driver {use.claim.driver}, "
+        f"whose device {use.claim.device!r} names no GPU: it may be any)"
+    )
+
+
+def test_the_claim_is_named() -> None:
+    (holder,) = held_by_pods(HERE, [claim("gpu-1")]).gpus[1].holders
+    assert str(holder) == "pod default/train (main, claim default/half of driver gpu.nvidia.com)"
+
+
+@pytest.mark.parametrize(
+    "use",
+    [
+        Use("default", "train", "main", (FIRST,)),
+        Use("default", "train", "main", (f"{FIRST}::2",)),
+        Use("default", "train", "main", (ONE,)),
+        claim("gpu-3-mig-1g10gb-19-0"),
+        claim("what"),
+    ],
+)
+def test_who_was_given_a_device_since_the_last_look(use: Use) -> None:
+    assert [each.pod for each in taken(frozenset({FIRST}), [use], HERE)] == ["train"]
+    assert not taken(frozenset({TWO}), [Use("default", "train", "main", (FIRST,))], HERE)
