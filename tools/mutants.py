@@ -466,6 +466,20 @@ MUTANTS = {
         "not ending.isdisjoint(own)",
         ("tests/unit/kubernetes/node_agent/test_pod_holders.py",),
     ),
+    "agent-ready": Mutant(
+        "label agent: a GPU whose holders have left is given to new pods while others are waited for",
+        "kubernetes/label_agent/agent/affected_devices.py",
+        "own if over or evicting",
+        "own if evicting",
+        ("tests/unit/kubernetes/label_agent/agent/test_pod_waits.py",),
+    ),
+    "agent-idle": Mutant(
+        "label agent: while a pod is waited for, all that is to go is withdrawn on all GPUs",
+        "kubernetes/label_agent/agent/affected_devices.py",
+        "found |= own if over or evicting else held | before",
+        "found |= own",
+        ("tests/unit/kubernetes/label_agent/agent/test_pod_waits.py",),
+    ),
     "agent-blocked": Mutant(
         "label agent: a plan that is blocked by more than holders waits for the holders",
         "kubernetes/node_agent/pod_holders.py",

@@ -205,11 +205,40 @@ def test_drain_respects_a_budget_and_says_so(node: tuple[Agent, NodeDouble]) -> 
     }
     agent.call("POST", "/apis/policy/v1/namespaces/default/poddisruptionbudgets", budget)
     before = agent.writes()
-    told = agent.wish("all-3g.20gb", "failed", "NotDrained")
+    agent.label(config="all-3g.20gb")
+    agent.until(lambda: "disruption budget keep" in agent.status()["message"], "the budget, while it is waited for")
+    assert agent.labels()[names.STATE_LABEL] == "pending"
+    told = agent.reaches("failed", "all-3g.20gb", "NotDrained")
     assert "disruption budget" in told["message"]
     assert phase(agent, "idle") == "Running"
     assert agent.writes() == before
     assert agent.deploy() == DEPLOY
+
+
+def test_what_is_idle_stays_in_use_while_a_pod_is_waited_for(make_agent: MakeAgent, kubelet_root: Path) -> None:
+    """Two GPUs are to be cut anew, and a pod is on one of 14 devices. What it leaves is given to nobody again."""
+    agent = make_agent("a100-sxm4-40gb*2")
+    double = attached(agent, kubelet_root)
+    agent.start()
+    agent.wish("all-1g.5gb")
+    agent.until(lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "14", "all devices")
+    agent.settings("holders: {policy: wait}")
+    pod(agent, "first")
+    agent.until(lambda: phase(agent, "first") == "Running", "running")
+
+    agent.label(config="all-7g.40gb")
+    agent.reaches("pending", "all-7g.40gb", "WaitingForHolders")
+    agent.until(
+        lambda: allocatable(agent).get("nvidia.com/mig-1g.5gb") == "13", "the device of the pod to be withdrawn"
+    )
+    pod(agent, "second")
+    agent.until(lambda: phase(agent, "second") == "Running", "another pod to run meanwhile")
+    agent.until(lambda: "default/second" in agent.status()["message"], "it to be waited for as well")
+    assert len(agent.geometry()[0]) == len(agent.geometry()[1]) == 7
+    for name in ("first", "second"):
+        agent.cluster.request("DELETE", f"/api/v1/namespaces/default/pods/{name}?gracePeriodSeconds=0")
+    agent.reaches("success", "all-7g.40gb")
+    double.stop()
 
 
 def test_drain_without_the_right_to_evict_says_what_gives_it(make_agent: MakeAgent, kubelet_root: Path) -> None:

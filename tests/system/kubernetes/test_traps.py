@@ -349,7 +349,10 @@ def test_6_5_clients_that_stay_end_in_failed_not_in_pending_for_ever(make_agent:
     agent.settings("mig: {strategy: mixed}\ntimes: {operands-seconds: 2, retry-first-seconds: 60}")
     _pod(agent, "plugin-x", {"app": "nvidia-device-plugin-daemonset"})
     agent.start()
-    told = agent.wish("all-1g.5gb", "failed", "ClientsStay")
+    agent.label(config="all-1g.5gb")
+    awaited = f"; waiting for GPU clients to end: {NAMESPACE}/plugin-x"
+    agent.until(lambda: agent.status().get("message", "").endswith(awaited), "what pending waits for")
+    told = agent.reaches("failed", "all-1g.5gb", "ClientsStay")
     assert "plugin-x" in told["message"]
     assert agent.deploy() == DEPLOY
     assert not agent.writes()

@@ -7,7 +7,7 @@ Pods are found once by name and from then on meant by their uid: one that was ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Sequence
 from typing import Any, Protocol
 
 import msgspec
@@ -54,22 +54,50 @@ class Evicted(msgspec.Struct, frozen=True):
 
 
 async def evict(
-    api: DrainApi, pods: Iterable[tuple[str, str]], bound: Bound, *, node: str = "", force: bool = False
+    api: DrainApi,
+    pods: Iterable[tuple[str, str]],
+    bound: Bound,
+    *,
+    node: str = "",
+    force: bool = False,
+    remain: Callable[[tuple[Stays, ...]], Awaitable[None]] | None = None,
 ) -> Evicted:
     """Evicts pods, each named by namespace and name, side by side, and waits until they are gone. A budget that forbids
     it is asked again until the bound is over. Pods of a DaemonSet and static pods come back by themselves, so they are
     reported and left. ``force`` deletes what then remains without grace, pods of a DaemonSet too. A pod that is not on
-    ``node`` (any more) counts as gone. Raises ForbiddenError.
+    ``node`` (any more) counts as gone. ``remain`` is told now and then which pods stay, and why. Raises ForbiddenError.
     """
     leavers = [_Leaver(api, namespace, name, node, force, bound.poll_s) for namespace, name in dict.fromkeys(pods)]
+    telling = asyncio.ensure_future(_tell(leavers, bound.poll_s, remain)) if remain is not None else None
+    try:
+        return await _evicted(leavers, bound, force=force)
+    finally:
+        if telling is not None:
+            telling.cancel()
+            await asyncio.gather(telling, return_exceptions=True)
+
+
+async def _tell(
+    leavers: Sequence[_Leaver], every_s: float, remain: Callable[[tuple[Stays, ...]], Awaitable[None]]
+) -> None:
+    while True:
+        await asyncio.sleep(every_s)
+        if stays := _staying(leavers):
+            await remain(stays)
+
+
+def _staying(leavers: Iterable[_Leaver]) -> tuple[Stays, ...]:
+    return tuple(Stays(leaver.namespace, leaver.name, leaver.reason) for leaver in leavers if not leaver.gone)
+
+
+async def _evicted(leavers: Sequence[_Leaver], bound: Bound, *, force: bool) -> Evicted:
     end = await bound.run(_all(leaver.leave() for leaver in leavers))
     left = [leaver for leaver in leavers if leaver.movable]
     if force and left and end is End.LATE:
         last = Bound(FORCE_WAIT_S, bound.poll_s, bound.superseded)
         end = await last.run(_all(leaver.end() for leaver in left))
     gone = tuple(leaver.key for leaver in leavers if leaver.gone)
-    stays = tuple(Stays(leaver.namespace, leaver.name, leaver.reason) for leaver in leavers if not leaver.gone)
-    return Evicted(end, gone, stays)
+    return Evicted(end, gone, _staying(leavers))
 
 
 class _Leaver:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from typing import Any, Protocol, TypeVar
 
 import msgspec
@@ -62,9 +62,13 @@ class Waited(msgspec.Struct, frozen=True):
         """Who remains, for people: at most eight by name."""
         if not self.remaining:
             return "no pod remains" if self.gone else "which pods remain is not known"
-        listed = ", ".join(sorted(told(pod) for pod in self.remaining)[:8])
-        more = len(self.remaining) - 8
-        return f"still there: {listed}" + (f" and {more} more" if more > 0 else "")
+        return f"still there: {listed(self.remaining)}"
+
+
+def listed(found: Sequence[Pod]) -> str:
+    """Pods by name, at most eight."""
+    more = len(found) - 8
+    return ", ".join(sorted(map(told, found))[:8]) + (f" and {more} more" if more > 0 else "")
 
 
 def told(pod: Pod) -> str:
@@ -112,9 +116,16 @@ async def on_node(api: PodApi, node: str, match: Match, *, cached: bool = False)
     return tuple(pod for pod in page.items if not ended(pod) and match(pod))
 
 
-async def await_gone(api: PodApi, node: str, match: Match, bound: Bound) -> Waited:
-    """Waits until no such pod is on the node; the first look is immediate. While the API server is away the wait goes
-    on. Raises ForbiddenError at once, and any other ApiError if there was no answer within the bound at all.
+async def await_gone(
+    api: PodApi,
+    node: str,
+    match: Match,
+    bound: Bound,
+    remain: Callable[[tuple[Pod, ...]], Awaitable[None]] | None = None,
+) -> Waited:
+    """Waits until no such pod is on the node; the first look is immediate. ``remain`` is told of those that are there
+    at each look. While the API server is away the wait goes on. Raises ForbiddenError at once, and any other ApiError
+    if there was no answer within the bound at all.
     """
     seen: list[tuple[Pod, ...]] = []
     errors: list[ApiError] = []
@@ -124,6 +135,8 @@ async def await_gone(api: PodApi, node: str, match: Match, bound: Bound) -> Wait
         while True:
             try:
                 seen[:] = [await on_node(api, node, match, cached=cached)]
+                if seen[0] and remain is not None:
+                    await remain(seen[0])
                 if not seen[0] and not cached:
                     return
                 cached = bool(seen[0])

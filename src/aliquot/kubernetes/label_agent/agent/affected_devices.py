@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from aliquot.core.model.actions import Destroy, DestroyCompute, Reset, SetMode
+from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
-from aliquot.kubernetes.label_agent.agent.observation import Observation
+from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 
 
 def doomed(plan: Plan, o: Observation) -> frozenset[str]:
@@ -22,10 +23,39 @@ def doomed(plan: Plan, o: Observation) -> frozenset[str]:
                 parts = instance.compute_instances if instance else ()
                 found |= {c.uuid for c in parts if c.id == action.compute_instance}
             case SetMode() | Reset():
-                found |= {gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)}
+                found |= _all(gpu)
     return frozenset(found)
 
 
 def in_the_way(o: Observation) -> frozenset[str]:
-    """The devices that are to go once their holders have left: nothing new goes onto them meanwhile."""
+    """The devices that are to go once their holders have left."""
     return doomed(o.forced, o) if o.forced is not None else frozenset()
+
+
+def held_devices(inventory: Inventory) -> frozenset[str]:
+    """The devices that somebody holds."""
+    instances = [i for gpu in inventory.gpus for i in gpu.instances if i.held]
+    devices = {c.uuid for i in instances for c in i.compute_instances}
+    return frozenset(devices | {gpu.uuid for gpu in inventory.gpus if gpu.holders})
+
+
+def to_withhold(o: Observation, m: Memory) -> frozenset[str]:
+    """The devices that nobody new may get while holders are waited for: those that must not be given away again when
+    their holders leave, and all that are to go of a GPU whose holders have left. Where pods are evicted it is all of a
+    GPU that has holders, so that none comes back there. Other GPUs stay in use: the plan touches them when nobody is
+    left anywhere, and withholds everything first.
+    """
+    assert o.inventory is not None
+    ending, known = in_the_way(o), m.awaited_by(o)
+    found: set[str] = set()
+    for gpu in o.inventory.gpus:
+        own = ending & _all(gpu)
+        held, before = own & o.held, own & known
+        over = before and not held
+        evicting = o.holding.policy != "wait" and (held or before)
+        found |= own if over or evicting else held | before
+    return frozenset(found)
+
+
+def _all(gpu: Gpu) -> frozenset[str]:
+    return frozenset({gpu.uuid, *(c.uuid for i in gpu.instances for c in i.compute_instances)})

@@ -1,4 +1,4 @@
-"""The steps that reach pods and GPUs: asking holders to leave, and carrying out the plan."""
+"""The step that reaches GPUs: carrying out the plan."""
 
 from __future__ import annotations
 
@@ -13,13 +13,11 @@ from aliquot.core.model.plan import Plan
 from aliquot.errors import AliquotError, DriverHangsError, InUseError, LockedError
 from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
-from aliquot.kubernetes.client.cancellable_wait import Bound, End
-from aliquot.kubernetes.gpu import eviction as drain
 from aliquot.kubernetes.gpu.config_label import Trouble, trouble_of
 from aliquot.kubernetes.gpu.node_status import FAILED, Status
 from aliquot.kubernetes.label_agent.agent import status_builder as said
 from aliquot.kubernetes.label_agent.agent import steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import doomed, in_the_way
+from aliquot.kubernetes.label_agent.agent.affected_devices import doomed
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation
 from aliquot.kubernetes.label_agent.agent.progress import Progress
 from aliquot.kubernetes.node_agent import messages as phrases
@@ -39,30 +37,6 @@ class Change:
 
     def __init__(self, actor: Actor) -> None:
         self._actor = actor
-
-    async def evict(self, step: steps.Evict, o: Observation, m: Memory) -> Memory:
-        assert o.plan is not None
-        if not await self._may_evict(step):
-            return self._actor.failed(_eviction_off(step, o.holding.policy), o, m)
-        log.info("asking %d pods to leave: %s", len(step.pods), ", ".join("/".join(each) for each in step.pods))
-        m = m.waiting(o)
-        await self._actor.publisher.withhold(in_the_way(o))
-        bound = Bound(float(o.holding.timeout_s), superseded=self._actor.superseded)
-        evicted = await drain.evict(
-            self._actor.corner.api, step.pods, bound, node=self._actor.corner.name, force=step.force
-        )
-        if evicted.stays and evicted.end is not End.SUPERSEDED:
-            text = f"{len(evicted.stays)} of {len(step.pods)} pods did not leave: {evicted.stays[0]}"
-            return self._actor.failed(Trouble("NotDrained", text, tuple(map(str, evicted.stays[1:]))), o, m)
-        # Kubelet learns it later than the API server, and older ones name pods that have ended: no hot loop.
-        await Bound(bound.poll_s, superseded=bound.superseded).run(asyncio.sleep(bound.poll_s))
-        return m
-
-    async def _may_evict(self, step: steps.Evict) -> bool:
-        """Return whether RBAC lets this agent evict these pods. Raises ApiError."""
-        api = self._actor.corner.api
-        namespaces = sorted({namespace for namespace, _ in step.pods})
-        return all([await api.can_i("create", "pods/eviction", each) for each in namespaces])
 
     async def apply(self, step: steps.Apply, o: Observation, m: Memory) -> Memory:
         plain("Applying the selected MIG config to the node")
@@ -154,15 +128,4 @@ def _hanging(o: Observation, hang: DriverHangsError) -> Status:
     """The node's status while a call of the change hangs."""
     return said.status(
         o, FAILED, phrases.DRIVER_HANGS, hang.brief, next_step=hang.next_step or "", details=hang.details
-    )
-
-
-def _eviction_off(step: steps.Evict, policy: str) -> Trouble:
-    """Explain that the manifests give the right to evict only where an administrator asks for it."""
-    pods = ", ".join("/".join(each) for each in step.pods)
-    return Trouble(
-        "EvictionOff",
-        f"policy {policy!r} evicts pods, and this agent has no right to evict {pods}: the right is off by default",
-        ("without Helm: kubectl apply -f deploy/kubernetes/optional/evictions.yaml",),
-        "helm upgrade aliquot deploy/helm/aliquot --reuse-values --set migManager.evictions=true",
     )

@@ -182,9 +182,11 @@ def _change(o: Observation, m: Memory, plan: Plan) -> Step:
     if o.state != PENDING:
         return Tell(status)
     if o.marks.record is not None and not m.cleared:
-        return AwaitOperands(operands)
+        return AwaitOperands(operands, status)
     if o.services and not m.silenced and _deep(plan):
         return StopServices(o.services)
+    if said.untold(o, status):
+        return Tell(status)  # it says whom the last step waited for
     return Apply(plan, status)
 
 

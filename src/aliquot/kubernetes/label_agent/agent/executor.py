@@ -15,7 +15,7 @@ from aliquot.foundation.logfmt import agent_log as log
 from aliquot.foundation.logfmt import plain
 from aliquot.hardware.systemd.errors import ServicesError
 from aliquot.hardware.systemd.units import StoppedServices
-from aliquot.kubernetes.client.cancellable_wait import Bound, End
+from aliquot.kubernetes.client.cancellable_wait import Bound
 from aliquot.kubernetes.client.errors import ApiError, ForbiddenError
 from aliquot.kubernetes.gpu import gpu_operands as operands
 from aliquot.kubernetes.gpu import names
@@ -25,11 +25,11 @@ from aliquot.kubernetes.gpu.gpu_operands import Marks, NodePatch, joined
 from aliquot.kubernetes.gpu.node_status import SUCCESS, Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.label_agent.agent import decide, steps
-from aliquot.kubernetes.label_agent.agent.affected_devices import in_the_way
 from aliquot.kubernetes.label_agent.agent.apply_step import Change
 from aliquot.kubernetes.label_agent.agent.node_informer import Corner
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation, RebootMark, boot_clock
 from aliquot.kubernetes.label_agent.agent.observer import NO_RECORD
+from aliquot.kubernetes.label_agent.agent.pod_waits import Waits
 from aliquot.kubernetes.label_agent.agent.state_file import Record
 from aliquot.kubernetes.node_agent.gpu_worker import Hardware
 from aliquot.kubernetes.node_agent.messages import DRIVER_HANGS
@@ -71,6 +71,7 @@ class Actor:
         self._change_lock = change_lock
         self.superseded = asyncio.Event()
         self._change = Change(self)
+        self._waits = Waits(self)
 
     async def act(self, step: steps.Step, o: Observation, m: Memory) -> Memory:
         """Does a step; what is to be remembered after it. Raises ApiError where the API server is in the way: then the
@@ -92,11 +93,11 @@ class Actor:
             case steps.Pause():
                 return await self._pause(step, o, m)
             case steps.AwaitOperands():
-                return await self._await(step, o, m)
+                return await self._waits.operands(step, o, m)
             case steps.StopServices():
                 return await self._stop(step, o, m)
             case steps.Evict():
-                return await self._change.evict(step, o, m)
+                return await self._waits.holders_to_leave(step, o, m)
             case steps.Apply():
                 return await self._change.apply(step, o, m)
             case steps.Reboot():
@@ -120,7 +121,7 @@ class Actor:
     async def _rest(self, step: steps.Rest, o: Observation, m: Memory) -> Memory:
         """Before a rest nothing is withheld any more, unless it is for holders that are waited for."""
         if step.waiting:
-            await self.publisher.withhold(in_the_way(o))
+            await self._waits.withhold(o, m)
             return m.waiting(o)
         m = msgspec.structs.replace(m, lockouts=m.lockouts + 1 if step.locked else 0)
         if o.inventory is None:
@@ -224,39 +225,12 @@ class Actor:
         bound = Bound(30.0)
         try:
             await pods.delete_validators(
-                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self._namespaces(), bound
+                self.corner.api, self.corner.name, pods.VALIDATORS_AFTER, self.namespaces(), bound
             )
         except ApiError as error:
             log.warning("validators do not run again: %s", error.brief)
 
-    async def _await(self, step: steps.AwaitOperands, o: Observation, m: Memory) -> Memory:
-        log.info("waiting for GPU clients to shut down: %s", ", ".join(each.name for each in step.operands))
-        match = pods.of_operands(self._paused(o, step.operands), self._namespaces())
-        bound = Bound(float(o.settings.operands_s), superseded=self.superseded)
-        waited = await pods.await_gone(self.corner.api, self.corner.name, match, bound)
-        if waited.end is End.LATE:
-            text = f"GPU clients did not shut down within {o.settings.operands_s} s: {waited.sentence}"
-            return self.failed(
-                Trouble(
-                    "ClientsStay", text, (), f"kubectl get pods -A --field-selector spec.nodeName={self.corner.name}"
-                ),
-                o,
-                m,
-            )
-        if waited.gone:
-            await pods.delete_validators(
-                self.corner.api, self.corner.name, pods.VALIDATORS_BEFORE, self._namespaces(), Bound(30.0)
-            )
-            return msgspec.structs.replace(m, cleared=True)
-        return m
-
-    def _paused(self, o: Observation, concerned: tuple[operands.Operand, ...]) -> list[operands.Operand]:
-        """Only those that the pause took away: an operand that is off is not waited for."""
-        record = o.marks.record
-        taken = record.former if record is not None else {}
-        return [operand for operand in concerned if operand.label in taken]
-
-    def _namespaces(self) -> tuple[str, ...]:
+    def namespaces(self) -> tuple[str, ...]:
         return (self.publisher.place.clients_namespace or self.corner.namespace,)
 
     # -- the host

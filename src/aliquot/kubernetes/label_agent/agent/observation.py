@@ -46,7 +46,8 @@ class Observation(msgspec.Struct, frozen=True):
     ``plan`` leads from ``inventory`` to the wish, ``forced`` without regard to holders; ``blind`` says why kubelet
     could not be asked who is on what. ``services`` are the host's services to stop before a GPU is reset; ``hint`` is
     about labels that look like ours; ``unhealthy`` are the UUIDs of devices that nobody should be given; ``unclear``
-    are faults in settings whose last good text still holds; ``reserved`` the PCI addresses that are out of bounds.
+    are faults in settings whose last good text still holds; ``reserved`` the PCI addresses that are out of bounds;
+    ``held`` the UUIDs of devices that somebody holds, told where the plan is blocked.
 
     ``now`` is wall time, for people alone: it may jump. What waits counts on ``clock``, seconds since the machine's
     boot. ``uid`` tells a node object from another that was made under its name. ``owner`` is this agent; ``writer``
@@ -78,6 +79,7 @@ class Observation(msgspec.Struct, frozen=True):
     uid: str = ""
     owner: Owner = Owner()
     writer: str = ""
+    held: frozenset[str] = frozenset()
 
     @property
     def restoration(self) -> NodePatch:
@@ -158,7 +160,8 @@ class Memory(msgspec.Struct, frozen=True):
     ``failed`` is the trouble of the last attempt at ``attempt``, ``failures`` how many in a row, ``retry_at`` when the
     next may start (``Observation.clock``). ``cleared`` says that the paused operands' pods were seen gone and
     ``silenced`` that host services are stopped, both for the pause that is on. ``published`` is what the labels,
-    plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock). ``did`` is the
+    plugins and CDI follow. ``waiting_since`` is when holders were first found in the way (same clock), ``awaited`` the
+    UUIDs of the devices that were held since. ``did`` is the
     sentence of the last change. ``rebooting`` is the boot in which this process gave the order to reboot.
     ``pauses`` counts how often the pause for the attempt ``paused_for`` had to be made. ``locked_by`` is who held the
     change lock when an apply was tried, "" before the next try, and ``lockouts`` how often in a row that was waited
@@ -176,6 +179,7 @@ class Memory(msgspec.Struct, frozen=True):
     unpublished: str = ""
     waiting_since: float = 0.0
     waiting_for: str = ""
+    awaited: frozenset[str] = frozenset()
     no_reset: str = ""
     did: str = ""
     did_for: str = ""
@@ -198,6 +202,11 @@ class Memory(msgspec.Struct, frozen=True):
 
     def waiting(self, o: Observation) -> Memory:
         """Patience counts from when this very wish found holders in the way, under this policy."""
-        if self.waiting_since and self.waiting_for == o.patience:
-            return self
-        return msgspec.structs.replace(self, waiting_since=o.clock, waiting_for=o.patience)
+        goes_on = self.waiting_since and self.waiting_for == o.patience
+        since = self.waiting_since if goes_on else o.clock
+        awaited = self.awaited_by(o) | o.held
+        return msgspec.structs.replace(self, waiting_since=since, waiting_for=o.patience, awaited=awaited)
+
+    def awaited_by(self, o: Observation) -> frozenset[str]:
+        """The devices that were held at an earlier look of this wait."""
+        return self.awaited if self.waiting_since and self.waiting_for == o.patience else frozenset()

@@ -28,6 +28,7 @@ from aliquot.kubernetes.gpu.node_status import parse
 from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.gpu.prediction import Remedy, cluster_policy, predict, settings_map
 from aliquot.kubernetes.label_agent.agent import decide
+from aliquot.kubernetes.label_agent.agent.affected_devices import held_devices
 from aliquot.kubernetes.label_agent.agent.memo import Kept
 from aliquot.kubernetes.label_agent.agent.node_informer import Corner, NotReadYetError
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation, boot_clock
@@ -152,7 +153,7 @@ class Observer:
             return msgspec.structs.replace(o, wish=wish, trouble=trouble)
         quiet = Policy(reset=m.no_reset != wish.digest)
         plan = self._plan(inventory, wish.desired, quiet)
-        blind, forced = "", None
+        blind, forced, held = "", None, inventory
         if decide.touches(plan):
             uses, blind = await self._who()
             plan = self._plan(held_by_pods(inventory, uses), wish.desired, quiet)
@@ -167,6 +168,7 @@ class Observer:
             plan=plan,
             forced=forced,
             blind=blind,
+            held=held_devices(held) if forced is not None else frozenset(),
             services=services,
             prediction=predict(inventory, wish.desired, o.settings.strategy, self.facts, self._remedy()),
         )

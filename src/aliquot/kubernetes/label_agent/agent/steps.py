@@ -30,6 +30,7 @@ class AwaitOperands(msgspec.Struct, frozen=True):
     """Wait until the pods of paused operands are gone, a bounded time, and delete the validators."""
 
     operands: tuple[Operand, ...]
+    status: Status
 
 
 class StopServices(msgspec.Struct, frozen=True):

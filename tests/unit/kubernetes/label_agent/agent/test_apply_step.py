@@ -1,4 +1,4 @@
-"""What becomes of an attempt: another change under way, a node that moved, an error, pods that leave or stay."""
+"""What becomes of an attempt: another change under way, a node that moved, an error, a pod that has just come."""
 
 from __future__ import annotations
 
@@ -11,10 +11,7 @@ import pytest
 
 from aliquot.core.engine.context import Outcome
 from aliquot.errors import AliquotError, BlockedError, DriverHangsError, LockedError, MovedError
-from aliquot.kubernetes.client.cancellable_wait import End
-from aliquot.kubernetes.gpu import eviction
 from aliquot.kubernetes.gpu.config_label import Trouble
-from aliquot.kubernetes.gpu.eviction import Evicted, Stays
 from aliquot.kubernetes.gpu.node_status import PENDING, Status
 from aliquot.kubernetes.label_agent.agent import apply_step, steps
 from aliquot.kubernetes.label_agent.agent.affected_devices import doomed
@@ -47,9 +44,6 @@ class Actor:
         assert self.error is not None
         raise self.error
 
-    async def can_i(self, verb: str, what: str, namespace: str) -> bool:
-        return True
-
     async def withhold(self, ids: frozenset[str]) -> frozenset[str]:
         self.withheld.append(ids)
         return frozenset()
@@ -78,29 +72,6 @@ def test_why_nothing_was_applied(error: AliquotError, locked_by: str, failed: li
 
     assert asyncio.run(play()) == Memory(locked_by=locked_by)
     assert [each.message for each in actor.troubles] == failed
-
-
-@pytest.mark.parametrize(
-    ("evicted", "failed"),
-    [
-        (Evicted(End.DONE, gone=("a/b",)), []),
-        (Evicted(End.LATE, stays=(Stays("a", "b", "why"), Stays("a", "c", "why"))), ["2 of 2 pods did not leave: "]),
-        (Evicted(End.SUPERSEDED, stays=(Stays("a", "b", "why"),)), []),
-    ],
-    ids=["gone", "stays", "superseded"],
-)
-def test_pods_are_asked_to_leave(evicted: Evicted, failed: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    async def evict(*about: object, **more: object) -> Evicted:
-        return evicted
-
-    monkeypatch.setattr(eviction, "evict", evict)
-    actor, o = Actor(), look("all-1g.5gb")
-    o = msgspec.structs.replace(o, forced=o.plan)
-    step = steps.Evict((("a", "b"), ("a", "c")), False, CHANGING)
-    m = asyncio.run(Change(cast(Any, actor)).evict(step, o, Memory()))
-    assert (m.waiting_since, m.waiting_for) == (o.clock, o.patience)
-    assert [each.message[:26] for each in actor.troubles] == [text[:26] for text in failed]
-    assert len(actor.withheld) == 1
 
 
 def test_a_pod_that_was_given_a_device_meanwhile_stops_the_attempt() -> None:

@@ -139,7 +139,9 @@ def test_services_stop_only_for_a_reset() -> None:
     deep = look("all-1g.5gb", node(enabled=False), labels=bare | state, settings=settings, services=("dcgm.service",))
     assert isinstance(decide(deep, Memory()), steps.StopServices)
     shallow = look("all-1g.5gb", labels=bare | state, settings=settings, services=("dcgm.service",))
-    assert isinstance(decide(shallow, Memory()), steps.Apply)
+    shown = decide(shallow, Memory())
+    assert isinstance(shown, steps.Tell)
+    assert isinstance(decide(msgspec.structs.replace(shallow, status=shown.status), Memory()), steps.Apply)
 
 
 class TestHolders:

@@ -20,6 +20,7 @@ from aliquot.kubernetes.gpu.config_label import Trouble
 from aliquot.kubernetes.gpu.gpu_operands import Marks
 from aliquot.kubernetes.gpu.node_status import Status
 from aliquot.kubernetes.gpu.pause_owner import Owner
+from aliquot.kubernetes.label_agent.agent import pod_waits
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.observation import Durable, Memory, RebootMark
@@ -168,7 +169,7 @@ def test_clients_are_looked_for_where_they_run(clients: str, namespace: str) -> 
     actor = Actor(*cast(Any, (None, None, None, None, None, None, None)))
     actor.corner = cast(Any, SimpleNamespace(namespace="agent-ns"))
     actor.publisher = cast(Any, SimpleNamespace(place=SimpleNamespace(clients_namespace=clients)))
-    assert actor._namespaces() == (namespace,)
+    assert actor.namespaces() == (namespace,)
 
 
 @pytest.mark.parametrize(
@@ -227,8 +228,7 @@ def test_services_are_stopped_and_recorded(tmp_path: Path, caplog: pytest.LogCap
 def test_a_pause_is_recorded_as_paused_again_only_where_it_was_paused_before() -> None:
     o = look("all-1g.5gb")
     assert o.marks.record is None
-    actor = Actor(*cast(Any, (Server(), None, None, None, None, Tally("n"), Owner())))
-    assert actor._paused(o, operands.OPERANDS) == []
+    assert pod_waits._paused(o, operands.OPERANDS) == []
 
 
 @pytest.mark.parametrize(("recorded", "pauses"), [(False, 1), (True, 3)], ids=["given back", "undone by another"])
