@@ -480,6 +480,13 @@ MUTANTS = {
         "found |= own",
         ("tests/unit/kubernetes/label_agent/agent/test_pod_waits.py",),
     ),
+    "agent-settings": Mutant(
+        "label agent: settings that cannot be understood stop a node that knew better ones before its restart",
+        "kubernetes/label_agent/agent/last_settings.py",
+        "return self._file.load().texts if",
+        "return {} if",
+        ("tests/unit/kubernetes/label_agent/agent/test_settings.py",),
+    ),
     "agent-blocked": Mutant(
         "label agent: a plan that is blocked by more than holders waits for the holders",
         "kubernetes/node_agent/pod_holders.py",

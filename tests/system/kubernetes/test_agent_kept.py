@@ -125,3 +125,30 @@ def test_a_port_in_use_is_told_in_words(make_agent: MakeAgent) -> None:
     assert done.returncode == 20
     assert f"cannot listen on port {port}" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_one_bad_value_in_the_settings_stops_no_node(make_agent: MakeAgent) -> None:
+    """What the ConfigMap said before holds, for the next agent too; an event and a figure tell the fault."""
+    agent = make_agent("a100-sxm4-40gb")
+    agent.settings("mig: {strategy: single}\nholders: {policy: wait}")
+    agent.start()
+    agent.wish("all-1g.5gb")
+    bad = "mig: {strategy: mixed}\ntimes: {check-seconds: 2}"
+    agent.settings(bad)
+
+    def events() -> list[str]:
+        return [each["message"] for each in agent.events() if each["reason"] == "InvalidSettings"]
+
+    agent.until(events, "an event")
+    assert events() == [
+        "ConfigMap aliquot-settings has 1 fault: ConfigMap aliquot-settings:3:24: 'times.check-seconds' must be "
+        "a whole number from 5 to 86400, not the number 2; what it said before holds"
+    ]
+    agent.stop()
+    agent.start()
+    agent.wish("all-3g.20gb")
+    agent.until(lambda: "what it said before holds" in str(agent.status().get("details")), "the fault in the status")
+    assert agent.labels()[PRODUCT].endswith("-MIG-3g.20gb"), "the strategy is what it was"
+    agent.settings("mig: {strategy: mixed}")
+    agent.until(lambda: "what it said before holds" not in str(agent.status()), "the fault is mended")
+    agent.until(lambda: "nvidia.com/mig-3g.20gb.count" in agent.labels(), "the new settings hold")

@@ -26,7 +26,7 @@ from aliquot.kubernetes.controller.metrics import Standing
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import NodePatch
 from aliquot.kubernetes.label_agent.controller import node_labels as nodes
-from aliquot.kubernetes.label_agent.controller.effective_settings import Effective, merged, said
+from aliquot.kubernetes.label_agent.controller.effective_settings import Effective, Merged, said
 from aliquot.kubernetes.label_agent.controller.pending_pods import PATIENCE_S, Waiting
 from aliquot.kubernetes.virtual_machines.controller.controller import DevicesPart
 from aliquot.kubernetes.virtual_machines.controller.controller import Pace as DevicesPace
@@ -89,6 +89,7 @@ class Controller:
             Standing(lambda: self.waiting.waits, lambda: self.webhook.expires if self.webhook is not None else None)
         )
         self._effective = Effective(api, self.world.effective, self.tally)
+        self._settings = Merged()
         self._rounds = Rounds(GATHER_S, RETRY)
         self._dirty: set[str] = set()
         self._seen: dict[str, object] = {}
@@ -177,11 +178,11 @@ class Controller:
     async def _reconcile(self) -> bool:
         """False if something has to be tried again."""
         told = said(self.world.policies.items.values())
-        value, faults = merged(told, self.world.settings.items.get(names.SETTINGS_MAP))
+        value, faults = self._settings.read(told, self.world.settings.items.get(names.SETTINGS_MAP))
         self._say((*told.notes, *faults))
         self.waiting.turn(value.hints, value.config_map)
         done = await self._effective.publish(told, faults)
-        wanted = nodes.Wanted(not told.manager, "" if faults else value.default_config)
+        wanted = nodes.Wanted(not told.manager, value.default_config)
         claims = self.vms.world.claims.items.values() if self.vms is not None else ()
         functions = self.vms.world.functions.items if self.vms is not None else {}
         reserved = nodes.reserved(self.world.devices.items.values(), claims, functions)

@@ -29,6 +29,7 @@ from aliquot.kubernetes.label_agent.agent.device_offering import Offering
 from aliquot.kubernetes.label_agent.agent.document_builder import of_look
 from aliquot.kubernetes.label_agent.agent.executor import Actor
 from aliquot.kubernetes.label_agent.agent.host_services import HostMachine
+from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 from aliquot.kubernetes.label_agent.agent.loop import Loop
 from aliquot.kubernetes.label_agent.agent.metrics import Tally
 from aliquot.kubernetes.label_agent.agent.node_informer import Corner
@@ -197,6 +198,7 @@ class Agent:
         change_lock = os.path.join(directories(o.node)[0], "lock")
         observer = Observer(self.corner, self.hardware, record, o.place, uses, self._boot)
         observer.owner, observer.change_lock = owner, change_lock
+        observer.last_settings = LastSettings(self._directory())
         observer.planning = self.tally.changes.planning
         publisher = Publisher(
             self.corner,

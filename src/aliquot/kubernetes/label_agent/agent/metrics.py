@@ -19,12 +19,14 @@ class Tally(AgentTally):
         super().__init__(node, "aliquot_agent", names.STATES)
         self._gpus = make.gauge("aliquot_agent_gpus", self.registry)
         self._instances = make.gauge("aliquot_agent_instances", self.registry)
+        self._invalid = make.gauge("aliquot_agent_settings_invalid", self.registry)
         self._asked = False
         self.state("")
 
     def looked(self, o: Observation) -> None:
         """What was seen. Of GPUs that could not be read nothing is told."""
         self._saw(self._look(o), (o.plan,) if o.plan is not None else ())
+        self._invalid.labels(self._node).set(len(o.unclear))
         if o.inventory is None:
             return
         self._gpus.labels(self._node).set(len(o.inventory.gpus))

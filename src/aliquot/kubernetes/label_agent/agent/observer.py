@@ -12,7 +12,7 @@ import msgspec
 from aliquot.core.config.formats.gpu_clients import load_clients
 from aliquot.core.config.formats.yaml_writer import to_yaml
 from aliquot.core.config.generate import generate
-from aliquot.core.config.settings import Layer, Settings, merge
+from aliquot.core.config.settings import Settings, merge
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.facts import Facts
 from aliquot.core.model.inventory import Inventory
@@ -29,6 +29,7 @@ from aliquot.kubernetes.gpu.pause_owner import Owner
 from aliquot.kubernetes.gpu.prediction import Remedy, cluster_policy, predict, settings_map
 from aliquot.kubernetes.label_agent.agent import decide
 from aliquot.kubernetes.label_agent.agent.affected_devices import held_devices
+from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 from aliquot.kubernetes.label_agent.agent.memo import Kept
 from aliquot.kubernetes.label_agent.agent.node_informer import Corner, NotReadYetError
 from aliquot.kubernetes.label_agent.agent.observation import Memory, Observation, boot_clock
@@ -43,14 +44,17 @@ Uses = Callable[[], Awaitable[Sequence[Use]]]
 Boot = Callable[[], Awaitable[str]]
 UNREAD = {"NO_DRIVER": "NoDriver", "DRIVER_HANGS": DRIVER_HANGS}
 """Why GPUs cannot be read, by the error's code."""
+INVALID_SETTINGS = "InvalidSettings"
+"""The reason of an event about settings whose last good text holds, and of a failure where there is none."""
 NO_RECORD = "NoRecord"
 """The reason of a failure for want of a record that outlives the agent."""
 
 
 class Observer:
     """Gathers observations. ``uses`` asks kubelet who is on what; None where there is no kubelet to ask;
-    ``boot`` tells the id of this boot. ``planning`` is entered around each plan that is made. ``owner`` is this agent,
-    ``change_lock`` the path of the node's change lock.
+    ``boot`` tells the id of this boot. ``last_settings`` are the settings that could be understood last. ``planning``
+    is entered around each plan that is made. ``owner`` is this agent, ``change_lock`` the path of the node's change
+    lock.
     """
 
     def __init__(
@@ -68,13 +72,15 @@ class Observer:
         self.planning: Callable[[], AbstractContextManager[None]] = nullcontext
         # A look follows each step, and most of them change neither the GPUs nor the wish: what was planned still holds.
         self._plan = Kept(self._planned, 2)
-        self._good: dict[str, Layer] = {}
+        self.last_settings = LastSettings()
         self._unclear: tuple[str, ...] = ()
+        self._reported: frozenset[str] = frozenset()
 
     async def look(self, m: Memory) -> Observation:
         """One look. Raises NotReadYetError while the node or a ConfigMap that matters was not read yet."""
         marks, node = self._corner.marks, self._corner.node
         settings, unclear, faults = self.settings()
+        await self._report(faults)
         if self._record.fault is not None:
             self._record.refresh()
         if self._record.fault is not None:
@@ -125,7 +131,7 @@ class Observer:
         """The settings that hold; what is wrong with a text that never was right; and sentences about one whose last
         good version holds.
         """
-        said, faults, unclear = layers(self._place, self._corner.maps, self._good, self._corner.marks.labels)
+        said, faults, unclear = layers(self._place, self._corner.maps, self.last_settings, self._corner.marks.labels)
         settings = merge(said)
         maps = self._place.maps(settings, self._corner.marks.labels.get(names.CONFIG_LABEL, ""))
         self._corner.follow(maps)
@@ -135,7 +141,13 @@ class Observer:
         for sentence in set(unclear) - set(self._unclear):
             log.warning("%s", sentence)
         self._unclear = unclear
-        return settings, trouble_of(faults[0], "InvalidSettings") if faults else None, unclear
+        return settings, trouble_of(faults[0], INVALID_SETTINGS) if faults else None, unclear
+
+    async def _report(self, faults: tuple[str, ...]) -> None:
+        """Write an event for each fault in settings whose last good text holds, once."""
+        fresh, self._reported = set(faults) - self._reported, frozenset(faults)
+        for sentence in sorted(fresh):
+            await self._corner.warn(INVALID_SETTINGS, sentence)
 
     async def _inventory(self) -> tuple[Inventory | None, Trouble | None]:
         try:

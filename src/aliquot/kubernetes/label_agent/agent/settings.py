@@ -7,10 +7,11 @@ from collections.abc import Mapping
 import msgspec
 
 from aliquot.core.config.settings import Layer, Settings
-from aliquot.core.config.settings_text import from_environment, read
+from aliquot.core.config.settings_text import from_environment
 from aliquot.errors import AliquotError
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.gpu.gpu_operands import Marks
+from aliquot.kubernetes.label_agent.agent.last_settings import LastSettings
 
 LIMIT = 253
 """Characters of a Kubernetes object's name."""
@@ -54,10 +55,10 @@ class Place(msgspec.Struct, frozen=True):
 
 
 def layers(
-    place: Place, maps: Mapping[str, dict[str, str] | None], good: dict[str, Layer], labels: Mapping[str, str]
+    place: Place, maps: Mapping[str, dict[str, str] | None], last: LastSettings, labels: Mapping[str, str]
 ) -> tuple[list[Layer], list[AliquotError], tuple[str, ...]]:
     """Everything that is said about settings, lowest first; what could not be understood; and sentences about texts
-    whose last good version, kept in ``good``, still holds: a slip of the pen must not switch a node to the defaults.
+    whose last good version, kept in ``last``, still holds: one bad value must not stop every node of the cluster.
     ``labels`` are the node's: where they keep an operand of the operator away, ours is not kept away for its sake.
     """
     said: list[Layer] = []
@@ -68,19 +69,19 @@ def layers(
     except AliquotError as error:
         faults.append(error)
     for name in (names.SETTINGS_MAP, names.EFFECTIVE_MAP):
-        text = (maps.get(name) or {}).get(names.SETTINGS_KEY)
+        if name not in maps:
+            continue  # not read yet
+        text = (maps[name] or {}).get(names.SETTINGS_KEY)
         if text is None:
-            good.pop(name, None)
+            last.forget(name)
             continue
-        try:
-            good[name] = read(text, f"ConfigMap {name}")
-        except AliquotError as error:
-            if name in good:
-                unclear.append(": ".join((error.brief, *error.details[:3])) + "; what it said before holds")
-            else:
-                faults.append(error)
-        if name in good:
-            said.append(_here(good[name], labels) if name == names.EFFECTIVE_MAP else good[name])
+        layer, fault = last.read(name, text)
+        if fault is not None and layer is not None:
+            unclear.append(": ".join((fault.brief, *fault.details[:3])) + "; what it said before holds")
+        elif fault is not None:
+            faults.append(fault)
+        if layer is not None:
+            said.append(_here(layer, labels) if name == names.EFFECTIVE_MAP else layer)
     return said, faults, tuple(unclear)
 
 

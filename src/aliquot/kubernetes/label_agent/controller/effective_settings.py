@@ -19,6 +19,7 @@ from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import To
 from aliquot.metrics.controller_metrics import Tally
 
 NOTES_KEY = "notes"
+_UNKNOWN = Layer("settings that nobody knows", {"default_config": "", "hints": False})
 
 
 def said(policies: Iterable[ClusterPolicy]) -> Told:
@@ -27,14 +28,23 @@ def said(policies: Iterable[ClusterPolicy]) -> Told:
     return Told(Layer("no ClusterPolicy")) if policy is None else settings_from.told(policy)
 
 
-def merged(told: Told, found: ConfigMap | None) -> tuple[Settings, tuple[str, ...]]:
-    """The settings of all nodes, and what is wrong with the settings ConfigMap, which then says nothing."""
-    text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
-    try:
-        ours = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
-    except AliquotError as error:
-        return settings.merge((told.layer,)), error.details or (error.brief,)
-    return settings.merge((ours, told.layer)), ()
+class Merged:
+    """The settings of all nodes: ClusterPolicy's over those of the settings ConfigMap."""
+
+    def __init__(self) -> None:
+        self._last = _UNKNOWN
+
+    def read(self, told: Told, found: ConfigMap | None) -> tuple[Settings, tuple[str, ...]]:
+        """What holds, and what is wrong with the settings ConfigMap. What that said before holds then; until it was
+        understood once, no node gets a named config, and no pod a hint.
+        """
+        text = found.data.get(names.SETTINGS_KEY, "") if found is not None else ""
+        faults: tuple[str, ...] = ()
+        try:
+            self._last = settings_text.read(text, f"ConfigMap {names.SETTINGS_MAP}")
+        except AliquotError as error:
+            faults = error.details or (error.brief,)
+        return settings.merge((self._last, told.layer)), faults
 
 
 class Effective:

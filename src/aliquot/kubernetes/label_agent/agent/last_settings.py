@@ -1,0 +1,67 @@
+"""The last texts of settings that could be understood: they hold while a newer one cannot, also for the next agent."""
+
+from __future__ import annotations
+
+import os
+
+import msgspec
+
+from aliquot.core.config.settings import Layer
+from aliquot.core.config.settings_text import read
+from aliquot.errors import AliquotError
+from aliquot.foundation.logfmt import agent_log as log
+from aliquot.foundation.state_store import StateFile
+
+FILE = "last-settings.json"
+
+
+class Texts(msgspec.Struct, frozen=True):
+    """The texts by the name of their ConfigMap."""
+
+    texts: dict[str, str] = {}
+
+
+class LastSettings:
+    """Keeps them in a file below ``directory``; in memory alone where that is empty."""
+
+    def __init__(self, directory: str = "") -> None:
+        path = os.path.join(directory, FILE)
+        self._file = StateFile(path, "last-settings", Texts, Texts()) if directory else None
+        self._texts: dict[str, str] = {}
+        self._layers: dict[str, Layer] = {}
+        for name, text in self._stored().items():
+            self.read(name, text)
+
+    def read(self, name: str, text: str) -> tuple[Layer | None, AliquotError | None]:
+        """What a ConfigMap says, or said before and why its text cannot be understood."""
+        if self._texts.get(name) == text:
+            return self._layers[name], None
+        try:
+            layer = read(text, f"ConfigMap {name}")
+        except AliquotError as error:
+            return self._layers.get(name), error
+        self._layers[name], self._texts[name] = layer, text
+        self._save()
+        return layer, None
+
+    def forget(self, name: str) -> None:
+        """The ConfigMap says nothing any more."""
+        if self._texts.pop(name, None) is not None:
+            del self._layers[name]
+            self._save()
+
+    def _stored(self) -> dict[str, str]:
+        try:
+            return self._file.load().texts if self._file is not None else {}
+        except AliquotError as error:
+            log.warning("%s", error.brief)
+            return {}
+
+    def _save(self) -> None:
+        """A disk that refuses costs the next agent a fallback, and this one nothing."""
+        if self._file is None:
+            return
+        try:
+            self._file.save(Texts(dict(self._texts)))
+        except AliquotError as error:
+            log.warning("%s: the next agent will not know these settings", error.brief)

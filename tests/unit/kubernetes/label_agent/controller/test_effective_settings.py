@@ -1,0 +1,31 @@
+"""Settings of the whole cluster: what holds while the ConfigMap cannot be understood."""
+
+from __future__ import annotations
+
+from aliquot.core.config.settings import Layer
+from aliquot.kubernetes.client.objects import ConfigMap
+from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.label_agent.controller.cluster_policy_settings import Told
+from aliquot.kubernetes.label_agent.controller.effective_settings import Merged
+
+NONE = Told(Layer("no ClusterPolicy"))
+BAD = ConfigMap(data={names.SETTINGS_KEY: "version: aliquot/v1\ntimes: {check-seconds: 2}"})
+
+
+def test_what_it_said_before_holds() -> None:
+    merged = Merged()
+    text = 'version: aliquot/v1\nmig: {config-map: ours, default-config: ""}'
+    before, faults = merged.read(NONE, ConfigMap(data={names.SETTINGS_KEY: text}))
+    assert (before.config_map, before.default_config, faults) == ("ours", "", ())
+    now, faults = merged.read(NONE, BAD)
+    assert now == before
+    assert "check-seconds" in faults[0]
+    later, faults = merged.read(NONE, None)
+    assert (later.config_map, later.default_config, faults) == ("", "all-disabled", ())
+
+
+def test_until_they_were_understood_once_no_node_gets_a_config() -> None:
+    value, faults = Merged().read(NONE, BAD)
+    assert (value.default_config, value.hints, len(faults)) == ("", False, 1)
+    policy = Told(Layer("ClusterPolicy", {"default_config": "all-disabled"}))
+    assert Merged().read(policy, BAD)[0].default_config == "all-disabled"
