@@ -487,6 +487,20 @@ MUTANTS = {
         "return {} if",
         ("tests/unit/kubernetes/label_agent/agent/test_settings.py",),
     ),
+    "hint-held": Mutant(
+        "hints: a node whose instances are held is proposed to be divided",
+        "kubernetes/label_agent/controller/hints.py",
+        "for node, profile in mixed if node.name not in there.held]",
+        "for node, profile in mixed]",
+        ("tests/unit/kubernetes/label_agent/controller/test_waiting.py",),
+    ),
+    "hint-others": Mutant(
+        "hints: named configs for other GPUs than the node's are offered",
+        "kubernetes/gpu/config_label.py",
+        "return bool(desired.gpus) and not desired.faults",
+        "return True",
+        ("tests/unit/kubernetes/gpu/test_config_label.py",),
+    ),
     "agent-blocked": Mutant(
         "label agent: a plan that is blocked by more than holders waits for the holders",
         "kubernetes/node_agent/pod_holders.py",

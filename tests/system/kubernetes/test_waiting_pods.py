@@ -6,8 +6,11 @@ import asyncio
 from typing import Any
 
 from aliquot.kubernetes.gpu import names
+from aliquot.kubernetes.gpu import node_document as documents
 from aliquot.kubernetes.label_agent.controller.pending_pods import COMPONENT, REASON
+from aliquot.kubernetes.node_agent.pod_holders import Use, held_by_pods
 from support.cluster import Cluster
+from support.factory import inventory, with_instances
 from system.kubernetes.test_controller import A100, Bed, play, settled, until
 
 MISSPELT = {names.PRODUCT_LABEL: "A100-SXM4-40GB"}
@@ -98,6 +101,26 @@ def test_a_pod_hears_which_node_could_offer_its_profile(cluster: Cluster) -> Non
             team.pod("q", resource=LARGE)
             await asyncio.sleep(2)
             assert team.events("q") == []
+
+    play(story())
+
+
+def test_a_node_whose_instances_are_held_is_not_proposed(cluster: Cluster) -> None:
+    """The agent's document says who is on its GPUs."""
+    team = Team(cluster)
+    there = with_instances(inventory("a100-sxm4-40gb", enabled=True), 0, "1g.5gb@0")
+    used = held_by_pods(there, [Use("team", "train", "main", (there.gpus[0].uuid,))])
+    data = {documents.KEY: documents.encode(documents.Document(used))}
+    meta = {"name": documents.map_name("gpu-1", documents.GPUS)}
+    cluster.must("POST", "/api/v1/namespaces/gpu-operator/configmaps", {"metadata": meta, "data": data})
+
+    async def story() -> None:
+        async with team.controller():
+            await until(lambda: len(team.labels("gpu-1")) == 2, "the agent's label")
+            team.pod("p", resource=LARGE)
+            await until(lambda: team.events("p"), "the event")
+            (event,) = team.events("p")
+            assert event["message"] == f"no node offers {LARGE} now; gpu-1 could, but its GPUs are in use"
 
     play(story())
 

@@ -10,10 +10,11 @@ from aliquot.errors import ConfigError
 _EXAMPLE = "start one with: aliquot generate > gpus.yaml"
 
 
-def load(text: str, source: str, *, compat: bool = False) -> ConfigFile:
+def load(text: str, source: str, *, compat: bool = False, profiles: tuple[str, ...] = ()) -> ConfigFile:
     """Reads the native format, mig-parted v1 and vgpu-device-manager v1. ``source`` names the text in messages.
 
-    ``compat`` accepts what mig-parted accepts. Raises ConfigError with all faults, each ``source:line:column: ...``.
+    ``compat`` accepts what mig-parted accepts. ``profiles`` are the names that hints offer; every known one where there
+    are none. Raises ConfigError with all faults, each ``source:line:column: ...``.
     """
     document = yaml.read(text, source)
     root = document.root
@@ -27,14 +28,14 @@ def load(text: str, source: str, *, compat: bool = False) -> ConfigFile:
     if version == NATIVE:
         from aliquot.core.config.formats import native
 
-        return native.read(document, source, compat=compat)
+        return native.read(document, source, compat=compat, profiles=profiles)
     if "vgpu-configs" in root.fields():
         from aliquot.core.config.formats import vgpu_device_manager as vgpudm
 
         return vgpudm.read(document, source, compat=compat)
     from aliquot.core.config.formats import mig_parted as migparted
 
-    return migparted.read(document, source, compat=compat)
+    return migparted.read(document, source, compat=compat, profiles=profiles)
 
 
 def _version(root: yaml.Map, source: str) -> str:

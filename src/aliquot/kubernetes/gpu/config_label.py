@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from functools import lru_cache
 
 import msgspec
@@ -11,6 +12,7 @@ import msgspec
 from aliquot.core.config.file import ConfigFile
 from aliquot.core.config.load import load
 from aliquot.core.config.select.named_config import select
+from aliquot.core.config.select.profile_lookup import profile_names
 from aliquot.core.config.text.node_reader import close
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Inventory
@@ -81,23 +83,24 @@ def read(label: str, sources: Sequence[Source], inventory: Inventory, reserved: 
         return Wish(
             label, trouble=Trouble("EmptyLabel", f"the label {names.CONFIG_LABEL} is empty", (), _list(sources))
         )
-    known: list[str] = []
+    known: dict[str, ConfigFile] = {}
     faults: list[Trouble] = []
     for source in sources:
         if source.text is None:
             faults.append(Trouble("ConfigMissing", source.missing, (), _fix(source)))
             continue
         try:
-            config = _load(source.text, source.name)
+            config = _load(source.text, source.name, _profiles(inventory))
         except AliquotError as error:
             faults.append(trouble_of(error, "InvalidConfig"))
             continue
         if label in config.names:
             return _resolved(label, source, config, inventory, reserved)
-        known += [name for name in config.names if name not in known]
+        known |= {name: config for name in config.names if name not in known}
     if known:
-        details = (f"there are: {', '.join(known)}", *(f.message for f in faults))
-        message = f"no named config {label!r}{close(label, known)}"
+        fitting = [name for name, config in known.items() if _is_for(config, name, inventory)]
+        details = (f"there are: {', '.join(fitting) or 'none for these GPUs'}", *(f.message for f in faults))
+        message = f"no named config {label!r}{close(label, fitting)}"
         return Wish(label, trouble=Trouble("UnknownConfig", message, details, _list(sources)))
     first = faults[0] if faults else Trouble("ConfigMissing", "there is no source of named configs")
     return Wish(label, trouble=first)
@@ -120,8 +123,26 @@ def _resolved(label: str, source: Source, config: ConfigFile, inventory: Invento
 
 
 @lru_cache(maxsize=8)
-def _load(text: str, source: str) -> ConfigFile:
-    return load(text, source)
+def _load(text: str, source: str, profiles: tuple[str, ...]) -> ConfigFile:
+    return load(text, source, profiles=profiles)
+
+
+def _profiles(inventory: Inventory) -> tuple[str, ...]:
+    """What the node's GPUs can be divided into; empty where no table says."""
+    found: dict[str, None] = {}
+    for gpu in inventory.gpus:
+        with suppress(KeyError):
+            found |= dict.fromkeys(profile_names(inventory.family(gpu)))
+    return tuple(found)
+
+
+def _is_for(config: ConfigFile, name: str, inventory: Inventory) -> bool:
+    """Whether a named config means any GPU of the node, and these can have it."""
+    try:
+        desired = select(config, name, inventory)
+    except AliquotError:
+        return False
+    return bool(desired.gpus) and not desired.faults
 
 
 def _list(sources: Sequence[Source]) -> str:

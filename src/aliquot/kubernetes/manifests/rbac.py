@@ -80,7 +80,7 @@ CONTAINER_RIGHTS = (
     ),
     Right(
         CONTROLLER, OWN, "", "configmaps", READ,
-        "the settings ConfigMap, and what was published before",
+        "the settings ConfigMap, what was published before, and who is on the GPUs of a node that a hint would name",
     ),
     Right(
         CONTROLLER, OWN, "", "configmaps", ("create",),

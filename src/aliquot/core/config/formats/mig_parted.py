@@ -21,9 +21,10 @@ _FALSE = {"n", "N", "no", "No", "NO", "off", "Off", "OFF"}
 _KEYS = ("devices", "device-filter", "mig-enabled", "mig-devices")
 
 
-def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
+def read(document: Document, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
     """Raises ConfigError with every fault."""
     reading = _MigParted(source, compat)
+    reading.profile_hints = profiles
     if not compat:
         reading.duplicates(document)
     configs = reading.top(document)

@@ -21,9 +21,10 @@ from aliquot.core.model.ids import device_filter, pci_address
 _TERMS = ("product", "index", "uuid", "pci", "device-filter")
 
 
-def read(document: Document, source: str, *, compat: bool) -> ConfigFile:
+def read(document: Document, source: str, *, compat: bool, profiles: tuple[str, ...] = ()) -> ConfigFile:
     """Raises ConfigError with every fault. ``compat`` changes only how overlapping entries are taken."""
     reading = _Native(source)
+    reading.profile_hints = profiles
     reading.duplicates(document)
     configs = reading.top(document, compat)
     reading.faults.check()

@@ -27,7 +27,11 @@ def article(node: Node) -> str:
 
 
 class Reading:
-    """Faults are noted, not raised, so that one pass finds them all."""
+    """Faults are noted, not raised, so that one pass finds them all. ``profile_hints`` are the names that hints offer,
+    every known one where there are none.
+    """
+
+    profile_hints: tuple[str, ...] = ()
 
     def __init__(self, source: str) -> None:
         self.faults = Faults(source)
@@ -78,7 +82,7 @@ class Reading:
 
     def bad_profile(self, at: Marked, error: ValueError, text: str) -> None:
         self.faults.next_step = "aliquot profiles"
-        self.faults.add(at, f"{error}{close(text, catalog_names())}")
+        self.faults.add(at, f"{error}{close(text, self.profile_hints or catalog_names())}")
 
 
 def close(word: str, words: Iterable[str]) -> str:

@@ -28,14 +28,17 @@ _CHANGING = ("pending", "rebooting")
 
 
 class Fleet(msgspec.Struct, frozen=True):
-    """The nodes, with the values of each NVIDIA label among them and the resources that any of them offers."""
+    """The nodes, with the values of each NVIDIA label among them and the resources that any of them offers. ``held``
+    are the names of nodes on whose GPUs somebody is.
+    """
 
     nodes: tuple[Node, ...]
     values: dict[str, frozenset[str]]
     offered: frozenset[str]
+    held: frozenset[str] = frozenset()
 
 
-def fleet(nodes: Iterable[Node]) -> Fleet:
+def fleet(nodes: Iterable[Node], held: Collection[str] = ()) -> Fleet:
     kept = tuple(sorted(nodes, key=lambda node: node.name))
     values: dict[str, set[str]] = {}
     offered: set[str] = set()
@@ -48,7 +51,19 @@ def fleet(nodes: Iterable[Node]) -> Fleet:
                     offered.add(label.removesuffix(".count"))
         counts = (*node.status.capacity.items(), *node.status.allocatable.items())
         offered |= {resource for resource, count in counts if count != "0"}
-    return Fleet(kept, {label: frozenset(found) for label, found in values.items()}, frozenset(offered))
+    return Fleet(
+        kept, {label: frozenset(found) for label, found in values.items()}, frozenset(offered), frozenset(held)
+    )
+
+
+def divisible(demand: Demand, there: Fleet) -> frozenset[str]:
+    """The nodes that a hint may name to be divided, the first for each resource: who is on them is worth a look."""
+    found = set()
+    for resource in demand.resources:
+        if resource not in there.offered and not _misspelt(resource, there):
+            mixed = [node.name for node, _ in _able(resource, demand, there) if _mixed(node)]
+            found |= set([name for name in mixed if name not in there.held][:1])
+    return frozenset(found)
 
 
 def hints(demand: Demand, there: Fleet, config_map: str = "") -> tuple[str, ...]:
@@ -118,8 +133,8 @@ def _possible(there: Fleet) -> set[str]:
 
 def _uncut(resource: str, demand: Demand, there: Fleet, config_map: str) -> list[str]:
     """Which node could offer a resource, if it were asked to."""
-    able = [(node, profile) for node in there.nodes if demand.fits(node) and (profile := _cut(node, resource))]
-    mixed = [(node, profile) for node, profile in able if node.metadata.labels.get(names.STRATEGY_LABEL) == "mixed"]
+    able = _able(resource, demand, there)
+    mixed = [(node, profile) for node, profile in able if _mixed(node)]
     if not able:
         return []
     if not mixed:
@@ -128,11 +143,23 @@ def _uncut(resource: str, demand: Demand, there: Fleet, config_map: str) -> list
         return [f"no node offers {resource}: {node.name} could, under MIG strategy mixed, not {now}"]
     if any(_expected(node, all_of(profile)) for node, profile in mixed):
         return []
-    node, profile = mixed[0]
+    free = [(node, profile) for node, profile in mixed if node.name not in there.held]
+    if not free:
+        return [f"no node offers {resource} now; {mixed[0][0].name} could, but its GPUs are in use"]
+    node, profile = free[0]
     start = f"no node offers {resource} now; {node.name} can"
     if config_map not in ("", names.DEFAULT_CONFIG_MAP):
         return [f"{start}, with a named config of ConfigMap {config_map} that makes {profile}"]
     return [f"{start}: kubectl label node {node.name} {names.CONFIG_LABEL}={all_of(profile)} --overwrite"]
+
+
+def _able(resource: str, demand: Demand, there: Fleet) -> list[tuple[Node, str]]:
+    """The nodes that could offer a resource, and the profile behind it."""
+    return [(node, profile) for node in there.nodes if demand.fits(node) and (profile := _cut(node, resource))]
+
+
+def _mixed(node: Node) -> bool:
+    return node.metadata.labels.get(names.STRATEGY_LABEL) == "mixed"
 
 
 def _cut(node: Node, resource: str) -> str:

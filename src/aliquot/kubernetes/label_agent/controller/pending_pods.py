@@ -17,10 +17,11 @@ import msgspec
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import EVERYWHERE, Api
 from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, ThrottledError
-from aliquot.kubernetes.client.objects import Event, Node
+from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
 from aliquot.kubernetes.client.pending_pod import UNBOUND, PendingPod
 from aliquot.kubernetes.client.watch import Deleted, Listed, Put, Timing, watch
-from aliquot.kubernetes.label_agent.controller.hints import fleet, hints
+from aliquot.kubernetes.gpu import node_document as documents
+from aliquot.kubernetes.label_agent.controller.hints import Fleet, divisible, fleet, hints
 from aliquot.kubernetes.label_agent.controller.pod_demand import Demand, demand
 
 if TYPE_CHECKING:
@@ -33,6 +34,8 @@ SETTLE_S = 1.0
 """A leader that has only just begun labels nodes first; one that loses its lease again has listed no pods."""
 MOST_EVENTS = 3
 """About one pod, as nodes come and change."""
+MOST_ASKED = 20
+"""Nodes whose documents are read for one look."""
 BATCH = 50
 """Events after one look; the others come after the next."""
 _LONGEST = 1000
@@ -97,14 +100,20 @@ class Queue:
         """Whether some pod has not waited long enough to be looked at, but will have."""
         return any(now - each.since < self._patience_s for each in self._pods.values())
 
-    def look(self, nodes: Iterable[Node], now: float, config_map: str = "") -> list[Hint]:
+    def divisible(self, there: Fleet, now: float) -> frozenset[str]:
+        """The nodes that hints may name to be divided."""
+        demands = {each.demand for _, each in self._late(now)}
+        return frozenset().union(*(divisible(each, there) for each in demands))
+
+    def _late(self, now: float) -> list[tuple[tuple[str, str], _Waiter]]:
+        """The pods that have waited long enough."""
+        return [item for item in self._pods.items() if now - item[1].since >= self._patience_s]
+
+    def look(self, there: Fleet, now: float, config_map: str = "") -> list[Hint]:
         """What has not been said yet about pods that have waited long enough."""
-        late = [item for item in self._pods.items() if now - item[1].since >= self._patience_s]
-        if not late:
-            return []
-        there, known = fleet(nodes), dict[Demand, str]()
+        known = dict[Demand, str]()
         found = []
-        for (namespace, name), each in late:
+        for (namespace, name), each in self._late(now):
             if each.demand not in known:
                 known[each.demand] = "; ".join(hints(each.demand, there, config_map))[:_LONGEST]
             message = known[each.demand]
@@ -190,12 +199,36 @@ class Waiting:
             await self._wake.wait()
             await asyncio.sleep(self._patience_s)
             self._wake.clear()
-            found = self._queue.look(self._nodes(), self._clock(), self._config_map)
+            now = self._clock()
+            found = self._queue.look(await self._fleet(now), now, self._config_map)
             again = len(found) > BATCH or self._queue.impatient(self._clock())
             for hint in found[:BATCH]:
                 again |= not await self._tell(hint)
             if again:
                 self._wake.set()
+
+    async def _fleet(self, now: float) -> Fleet:
+        """The nodes, and which of those that a hint would name are in use. About a few it is asked; others count as in
+        use.
+        """
+        there = fleet(self._nodes())
+        asked: set[str] = set()
+        while fresh := sorted(self._queue.divisible(there, now) - asked)[: MOST_ASKED - len(asked)]:
+            asked.update(fresh)
+            held = [name for name in fresh if await self._held(name)]
+            there = msgspec.structs.replace(there, held=there.held | set(held))
+        unknown = self._queue.divisible(there, now) - asked
+        return msgspec.structs.replace(there, held=there.held | unknown) if unknown else there
+
+    async def _held(self, node: str) -> bool:
+        """Whether somebody is on a node's GPUs, as its agent published it; False where no agent has."""
+        try:
+            found = await self.api.get(ConfigMap, documents.map_name(node, documents.GPUS))
+        except ApiError:
+            return False
+        document = documents.decode(found.data.get(documents.KEY, ""))
+        gpus = document.inventory.gpus if document is not None else ()
+        return any(gpu.holders or any(i.held for i in gpu.instances) for gpu in gpus)
 
     async def _tell(self, hint: Hint) -> bool:
         """False where another try may help. The name of the event follows from what it says, so that another leader

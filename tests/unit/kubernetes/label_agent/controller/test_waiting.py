@@ -10,7 +10,7 @@ import pytest
 from aliquot.kubernetes.client.objects import Node, NodeSpec, NodeStatus, ObjectMeta
 from aliquot.kubernetes.client.pending_pod import PendingPod
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.label_agent.controller.hints import fleet, hints
+from aliquot.kubernetes.label_agent.controller.hints import divisible, fleet, hints
 from aliquot.kubernetes.label_agent.controller.pending_pods import MOST_EVENTS, Queue, event
 from aliquot.kubernetes.label_agent.controller.pod_demand import Demand, demand
 
@@ -227,17 +227,17 @@ def test_a_pod_is_told_once_after_its_patience() -> None:
     queue, nodes = Queue(30), [node(MIXED)]
     queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 100)
     assert queue.impatient(129)
-    assert queue.look(nodes, 129) == []
+    assert queue.look(fleet(nodes), 129) == []
     queue.put(pod(nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 129)  # a change is no new beginning
-    (hint,) = queue.look(nodes, 130)
+    (hint,) = queue.look(fleet(nodes), 130)
     assert (hint.namespace, hint.name, hint.uid) == ("team", "p", "u")
     assert not queue.impatient(130)
-    assert queue.look(nodes, 131) == [hint]  # nobody could be told yet
+    assert queue.look(fleet(nodes), 131) == [hint]  # nobody could be told yet
     queue.said(hint)
-    assert queue.look(nodes, 1000) == []
+    assert queue.look(fleet(nodes), 1000) == []
     queue.put(pod(uid="v", nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 1000)
     queue.said(hint)  # of the former one
-    assert [each.uid for each in queue.look(nodes, 1030)] == ["v"]
+    assert [each.uid for each in queue.look(fleet(nodes), 1030)] == ["v"]
 
 
 def test_pods_that_go_or_were_mended_are_forgotten() -> None:
@@ -247,7 +247,7 @@ def test_pods_that_go_or_were_mended_are_forgotten() -> None:
     queue.drop(pod("a"))
     queue.put(pod("b"), 1)
     assert len(queue) == 0
-    assert queue.look([node(MIXED)], 100) == []
+    assert queue.look(fleet([node(MIXED)]), 100) == []
 
 
 def test_no_pod_is_told_more_than_a_few_things_however_nodes_change() -> None:
@@ -255,7 +255,7 @@ def test_no_pod_is_told_more_than_a_few_things_however_nodes_change() -> None:
     queue.put(pod(resources=(LARGE,)), 0)
     told = []
     for number in range(10):
-        for hint in queue.look([node(MIXED, name=f"gpu-{number}")], number):
+        for hint in queue.look(fleet([node(MIXED, name=f"gpu-{number}")]), number):
             queue.said(hint)
             told.append(hint.message)
     assert len(told) == len(set(told)) == MOST_EVENTS
@@ -264,8 +264,30 @@ def test_no_pod_is_told_more_than_a_few_things_however_nodes_change() -> None:
 def test_events_have_names_that_follow_from_what_they_say() -> None:
     queue = Queue(0)
     queue.put(pod("p" * 253, nodeSelector={PRODUCT: "A100-SXM4-40GB"}), 0)
-    (hint,) = queue.look([node(MIXED)], 0)
+    (hint,) = queue.look(fleet([node(MIXED)]), 0)
     first, other = event(hint, 0), event(msgspec.structs.replace(hint, uid="v"), 0)
     assert len(first["metadata"]["name"]) <= 253
     assert first["metadata"]["name"] == event(hint, 9)["metadata"]["name"] != other["metadata"]["name"]
     assert first["firstTimestamp"] == "1970-01-01T00:00:00Z"
+
+
+def test_a_node_whose_instances_are_held_is_not_proposed() -> None:
+    """Another node is; where all are in use, that is all there is to say."""
+    given = wanted(pod(resources=(LARGE,)))
+    nodes = [node(MIXED, name="gpu-1"), node(MIXED, name="gpu-2")]
+    assert divisible(given, fleet(nodes)) == {"gpu-1"}
+    assert divisible(given, fleet(nodes, {"gpu-1"})) == {"gpu-2"}
+    (sentence,) = hints(given, fleet(nodes, {"gpu-1"}))
+    assert "kubectl label node gpu-2" in sentence
+    assert hints(given, fleet(nodes, {"gpu-1", "gpu-2"})) == (
+        f"no node offers {LARGE} now; gpu-1 could, but its GPUs are in use",
+    )
+
+
+def test_who_is_on_a_node_is_asked_only_where_a_hint_would_name_it() -> None:
+    there = fleet([node(MIXED, mig__1g_5gb="7")])
+    assert divisible(wanted(pod(resources=(SMALL,))), there) == frozenset()
+    queue = Queue(patience_s=10)
+    queue.put(pod(resources=(LARGE,)), 0)
+    assert queue.divisible(there, 9) == frozenset()
+    assert queue.divisible(there, 10) == {"gpu-1"}
