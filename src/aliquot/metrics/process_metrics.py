@@ -43,7 +43,7 @@ AGENTS: tuple[Metric, ...] = (
     gauge("aliquot_agent_gpus", "GPUs of the node; aliquot_gpus is the same on every page", _A, ("node",)),
     gauge("aliquot_agent_instances", "GPU instances; aliquot_instances says more", _A, ("node", "profile")),
     gauge("aliquot_agent_settings_invalid",
-          "ConfigMaps of settings that cannot be understood: what they said before holds", _A, ("node",)),
+          "settings ConfigMaps that cannot be understood: what they said before holds", _A, ("node",)),
     gauge("aliquot_devices_state", "1 for how the agent stands: working, waiting, idle", _D, ("node", "state")),
     counter("aliquot_devices_looks_total", "looks at hardware and objects", _D, ("node",)),
     counter("aliquot_devices_applies_total", "wishes carried out, by how that ended", _D, ("node", "outcome")),

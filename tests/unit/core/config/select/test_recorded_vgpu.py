@@ -99,6 +99,10 @@ def test_each_pair_on_each_card_that_has_it(prefix: str) -> None:
     assert unknown == NO_TABLE.get(prefix, 0)
 
 
+WHOLE_ON_NVSWITCH = {"NVIDIA B200X-180C", "NVIDIA B300X-269C"}
+"""Whole GPUs of boards whose NVSwitches are no PCI functions: they need a partition of the fabric."""
+
+
 @pytest.mark.parametrize("prefix", CARDS)
 def test_each_pair_fits_and_one_more_does_not(prefix: str) -> None:
     for name, count in CARDS[prefix]:
@@ -108,6 +112,9 @@ def test_each_pair_fits_and_one_more_does_not(prefix: str) -> None:
             for world in ("sriov-mdev", "vendor-vfio"):
                 cards = hosting(with_(table), enabled=True, world=world)
                 made = plan(cards, select(CONFIG, name, cards))
+                if each.name in WHOLE_ON_NVSWITCH:
+                    assert [b.rule for b in made.blockers] == ["FABRIC"], (name, table.name)
+                    continue
                 assert (made.blockers, made.changes) == ((), True), (name, table.name)
                 assert Counter(a.type for a in made.actions if isinstance(a, CreateVgpu)) == {each.name: count}
                 one_more = (
