@@ -81,7 +81,7 @@ class Handler(BaseHTTPRequestHandler):
 
     def _serve(self) -> None:
         standin = self.standin
-        body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        body = self._body()
         time.sleep(standin.control.latency_s)
         standin.control.wait_while_hanging()
         if standin.control.mode == "error":
@@ -111,6 +111,18 @@ class Handler(BaseHTTPRequestHandler):
             self._send(answer)
         else:
             self._stream(answer)
+
+    def _body(self) -> bytes:
+        """The request's body, which may come in chunks, as ``kubectl create --raw`` sends it."""
+        if "chunked" not in self.headers.get("Transfer-Encoding", "").lower():
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        found = []
+        while size := int(self.rfile.readline().partition(b";")[0], 16):
+            found.append(self.rfile.read(size))
+            self.rfile.readline()
+        while self.rfile.readline().strip():
+            pass  # trailers
+        return b"".join(found)
 
     def _alive(self) -> bool:
         """Whether the client is still there and nobody dropped the watches. Whatever a client says in the middle of a

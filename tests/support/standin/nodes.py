@@ -10,6 +10,7 @@ from support.standin.quantity import amount
 
 JSON = dict[str, Any]
 EFFECTS = ("NoSchedule", "PreferNoSchedule", "NoExecute")
+_PROTECTED = Cause.forbidden("spec", "node updates may only change labels, taints, or capacity")
 
 
 def fill(value: JSON) -> None:
@@ -27,7 +28,9 @@ def check(new: JSON, old: JSON | None) -> list[Cause]:
         for name in ("providerID", "podCIDR"):
             before, after = old["spec"].get(name), new["spec"].get(name)
             if before and before != after:
-                found.append(Cause.forbidden("spec", "node updates may only change labels, taints, or capacity"))
+                found.append(_PROTECTED)
+        if old["spec"].get("externalID") != new["spec"].get("externalID"):
+            found.append(_PROTECTED)  # nobody fills this one in later
     return found
 
 

@@ -113,7 +113,7 @@ class Policies:
                 return
         except cel.CelError as error:
             if strict:
-                raise _denied(call, policy, binding, f"failed to evaluate match conditions: {error}") from None
+                raise _denied(call, new, policy, binding, f"failed to evaluate match conditions: {error}") from None
             return
         for row in spec.get("validations") or ():
             try:
@@ -123,7 +123,7 @@ class Policies:
                 fine = not strict
                 why = f"expression '{row['expression']}' resulted in error: {error}"
             if not fine:
-                raise _denied(call, policy, binding, why, row.get("reason", "Invalid"))
+                raise _denied(call, new, policy, binding, why, row.get("reason", "Invalid"))
 
     def _variables(self, call: Call, spec: JSON, new: JSON | None, old: JSON | None) -> dict[str, Any]:
         namespace = self._store.get("namespaces.", "", call.namespace) if call.kind.namespaced else None
@@ -147,10 +147,13 @@ def _message(row: JSON, variables: dict[str, Any]) -> str:
     return row.get("message") or f"failed expression: {row['expression'].strip()}"
 
 
-def _denied(call: Call, policy: JSON, binding: JSON, why: str, reason: str = "Invalid") -> Refusal:
+def _denied(call: Call, new: JSON | None, policy: JSON, binding: JSON, why: str, reason: str = "Invalid") -> Refusal:
     names = (policy["metadata"]["name"], binding["metadata"]["name"])
     text = f"ValidatingAdmissionPolicy '{names[0]}' with binding '{names[1]}' denied request: {why}"
-    refusal = forbidden(call.kind.plural, call.group, call.name, text)
+    meta = (new or {}).get("metadata", {})
+    # A name that the server makes is made after this.
+    name = call.name or ("" if meta.get("generateName") else meta.get("name", ""))
+    refusal = forbidden(call.kind.plural, call.group, name, text)
     refusal.code, refusal.reason = _CODES.get(reason, 422), reason
     details = refusal.details or {}
     details["causes"] = [{"message": text.partition(": ")[0] + f": {why}"}]

@@ -78,6 +78,7 @@ class Removal:
         if body.get("metadata", {}).get("name", call.name) != call.name:
             raise bad_request("name in URL does not match name in Eviction object")
         options = body.get("deleteOptions") or {}
+        self._admission.validate(call, body, None)
         with self.writes.store.changed:
             pod = self.writes.find(call)
             self._spend(call, pod)

@@ -7,7 +7,7 @@ from typing import Any
 import msgspec
 
 from support.standin import apply as server_side
-from support.standin import events, managed, objects, patching, selectors, strategies
+from support.standin import events, managed, objects, patching, rbac, selectors, strategies
 from support.standin import schema as schemas
 from support.standin.admission import Admission
 from support.standin.answers import Cause, Refusal, conflict, forbidden, invalid, not_found
@@ -69,8 +69,17 @@ class Rest:
         strategies.of(call.kind).admit(value)
         value = self._admission.mutate(call, value, None)
         objects.validate(call, value, None)
+        if call.verb != "create":
+            self._may_create(call)
         self._admission.validate(call, value, None)
         return 201, self.writes.put(call, events.stored(call.kind, value), None)
+
+    def _may_create(self, call: Call) -> None:
+        """An apply or update of what is not there needs the right to create, asked for when it is about to be."""
+        where = {"namespace": call.namespace, "name": call.name}
+        if not rbac.allows_resource(self._store, call.caller, "create", call.group, call.kind.plural, **where):
+            why = rbac.refusal_text(msgspec.structs.replace(call, verb="create"))
+            raise forbidden(call.kind.plural, call.group, call.name, why)
 
     def _kept(self, call: Call) -> tuple[str, ...]:
         rules = strategies.of(call.kind)
