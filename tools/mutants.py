@@ -571,6 +571,13 @@ MUTANTS = {
         "return not now.last_busy",
         SLURM,
     ),
+    "slurm-answers": Mutant(
+        "slurm apply: a node is resumed though its slurmd does not answer",
+        "slurm/node/step_executor.py",
+        "if waiting.resumed(record, world) or not record.back:",
+        "if waiting.resumed(record, world) or True:",
+        SLURM,
+    ),
 }
 
 

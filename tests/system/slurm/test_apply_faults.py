@@ -50,6 +50,23 @@ def test_a_busy_node_is_refused_and_its_job_named(bed: Bed) -> None:
     assert bed.job(job, "JobState") == "RUNNING"
 
 
+@pytest.mark.long(name="slurm apply: slurmd ends and its stop fails", about=("src/aliquot/slurm/node",))
+@pytest.mark.parametrize("ends", [False, True])
+def test_a_node_is_resumed_only_if_its_slurmd_answers(bed: Bed, ends: bool) -> None:
+    """A ``--slurmd-stop`` that fails, whether it has ended slurmd or not."""
+    host = cut(bed)
+    kill = f"kill -KILL $(cat {bed.folder}/run/n1.pid); " if ends else ""
+    failed = host.apply(*HALVES, "--slurmd-stop", f"{kill}exit 3")
+    assert failed.code == 20, failed
+    assert "--slurmd-stop ended with status 3" in failed.err
+    assert ("n1 takes jobs again" in failed.err) is not ends, failed.err
+    if ends:
+        assert "DRAIN" in bed.state("n1")
+        assert "n1 stays drained: its slurmd does not answer" in failed.err
+    else:
+        untouched(host)
+
+
 def test_a_busy_node_is_waited_for(bed: Bed) -> None:
     host = cut(bed)
     job = on_node(bed, "sleep 4")

@@ -174,15 +174,26 @@ def _resume(record: Record, world: World) -> Record:
     if record.drained and held(node):
         world.say(f"{record.name} stays drained: {node.reason}")
     elif record.drained:
-        waiting.resumed(record, world)
-        _past(record, world)
-        world.say(f"{record.name} takes jobs again")
+        if waiting.resumed(record, world) or not record.back:
+            _past(record, world)
+            world.say(f"{record.name} takes jobs again")
+        else:
+            _keep_silent(record, world)
     elif held(node):
         world.say(f"{record.name} stays drained, as it was: {node.reason}")
     elif record.before.reason:
         world.slurm.drain(record.name, record.before.reason)
         world.say(f"{record.name} stays drained, as it was: {record.before.reason}")
     return record
+
+
+def _keep_silent(record: Record, world: World) -> None:
+    """Drain a node again whose slurmd does not answer: what failed may have ended it, or left it half stopped."""
+    world.slurm.drain(record.name, f"aliquot: slurmd does not answer; {record.why}"[:250])
+    world.say(
+        f"{record.name} stays drained: its slurmd does not answer. When it runs again: "
+        f"scontrol update nodename={record.name} state=resume"
+    )
 
 
 def _past(record: Record, world: World) -> None:

@@ -21,6 +21,7 @@ from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import DONE, OPEN, REFUSED, UNDONE, Record
 from aliquot.slurm.node.context import Outcome, World
 from aliquot.slurm.node.request import Change, Settings, held
+from aliquot.slurm.node.vanished_types import vanished
 
 CONTINUE = "aliquot slurm apply --continue"
 
@@ -147,7 +148,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
     record = replace(record, status=UNDONE if record.back else DONE)
     world.keep(record, must=False)
     node = waiting.record_of(record.name, world)
-    vanished = waiting.vanished(record, world) if record.status == DONE else ()
+    gone = vanished(record, world) if record.status == DONE else ()
     return Outcome(
         record.status,
         record.name,
@@ -156,7 +157,7 @@ def _ended(record: Record, world: World, failure: AliquotError | None) -> Outcom
         revision=record.change.revision,
         drained=node is None or node.draining,
         reason=node.reason if node and node.draining else "",
-        notes=(*record.meant.notes, *vanished),
+        notes=(*record.meant.notes, *gone),
         steps=record.steps,
         why=record.why,
         code=failure.code if failure else "",

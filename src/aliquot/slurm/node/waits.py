@@ -7,10 +7,10 @@ from collections.abc import Iterable, Iterator
 
 from msgspec.structs import replace
 
-from aliquot.errors import AliquotError, BlockedError
+from aliquot.errors import BlockedError
 from aliquot.foundation.backoff import Backoff
 from aliquot.slurm.client.errors import AwayError, BusyError, NoNodeError, RefusedError
-from aliquot.slurm.client.models import Gres, Job, SlurmNode
+from aliquot.slurm.client.models import Job, SlurmNode
 from aliquot.slurm.node.change_record import Record
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.desired_gres import agrees
@@ -81,30 +81,6 @@ def record_of(name: str, world: World) -> SlurmNode | None:
 def told(jobs: Iterable[Job]) -> tuple[str, ...]:
     """Jobs, a line each."""
     return tuple(f"job {j.id} ({j.name or 'no name'} of {j.user or 'unknown'}): {j.state.lower()}" for j in jobs)
-
-
-def vanished(record: Record, world: World) -> tuple[str, ...]:
-    """A sentence for the types that the change took away and that no record of the cluster has any more: Slurm holds a
-    pending job that asks for one (BadConstraints), and does not let it go by itself. None where Slurm does not answer.
-    """
-    gone = _types(record.before.gres) - _types(record.meant.gres)
-    if not gone:
-        return ()
-    try:
-        gone -= {kind for node in world.slurm.nodes() for kind in _types(node.gres)}
-    except AliquotError:
-        return ()
-    if not gone:
-        return ()
-    return (
-        f"no node has {', '.join(sorted(gone))} now: Slurm may hold jobs that ask for it; "
-        "'squeue --states=PENDING --Format=JobID,UserName,tres-per-node,tres-per-job,Reason' shows them, and "
-        "'scontrol release JOB' lets one go when a node has it again",
-    )
-
-
-def _types(gres: Iterable[Gres]) -> set[str]:
-    return {each.type for each in gres if each.name == "gpu" and each.type}
 
 
 def wait_for_jobs(record: Record, world: World) -> None:
@@ -258,16 +234,19 @@ def _unregistered(node: SlurmNode | None, record: Record) -> BlockedError:
     )
 
 
-def resumed(record: Record, world: World) -> None:
-    """The node takes jobs. Slurm refuses that for moments after a registration: tried again, bounded."""
+def resumed(record: Record, world: World) -> bool:
+    """Resume the node; return whether its slurmd answers. Slurm refuses that for moments after a registration: tried
+    again, bounded. It gives a node no job before slurmd has answered a ping.
+    """
     ordered = False
     refused: RefusedError | None = None
     for _ in _turns(world, RESUME_S):
         node = world.slurm.node(record.name)
         if held(node) or (not node.draining and "DOWN" not in node.states):
             if ordered and not node.draining:
-                _noticed(node, world)
-            return
+                # On the way back no slurmd has registered that could vouch for itself.
+                node = _noticed(node, world, RESUME_S if record.back else SETTLE_S)
+            return "NOT_RESPONDING" not in node.states
         refused = None
         try:
             world.slurm.resume(record.name)
@@ -281,22 +260,23 @@ def resumed(record: Record, world: World) -> None:
     )
 
 
-def _noticed(node: SlurmNode, world: World) -> None:
+def _noticed(node: SlurmNode, world: World, seconds: float) -> SlurmNode:
     """Slurm looks at its queue when a node is resumed, and gives it no job before it has answered a ping: that look may
     be over by then, and jobs that wait for this node would go on waiting for the next, up to half a minute later. A
     word about a node that answers has Slurm look again.
     """
     if "NOT_RESPONDING" in node.states:
-        node = settling(node.name, world) or node
+        node = settling(node.name, world, seconds) or node
     world.slurm.note(node.name, node.extra)
+    return node
 
 
-def settling(name: str, world: World) -> SlurmNode | None:
+def settling(name: str, world: World, seconds: float = SETTLE_S) -> SlurmNode | None:
     """The node, None where Slurm has no such record. One that registered a moment ago counts as not responding until
     slurmctld has asked it: that is waited for.
     """
     node: SlurmNode | None = None
-    for _ in _turns(world, SETTLE_S):
+    for _ in _turns(world, seconds):
         node = record_of(name, world)
         if node is None or "NOT_RESPONDING" not in node.states:
             break

@@ -300,6 +300,37 @@ def test_slurmctld_that_is_restarted_while_jobs_are_waited_for(host: Host) -> No
     assert host.apply("0", HALVES, jobs="wait", timeout_s=600.0).status == "done"
 
 
+@pytest.mark.parametrize("dead", [False, True])
+def test_a_node_whose_slurmd_cannot_be_stopped_is_resumed_only_if_it_answers(
+    host: Host, monkeypatch: pytest.MonkeyPatch, dead: bool
+) -> None:
+    """A command that ends slurmd and fails leaves a node that no job could run on."""
+    resume = host.cluster.resume
+
+    def unsure(name: str) -> None:
+        """As both releases do it: the node gets no job before its slurmd has answered a ping."""
+        resume(name)
+        host.cluster.change(name, states=host.now.states | {"NOT_RESPONDING"})
+        host.cluster.before = lambda call: answers() if not dead and len(host.cluster.calls) > 20 else None
+
+    def answers() -> None:
+        host.cluster.records["n1"] = replace(host.cluster.records["n1"], states=frozenset({"IDLE", "DYNAMIC_NORM"}))
+
+    def fails() -> None:
+        raise BlockedError("--slurmd-stop ended with status 1")
+
+    monkeypatch.setattr(host.cluster, "resume", unsure)
+    monkeypatch.setattr(host.slurmd, "stop", fails)
+    host.cluster.calls.clear()
+    host.said.clear()
+    with pytest.raises(BlockedError, match="--slurmd-stop"):
+        host.apply("0", HALVES)
+    assert host.now.draining is dead
+    assert ("n1 takes jobs again" in host.said) is not dead
+    assert [line for line in host.said if "its slurmd does not answer" in line] == (host.said[-1:] if dead else [])
+    assert host.now.reason.startswith("aliquot: slurmd does not answer; --slurmd-stop ended" if dead else "aliquot: ")
+
+
 def test_what_never_was_registered_need_not_come_back(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     host = Host(tmp_path, monkeypatch)
     host.slurmd.works = False
