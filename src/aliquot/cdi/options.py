@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import msgspec
 
 MARK = "ALIQUOT_CDI"
@@ -12,6 +14,13 @@ the place for it, but they came with CDI 0.6.0, which the container tools of Deb
 SIMULATED_AT = "/run/aliquot-sim"
 """Where a container finds the folder of a simulated node: its NVML library with the socket beside it. The library knows
 by this place that it is in a container, and shows what the container's device nodes open (``shim/container_access.c``).
+"""
+
+
+COMPAT, NO_NODES, PROFILE = "enable-cuda-compat", "disable-device-node-modification", "update-application-profile"
+"""What newer releases have beside links and the loader's cache: libcuda of an image that is newer than the host's
+driver (since 1.17.5), no device nodes made by nvidia-smi in a container (1.17.8), and EGL and Vulkan that see the
+container's GPUs alone (1.20). A program is asked which of them it has: to one that it does not know it only says so.
 """
 
 
@@ -55,7 +64,8 @@ class Mount(msgspec.Struct, frozen=True):
 class Machine(msgspec.Struct, frozen=True):
     """What was found on the host (see ``libraries`` and ``devices``). ``links`` are (what it points at, path of the
     link); ``folders`` those with libraries; ``drm`` the /dev/dri nodes by PCI address; ``extras`` nodes that only the
-    management document hands out; ``hook`` the nvidia-cdi-hook program, "" for none.
+    management document hands out; ``hook`` the nvidia-cdi-hook program, "" for none; ``hooks`` the arguments of its
+    newer commands, those that it has, by their names.
     """
 
     majors: Majors = Majors()
@@ -66,6 +76,7 @@ class Machine(msgspec.Struct, frozen=True):
     extras: tuple[Node, ...] = ()
     modeset: bool = False
     hook: str = ""
+    hooks: Mapping[str, tuple[str, ...]] = {}
     notes: tuple[str, ...] = ()
 
 

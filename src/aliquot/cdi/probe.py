@@ -8,11 +8,12 @@ import shutil
 import msgspec
 
 from aliquot.cdi import devices, libraries
-from aliquot.cdi.options import SIMULATED_MAJORS, CdiOptions, Machine
+from aliquot.cdi.options import COMPAT, NO_NODES, PROFILE, SIMULATED_MAJORS, CdiOptions, Machine
 from aliquot.core.model.inventory import Inventory
 
 _HOOKS = ("/usr/bin/nvidia-cdi-hook", "/usr/local/nvidia/toolkit/nvidia-cdi-hook", "/usr/local/bin/nvidia-cdi-hook")
 """Where packages and the GPU Operator put it."""
+_PATIENCE_S = 5.0
 
 
 def look(inventory: Inventory, options: CdiOptions) -> CdiOptions:
@@ -43,6 +44,7 @@ def _host(inventory: Inventory, options: CdiOptions) -> Machine:
         extras=devices.extras(dev_here),
         modeset=devices.node("/dev/nvidia-modeset", dev_here) is not None,
         hook=hook,
+        hooks=_newer(hook, inventory.driver),
         notes=(*about_hook, *_remarks(inventory, here, files, majors.uvm)),
     )
 
@@ -60,6 +62,21 @@ def _hook(options: CdiOptions) -> tuple[str, tuple[str, ...]]:
         "mounted under their links' names instead, and LD_LIBRARY_PATH is set, which replaces one that an image sets. "
         "It comes with the package nvidia-container-toolkit-base",
     )
+
+
+def _newer(hook: str, driver: str) -> dict[str, tuple[str, ...]]:
+    """The newer commands that the program lists in its help, with their arguments; none where it cannot be run here."""
+    from aliquot.foundation import bounded_process
+
+    words = [hook, "hook", "--help"] if os.path.basename(hook) == "nvidia-ctk" else [hook, "--help"]
+    if not hook or not os.access(hook, os.X_OK):
+        return {}
+    try:
+        listed = set(bounded_process.run(words, _PATIENCE_S).out.replace(",", " ").split())
+    except OSError:  # a TimeoutError too
+        return {}
+    arguments = {COMPAT: (f"--host-driver-version={driver}",), NO_NODES: (), PROFILE: ()}
+    return {name: words for name, words in arguments.items() if name in listed and (driver or name != COMPAT)}
 
 
 def _remarks(inventory: Inventory, here: str, files: libraries.Files, uvm: int) -> tuple[str, ...]:

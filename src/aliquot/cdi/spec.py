@@ -7,12 +7,12 @@ versions that they do not know, so a higher one than needed locks out older runt
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from aliquot.cdi import device_nodes as nodes
 from aliquot.cdi.names import gpu_names, mig_devices, mig_names
-from aliquot.cdi.options import MARK, SIMULATED_AT, CdiOptions, Machine, Mount, Node
+from aliquot.cdi.options import COMPAT, MARK, NO_NODES, PROFILE, SIMULATED_AT, CdiOptions, Machine, Mount, Node
 from aliquot.cdi.rules import lowest_version
 from aliquot.core.model.inventory import Gpu, Inventory
 
@@ -89,7 +89,7 @@ def _common(options: CdiOptions, machine: Machine) -> dict[str, Any]:
     if mounts:
         made["mounts"] = [_mount(m) for m in mounts]
     if machine.hook and not options.simulated:
-        made["hooks"] = _hooks(machine)
+        made["hooks"] = _hooks(machine, options.mode)
     return made
 
 
@@ -121,15 +121,23 @@ def _joined(link: str, target: str) -> str:
     return "/".join(parts)
 
 
-def _hooks(machine: Machine) -> list[dict[str, Any]]:
-    """The two that every version of nvidia-cdi-hook has; they make the libraries known inside the container."""
+def _hooks(machine: Machine, mode: str) -> list[dict[str, Any]]:
+    """The two that every version of nvidia-cdi-hook has, which make the libraries known inside the container, and those
+    of the newer ones that this one has, in nvidia-ctk's order. Programs that manage the node may make device nodes.
+    """
     links = [word for target, link in machine.links for word in ("--link", f"{target}::{link}")]
     folders = [word for folder in machine.folders for word in ("--folder", folder)]
-    wanted = (("create-symlinks", links), ("update-ldcache", folders))
+    wanted: dict[str, Sequence[str] | None] = {
+        "create-symlinks": links or None,
+        COMPAT: machine.hooks.get(COMPAT),
+        "update-ldcache": folders or None,
+        NO_NODES: machine.hooks.get(NO_NODES) if mode == "workload" else None,
+        PROFILE: machine.hooks.get(PROFILE),
+    }
     program = machine.hook.rpartition("/")[2]
     fixed = [program, "hook"] if program == "nvidia-ctk" else [program]
     return [
         {"hookName": "createContainer", "path": machine.hook, "args": [*fixed, name, *words]}
-        for name, words in wanted
-        if words
+        for name, words in wanted.items()
+        if words is not None
     ]

@@ -60,14 +60,19 @@ def test_without_the_hook_libraries_are_there_under_their_links_names(engine: Po
 def test_the_hook_is_run_with_what_it_needs(engine: Podman, cdi: str, tmp_path: Path) -> None:
     driver(tmp_path)
     hook = tmp_path / "nvidia-cdi-hook"
-    hook.write_text(f'#!/bin/sh\necho "$@" >> {tmp_path}/called\ncat >> {tmp_path}/state\n')
+    newer = "enable-cuda-compat disable-device-node-modification update-application-profile"
+    told = f'[ "$1" != --help ] || {{ printf "   %s\\n" {newer}; exit 0; }}'
+    hook.write_text(f'#!/bin/sh\n{told}\necho "$@" >> {tmp_path}/called\ncat >> {tmp_path}/state\n')
     hook.chmod(0o755)
     write(cdi, tmp_path, str(hook))
     done = engine.run(*SHELL, "ls /dev/nvidia*; echo $LD_LIBRARY_PATH", devices=("nvidia.com/gpu=0",))
     assert done.out.split() == ["/dev/nvidia-uvm", "/dev/nvidia-uvm-tools", "/dev/nvidia0", "/dev/nvidiactl"], done.err
     assert (tmp_path / "called").read_text().splitlines() == [
         f"create-symlinks --link {LIBRARY}::{FOLDER}/libcuda.so.1 --link libcuda.so.1::{FOLDER}/libcuda.so",
+        f"enable-cuda-compat --host-driver-version={LIBRARY.removeprefix('libcuda.so.')}",
         f"update-ldcache --folder {FOLDER}",
+        "disable-device-node-modification",
+        "update-application-profile",
     ]
     assert '"bundle"' in (tmp_path / "state").read_text()
 

@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from aliquot.cdi import devices, libraries
 from aliquot.cdi.options import CdiOptions, Majors, Node
@@ -162,6 +163,38 @@ def test_what_is_missing_is_said(tmp_path: Path) -> None:
     ]
     assert f"libcuda.so.{VERSION}::/usr/lib/x86_64-linux-gnu/libcuda.so.1" in hooks[0]["args"]
     assert {h["path"] for h in hooks} == {str(tmp_path / "hook/nvidia-cdi-hook")}
+
+
+@pytest.mark.parametrize(("name", "asked"), [("nvidia-cdi-hook", "--help"), ("nvidia-ctk", "hook --help")])
+@pytest.mark.parametrize(
+    ("release", "has"),
+    [
+        ("1.17.4", ()),
+        ("1.17.5", ("enable-cuda-compat",)),
+        ("1.17.8", ("enable-cuda-compat", "disable-device-node-modification")),
+        ("1.20.0", ("enable-cuda-compat", "disable-device-node-modification", "update-application-profile")),
+    ],
+)
+def test_newer_hooks_are_called_where_the_program_has_them(
+    tmp_path: Path, name: str, asked: str, release: str, has: tuple[str, ...]
+) -> None:
+    inventory = msgspec.structs.replace(factory.inventory("a100-sxm4-40gb"), driver=VERSION)
+    debian(tmp_path)
+    program = tmp_path / name
+    lines = "".join(f"   {each}  Does it for a container\\n" for each in ("update-ldcache, ldcache", *has, "help, h"))
+    program.write_text(f'#!/bin/sh\n[ "$*" = "{asked}" ] && printf "VERSION:\\n   {release}\\nCOMMANDS:\\n{lines}"\n')
+    program.chmod(0o755)
+    options = CdiOptions(driver_root=str(tmp_path), hook=str(program))
+    args = [h["args"] for h in document(inventory, look(inventory, options))["containerEdits"]["hooks"]]
+    first = 2 if name == "nvidia-ctk" else 1
+    order = ["create-symlinks", *has[:1], "update-ldcache", *has[1:]]
+    assert [each[first] for each in args] == order
+    if has:
+        assert args[1][first + 1 :] == [f"--host-driver-version={VERSION}"]
+    assert all(each[first + 1 :] == [] for each in args if each[first] in has[1:])
+    managing = document(inventory, look(inventory, msgspec.structs.replace(options, mode="management")))
+    names = [h["args"][first] for h in managing["containerEdits"]["hooks"]]
+    assert "disable-device-node-modification" not in names, "who manages the node may make its nodes"
 
 
 def test_a_driver_root_elsewhere_is_named_as_runtimes_see_it(tmp_path: Path) -> None:
