@@ -13,7 +13,8 @@ def place(text: str) -> tuple[str, int]:
     """``ADDRESS:PORT``, ``[::1]:PORT``, ``:PORT`` (all addresses) or ``PORT`` (loopback). Raises UsageError."""
     address, colon, port = text.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]")
-    if not (port.isascii() and port.isdigit() and int(port) < 65536) or (":" in bare and not _is_v6(bare)):
+    number = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
+    if not number or (":" in bare and not _is_v6(bare)):
         raise UsageError(
             f"{text!r} is no address and port: it is written 127.0.0.1:9837, or [::1]:9837",
             next_step="aliquot metrics --help",

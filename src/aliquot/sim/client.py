@@ -56,7 +56,7 @@ class Node:
     def _control(self, do: str, **facts: object) -> dict[str, Any]:
         from aliquot.core.model.nvml_return_codes import error
 
-        answer = self.request("control", text=msgspec.json.encode({"do": do, **facts}).decode())
+        answer = self.request("control", text=control.request_text({"do": do, **facts}))
         code, text = int(answer[0]), answer[1] if len(answer) > 1 else ""
         if code == 0:
             return msgspec.json.decode(text, type=dict[str, Any])

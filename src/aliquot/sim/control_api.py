@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -51,7 +52,7 @@ def find_instance(gpu: SimGpu, word: object) -> tuple[int, int]:
     if word is None or word == "":
         return WHOLE, WHOLE
     gi, _, ci = str(word).partition("/")
-    if not gi.isdigit() or (ci and not ci.isdigit()):
+    if not re.fullmatch(r"\d{1,9}(/\d{1,9})?", str(word), re.ASCII):
         raise BadRequest(f"{word!r} is not an instance (expected for example 7, or 7/0)")
     if int(gi) not in [i.id for i in gpu.state.instances]:
         raise BadRequest(f"no GPU instance {gi} on GPU {gpu.state.index} ({gpu.state.pci})")

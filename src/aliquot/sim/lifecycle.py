@@ -172,9 +172,17 @@ class Lines:
         self.close()
 
 
+def request_text(request: dict[str, Any]) -> str:
+    """A request as one line. Raises UsageError for words that are not text."""
+    try:
+        return msgspec.json.encode(request).decode()
+    except UnicodeEncodeError as error:
+        raise UsageError(f"{error.object!a} is not text", next_step="aliquot sim --help") from error
+
+
 def _ask(state_dir: str, request: dict[str, Any]) -> dict[str, Any]:
     """One request to the server, started if need be. Raises UsageError with what the server has against it."""
-    text = msgspec.json.encode(request).decode()
+    text = request_text(request)
     nodes = simulated_nodes(state_dir)
     for _attempt in range(3):
         try:

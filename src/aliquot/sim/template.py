@@ -40,9 +40,9 @@ _DGX_MINORS = (2, 3, 0, 1, 6, 7, 4, 5)
 _FLAGS = ("swapped", "guest", "mdev", "vfio", "compute", "grouped", "noiommu")
 HOSTS = ("mdev", "vfio")
 """The sorts of vGPU host driver that a GPU may have; a machine without has the ordinary driver."""
-_ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+[0-9a-f]*)*)(?:\*(\d+))?")
+_ITEM = re.compile(r"([a-z0-9][a-z0-9-]*?)((?::[a-z]+[0-9a-f]*)*)(?:\*(\d{1,9}))?")
 _BUS = re.compile(r"bus([0-9a-f]{2})")
-_TIMES = re.compile(r"(.+)x(\d+)")
+_TIMES = re.compile(r"(.+)x(\d{1,9})")
 _VERSION = re.compile(r"\d+(\.\d+)*")
 
 

@@ -248,3 +248,60 @@ def test_a_bad_template(template: str, told: str, run: Run) -> None:
     result = run("sim", "start", template)
     assert (result.code, result.out) == (2, "")
     assert told in result.err
+
+
+HUGE = "9" * 5000
+"""Python refuses to convert it."""
+LONE = "\udced\udca0\udc80x"
+"""What Python makes of bytes that are not UTF-8."""
+TYPED = (
+    "plan --gpu {} --mig 1g.5gb",
+    "plan --gpu 0-{} --mig 1g.5gb",
+    "plan --gpu 0 --mig 1g.5gb*{}",
+    "plan --gpu 0 --mig 1g.5gb@{}",
+    "plan --gpu 0 --mig id:{}",
+    "plan --gpu 0 --mig 1g.5gb --timeout {}",
+    "show {}",
+    "show --node {}",
+    "explain {}",
+    "explain id:{}",
+    "history --most {}",
+    "restore --boot --wait {}",
+    "sim start a100-sxm4-40gb*{} --name q",
+    "sim start {}",
+    "sim hold 0 {}",
+    "sim hold {} 7",
+    "sim fault fail code={}",
+    "metrics --listen {}",
+    "dashboard --listen {}",
+    "docker run-args 0:{} --no-reserve",
+    "docker run-args 1g.5gb*{} --no-reserve",
+    "libvirt xml --vgpu A2-4Q:{}",
+    "slurm render --node-name n[1-{}]",
+    "slurm families --layout {}x1g.5gb",
+    "slurm families --layout 1g.5gb:{}",
+    "catalog show {}",
+    "plan -f {}",
+)
+
+
+@pytest.mark.parametrize("line", TYPED)
+def test_numbers_without_end_and_text_that_is_none_are_refused(line: str, a100: Sim, run: Run) -> None:
+    for word in (HUGE, LONE):
+        result = run(*(part.replace("{}", word) for part in line.split()))
+        assert result.code in ((0,) if "explain id" in line and word == HUGE else (2, 20)), result.err[:300]
+        assert "digits" not in result.err
+
+
+def test_a_slurm_configuration_with_numbers_without_end_is_judged(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "slurm.conf").write_text(
+        f"GresTypes=gpu\nNodeName=n1 Gres=gpu:a100:{HUGE}\nNodeName=n2 Gres=gpu:{HUGE} Feature=mig_{HUGE}x3g.20gb\n"
+    )
+    (tmp_path / "gres.conf").write_text(
+        f"NodeName=n1 Name=gpu Type=a100 File=/dev/nvidia{HUGE} Cores={HUGE}\nNodeName=n2 Name=gpu Count={HUGE}\n"
+        f"NodeName=n3 Name=gpu File=/dev/nvidia-caps/nvidia-cap{HUGE}\n"
+    )
+    (tmp_path / "helpers.conf").write_text(f"Feature=mig_{HUGE}x3g.20gb Helper=/bin/true\nExecTime={HUGE}\n")
+    result = run("slurm", "check", "--conf-dir", str(tmp_path), "--files-only", "-o", "json")
+    assert result.code == 30, result.err[:300]
+    assert {"BAD_COUNT"} <= {found["rule"] for found in result.document["findings"]}

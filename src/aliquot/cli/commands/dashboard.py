@@ -127,7 +127,7 @@ def listen_address(text: str) -> tuple[str, int]:
         address, port = ("127.0.0.1", text) if text.isdecimal() else (text, "8470")
     elif ":" in address:
         raise UsageError(f"--listen {text}: an IPv6 address stands in brackets", details=(f"[{text}]:8470",))
-    if not (port.isascii() and port.isdecimal() and int(port) <= 65535) or not address:
+    if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= 65535) or not address:
         raise UsageError(f"--listen {text} is not ADDRESS:PORT", details=("for example 127.0.0.1:8470",))
     return address, int(port)
 

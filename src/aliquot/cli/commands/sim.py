@@ -171,7 +171,7 @@ def _fact(word: str) -> tuple[str, str | int | float]:
     key, equals, value = word.partition("=")
     if not equals:
         raise UsageError(f"{word!r} is not KEY=VALUE", next_step="aliquot sim fault --help")
-    if value.isdigit():
+    if value.isdigit() and len(value) < 19:
         return key, int(value)
     whole, dot, part = value.partition(".")
     return key, float(value) if dot and whole.isdigit() and part.isdigit() else value

@@ -118,7 +118,7 @@ class _Parser(argparse.ArgumentParser):
 def _columns() -> int:
     """How wide help may be. argparse would ask shutil, which costs more to import than argparse itself."""
     typed = os.environ.get("COLUMNS", "")
-    if typed.isdigit() and int(typed):
+    if typed.isdigit() and len(typed) < 6 and int(typed):
         return int(typed)
     try:
         return os.get_terminal_size(1).columns or 80

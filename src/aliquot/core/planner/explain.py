@@ -78,7 +78,7 @@ def _answer(inventory: Inventory, gpu: Gpu, name: str) -> Answer:
 def _profile_id(b: Board, name: str) -> int | None:
     if name.startswith("id:"):
         number = name[3:]
-        return int(number) if number.isdigit() and int(number) in b.profiles else None
+        return int(number) if number.isdigit() and len(number) < 10 and int(number) in b.profiles else None
     found = b.family.by_name.get(name)
     if found is None:  # a compute instance needs a GPU instance of its kind
         found = next((p for p in b.family.profiles if any(c.name == name for c in p.compute)), None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
@@ -60,7 +61,8 @@ def _form(given: Given, statement: Statement) -> Iterator[Finding]:
 def _times(given: Given, conf: Conf) -> Iterator[Finding]:
     pair = conf.last("ExecTime")
     value = pair.value if pair else "10"
-    if value.isdigit() and int(value) < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
+    short = re.fullmatch(r"\d{1,9}", value, re.ASCII) and int(value) < SHORTEST_S
+    if short and any(conf.headed("Feature", "NodeName")):
         said = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
         sentence = f"{said}: a helper that cuts a GPU may take longer, and the node is DOWN then"
         yield warning(
@@ -107,7 +109,7 @@ def devices(feature: str) -> int:
     if not feature.startswith(families.PREFIX):
         return 0
     parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
-    fits = all(number.isdigit() and "g." in rest for number, _, rest in parts)
+    fits = all(re.fullmatch(r"\d{1,9}", number, re.ASCII) and "g." in rest for number, _, rest in parts)
     return sum(int(number) for number, _, _ in parts) if fits else 0
 
 

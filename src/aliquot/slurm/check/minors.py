@@ -10,8 +10,8 @@ import re
 
 import msgspec
 
-_GPU = re.compile(r".*/nvidia(\d+)", re.ASCII)
-_CAPABILITY = re.compile(r".*/nvidia-cap(\d+)", re.ASCII)
+_GPU = re.compile(r".*/nvidia(\d{1,9})", re.ASCII)
+_CAPABILITY = re.compile(r".*/nvidia-cap(\d{1,9})", re.ASCII)
 _FIRST, _GPU_STEP, _INSTANCE_STEP, _LAST = 3, 135, 9, 4322
 ADMIN = {1: "mig/config, which lets a job cut the GPU anew", 2: "mig/monitor, which lets a job watch every instance"}
 

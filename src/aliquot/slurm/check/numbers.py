@@ -49,7 +49,7 @@ def _counted(line: GresLine) -> Iterator[Finding]:
     have = len(line.devices)
     if pair is None:
         return
-    if not re.fullmatch(r"\d+([kmgtp](i?b)?)?", pair.value, re.IGNORECASE | re.ASCII):
+    if not re.fullmatch(r"\d{1,18}([kmgtp](i?b)?)?", pair.value, re.IGNORECASE | re.ASCII):
         yield error("BAD_COUNT", line.place, f"Count={pair.value} is no number: slurmd does not start", "leave it out")
     elif have and pair.value != str(have):
         sentence = f"Count={pair.value}, and its files are {have}: slurmd does not start"
@@ -123,7 +123,7 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
 
 def _number(line: GresLine) -> int:
     count = line.statement.get("Count", default="1")
-    return int(count) if count.isdigit() else 1
+    return int(count) if re.fullmatch(r"\d{1,18}", count, re.ASCII) else 1
 
 
 def _totals(pair: Pair, want: int, have: int) -> Iterator[Finding]:

@@ -61,7 +61,7 @@ def _uncounted(word: str, name: str, parts: list[str]) -> Entry:
 
 
 def _count(text: str) -> tuple[int, str]:
-    digits = re.match(r"\d+", text, re.ASCII)
+    digits = re.match(r"\d{1,18}", text, re.ASCII)
     number, suffix = (int(digits[0]), text[digits.end() :]) if digits else (0, text)
     if not suffix:
         return number, ""

@@ -25,7 +25,7 @@ from aliquot.errors import ConfigError
 PREFIX = "mig_"
 """What features that name a layout begin with."""
 _FEATURE = re.compile(r"[A-Za-z_=][A-Za-z0-9_.=]*")
-_PART = re.compile(r"([1-9]\d*)x(.+)")
+_PART = re.compile(r"([1-9]\d{0,8})x(.+)")
 
 
 class FamilyError(ConfigError):
@@ -93,7 +93,7 @@ def typed(family: Family, text: str) -> Layout:
         match = _PART.fullmatch(name)
         count = match.group(1) if match else after or "1"
         found = _profile(family, match.group(2) if match else name)
-        if found is None or not count.isdecimal() or int(count) < 1:
+        if found is None or not (count.isdecimal() and len(count) < 10) or int(count) < 1:
             known = ", ".join(p.name for p in family.profiles)
             raise FamilyError(f"{word!r} in the layout {text!r} is no profile of {family.title}", details=(known,))
         # No GPU has more instances than slices: an absurd count must not fill the memory.
