@@ -166,6 +166,7 @@ def test_who_may_not_sees_why(source: StubSource) -> None:
     reader = Person("bob", reads_only=True)
     page = html(source, gpu_path("dgx-1", 0), reader)
     assert "You may look, not change." in page
+    assert 'class="trouble"' not in page, "it is no alarm"
     assert '<button type="submit" class="primary">' not in page
     few = StubSource(stub.fleet(), stub.virtual(), forbidden=("vgpus", "functions", "layout", "attach"))
     for path in ("/vgpus", "/sriov", "/mig", "/machines"):

@@ -11,6 +11,7 @@ from aliquot.errors import StorageError
 from aliquot.foundation import lock
 
 _TITLES = {"": "A change of {gpus}", "the record": "What was asked last, again, of {gpus}"}
+_WITHOUT = {"": "A change that reached no GPU", "the record": "What was asked last, again"}
 
 
 def changes(spots: Sequence[Spot], most: int, busy: Collection[str]) -> tuple[Change, ...]:
@@ -31,6 +32,8 @@ def change(node: str, past: Past) -> Change:
     """One run in the page's words."""
     gpus = f"GPU {past.gpus[0]}" if len(past.gpus) == 1 else f"{len(past.gpus)} GPUs"
     title = _TITLES[past.name].format(gpus=gpus) if past.name in _TITLES else f"{past.name}, on {gpus}"
+    if not past.gpus:
+        title = _WITHOUT.get(past.name, past.name)
     title = past.acts[0] if len(past.acts) == 1 and not past.name else _counted(title, past.figures)
     back = tuple(f"taken back: {line}" for line in past.back)
     return Change(

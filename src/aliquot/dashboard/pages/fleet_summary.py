@@ -9,7 +9,9 @@ from aliquot.dashboard.view_models import NodeLook
 
 
 class Figure(msgspec.Struct, frozen=True):
-    """One figure above the table; ``path`` shows the nodes that it counts."""
+    """One figure above the table; ``path`` shows the nodes that it counts. ``mood`` is ``calm`` where none of what
+    would need attention is there, else ``odd`` or ``bad``.
+    """
 
     number: str
     what: str
@@ -38,7 +40,7 @@ def headline(found: list[tuple[NodeLook, Digest]]) -> tuple[Figure, ...]:
 def _holes(holed: int, closable: int) -> Figure:
     what = "GPU with holes" if holed == 1 else "GPUs with holes"
     if not closable:
-        return _figure(holed, what, "left over: nothing to close", "holes") if holed else _figure(0, what)
+        return _figure(holed, what, "left over: nothing to close", "holes") if holed else _calm(what)
     rest = (
         "to close by moving idle ones" if closable == holed else f"{_number(closable)} to close, the rest is left over"
     )
@@ -47,12 +49,16 @@ def _holes(holed: int, closable: int) -> Figure:
 
 def _drifted(count: int) -> Figure:
     what = "node drifted" if count == 1 else "nodes drifted"
-    return _figure(count, what, *(("not what was asked for", "drift", "odd") if count else ("all as asked",)))
+    return _figure(count, what, "not what was asked for", "drift", "odd") if count else _calm(what, "all as asked")
 
 
 def _stale(count: int) -> Figure:
     what = "node does not answer" if count == 1 else "nodes do not answer"
-    return _figure(count, what, *(("shown as last seen", "stale", "bad") if count else ()))
+    return _figure(count, what, "shown as last seen", "stale", "bad") if count else _calm(what)
+
+
+def _calm(what: str, note: str = "") -> Figure:
+    return _figure(0, what, note, mood="calm")
 
 
 def _figure(count: int, what: str, note: str = "", show: str = "", mood: str = "") -> Figure:

@@ -1,0 +1,35 @@
+"""What is well does not look like an alarm, and nothing is said to be a change of no GPUs."""
+
+from __future__ import annotations
+
+import pytest
+
+from aliquot.core.engine.history import Past
+from aliquot.dashboard.local.history import change
+from aliquot.dashboard.pages.fleet_summary import headline
+from aliquot.dashboard.pages.node_summary import digest
+from aliquot.dashboard.view_models import NodeLook
+from support import factory
+
+
+@pytest.mark.parametrize(
+    ("name", "gpus", "title"),
+    [
+        ("", (), "A change that reached no GPU"),
+        ("", ("0",), "A change of GPU 0"),
+        ("the record", (), "What was asked last, again"),
+        ("train", (), "train"),
+        ("train", ("0", "1"), "train, on 2 GPUs"),
+    ],
+)
+def test_a_change_is_named_after_the_gpus_that_it_reached(name: str, gpus: tuple[str, ...], title: str) -> None:
+    assert change("n", Past("1", 1.0, 2.0, "", name, "refused", gpus)).title == title
+
+
+def test_a_zero_of_problems_is_calm() -> None:
+    look = NodeLook("one", factory.inventory("a30*2"), 1.0, revision=1)
+    figures = {figure.what: figure for figure in headline([(look, digest(look))])}
+    assert {figures[what].mood for what in ("GPUs with holes", "nodes drifted", "nodes do not answer")} == {"calm"}
+    stale = NodeLook("one", None, 1.0, "it does not answer", revision=1)
+    (alarm,) = [f for f in headline([(stale, digest(stale))]) if f.what == "node does not answer"]
+    assert (alarm.number, alarm.mood) == ("1", "bad")
