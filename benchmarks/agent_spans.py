@@ -15,6 +15,8 @@ from benchmarks.measure import Figure, Say, at_most, ratio, spread
 from aliquot.kubernetes.client.watch import DEFAULT_TIMING
 from aliquot.kubernetes.node_agent.document_publisher import Pace
 
+TICK_S = 0.01
+"""The kernel counts the CPU of a process in ticks of this length."""
 GROUP = "E8 one agent"
 LATENCY_GOAL = 1.5
 FLAT_GOAL = 1.1
@@ -150,7 +152,9 @@ def _flat(say: Say, what: str, spans: dict[str, Span]) -> None:
     """Beside many nodes over alone."""
     for name in (name for name in spans if KINDS[name].others):
         span, base = spans[name], spans[ALONE]
-        bytes_, used = (span.down / span.seconds) / (base.down / base.seconds), span.cpu / base.cpu
+        # In a short span the agent alone may receive nothing, and use less than the kernel counts.
+        bytes_ = (span.down / span.seconds) / (max(base.down, 1) / base.seconds)
+        used = span.cpu / max(base.cpu, TICK_S)
         text = f"{bytes_:.2f}x bytes received, {used:.2f}x CPU"
         head = f"{what} beside {KINDS[name].others:,} nodes with {CHURN:g} changes a second, over alone"
         say(Figure(GROUP, head, text, "simulated", f"bytes <= {FLAT_GOAL}x", at_most(bytes_, FLAT_GOAL)))
