@@ -18,7 +18,6 @@ from aliquot.kubernetes.kinds.harvester import MigConfiguration, PCIDevice, PCID
 from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import DEVICES_ANNOTATION
 from aliquot.kubernetes.virtual_machines.harvester.node_view import Objects
 
-"""On a node: what the devices agent does there, as JSON (state, reason, sentence, since)."""
 _LONGEST_LABEL = 63
 
 AnyShelf = Shelf[Any]
