@@ -231,7 +231,7 @@ MUTANTS = {
     "vm-given": Mutant(
         "in use: what kubelet gave to a pod between look and act is destroyed",
         "kubernetes/virtual_machines/agent/reconcile.py",
-        "return bool(self._blind) or taken(ending, uses) is not None",
+        "return bool(self._blind) or bool(taken(ending, uses, inventory))",
         "return False",
         ("tests/unit/kubernetes/virtual_machines/agent/test_work.py",),
     ),
