@@ -19,7 +19,7 @@ from aliquot.errors import NoDriverError
 ERROR, WARNING = "error", "warning"
 _FILE = "/var/run/cdi/nvidia.com-gpu.yaml"
 _GENERATE = f"aliquot cdi generate --output {_FILE}"
-_CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker"
+_CONFIGURE = "nvidia-ctk runtime configure --runtime=docker && systemctl reload docker"
 _INSTALL = "apt-get install nvidia-container-toolkit"
 
 
@@ -136,7 +136,7 @@ def _docker_cdi(each: RuntimeFacts, facts: Facts) -> Iterator[Finding]:
 
 
 def _cdi_off(each: RuntimeFacts, daemon: DaemonJson) -> Finding:
-    restart = "systemctl restart docker"
+    restart = "systemctl restart docker (it ends the containers that run, unless live-restore is on)"
     if daemon.cdi:
         sentence = f"{daemon.path} switches CDI on, but the daemon that runs has it off: it was started before"
         return Finding("NOT_RESTARTED", ERROR, sentence, "cdi", restart)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from aliquot.errors import BlockedError, StorageError
 from aliquot.slurm.client.errors import BusyError, NoNodeError, OldSlurmError
-from aliquot.slurm.client.models import SlurmNode
+from aliquot.slurm.client.models import Reservation, SlurmNode
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node.change_record import Record, RecordFile, recorded_names
 from aliquot.slurm.node.context import World
@@ -89,12 +89,21 @@ def refuse_reserved(name: str, world: World) -> None:
     is to come would be about whatever node takes the record's place. Raises BusyError.
     """
     try:
-        found = [each.name for each in world.slurm.reservations() if name in each.nodes]
+        found = [each for each in world.slurm.reservations() if name in each.nodes]
     except OldSlurmError:
         return
     if found:
         raise BusyError(
-            f"reservation {', '.join(found)} is on {name}: it would be lost when the node is registered anew",
+            f"reservation {', '.join(each.name for each in found)} is on {name}: it would be lost when the node is "
+            "registered anew",
             details=("a static node, with a line in slurm.conf, changes its GPUs within a reservation, too",),
-            next_step=f"scontrol delete reservationname={found[0]}",
+            next_step=_without(found[0], name),
         )
+
+
+def _without(reservation: Reservation, name: str) -> str:
+    """The command that takes a node out of a reservation, and leaves it to the others that it is on."""
+    others = ",".join(each for each in reservation.nodes if each != name)
+    if not others:
+        return f"scontrol delete reservationname={reservation.name}"
+    return f"scontrol update reservationname={reservation.name} nodes={others}"

@@ -165,9 +165,14 @@ def test_gres_that_are_no_gpus_stay(host: Host) -> None:
 
 def test_a_reservation_is_refused_before_anything_is_touched(host: Host) -> None:
     host.cluster.reserved = [Reservation("friday", ("n0", "n1"))]
-    with pytest.raises(BusyError, match="friday"):
+    with pytest.raises(BusyError, match="friday") as told:
         host.apply("0", HALVES)
+    assert told.value.next_step == "scontrol update reservationname=friday nodes=n0", "it stays for the other node"
     assert not host.now.draining
+    host.cluster.reserved = [Reservation("friday", ("n1",))]
+    with pytest.raises(BusyError, match="friday") as told:
+        host.apply("0", HALVES)
+    assert told.value.next_step == "scontrol delete reservationname=friday"
 
 
 def test_a_reservation_that_is_made_meanwhile_is_not_lost(host: Host) -> None:

@@ -47,7 +47,7 @@ from aliquot.kubernetes.virtual_machines.agent.options import Options
 from aliquot.kubernetes.virtual_machines.agent.pcidevices_conflict import incumbent
 from aliquot.kubernetes.virtual_machines.agent.reconcile import Round, Work
 from aliquot.kubernetes.virtual_machines.harvester.device_offer import mdevs, offer
-from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS
+from aliquot.kubernetes.virtual_machines.harvester.foreign_nodes import PCIDEVICES_RUNS, WITHOUT_PCIDEVICES
 from aliquot.node.claims import watch
 from aliquot.node.connect import Connection, connect, simulated_host
 
@@ -233,9 +233,11 @@ class DevicesAgent:
         if other is not None:
             where = f"{other.metadata.namespace}/{other.name}"
             text = (
-                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): nothing is done meanwhile"
+                f"Harvester's pcidevices reconciles these kinds on this node (pod {where}): nothing is done meanwhile; "
+                "its USB and network devices stop with it where it leaves"
             )
-            step = f"kubectl -n {other.metadata.namespace} delete daemonset harvester-pcidevices-controller"
+            step = f"kubectl label node {self.options.node_name} {WITHOUT_PCIDEVICES}=true, once its DaemonSet "
+            step += "leaves out such nodes (docs/coming-from/pcidevices.md, step 3)"
             return Standing(tell.IDLE, PCIDEVICES_RUNS, f"{text} | next: {step}")
         absent = self.corner.absent
         if absent:

@@ -11,6 +11,8 @@ from aliquot.kubernetes.client.objects import Node
 DEVICES_ANNOTATION = "aliquot.dev/devices"
 """On a node: how our agent stands there."""
 PCIDEVICES_RUNS = "PcidevicesRuns"
+WITHOUT_PCIDEVICES = "aliquot.dev/without-pcidevices"
+"""The label by which pcidevices' DaemonSet leaves a node out, once it was told to; the administrator sets it."""
 
 
 class _Standing(msgspec.Struct, frozen=True):

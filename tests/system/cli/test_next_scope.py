@@ -1,0 +1,122 @@
+"""No command that we print takes anything away beyond the node, GPU or object that its message is about.
+
+Every text of the source in which such a command stands is here: what it takes away must be named by the message (a
+placeholder in the source), one at a time, and of a kind that belongs to one device or one Slurm record.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from .test_next import SOURCE, texts
+
+HOLE = "\0"
+"""What stands for a placeholder."""
+_TAKES = re.compile(
+    r"\b(?:kubectl(?: -n \S+)? (?:delete|drain|cordon|scale|replace|evict)\b"
+    r"|helm (?:uninstall|delete)\b"
+    r"|scontrol (?:delete|reboot|update \S+ (?:state=(?!resume)|nodes=(?!\+)))|scancel\b"
+    r"|systemctl (?:stop|disable|mask|kill|restart docker)\b"
+    r"|rm -|rm \S|rmmod\b|modprobe -r|pkill\b|killall\b|kill \S"
+    r"|virsh (?:destroy|undefine|detach)|(?:docker|podman) (?:rm|kill|stop|system)\b"
+    r"|nvidia-smi\b[^|;]*(?:reset|-r\b|-d[gc]i)"
+    r"|aliquot (?:vgpu|passthrough) disable\b|aliquot drain\b|aliquot sim stop\b|aliquot libvirt detach\b)[^|;(\n]*"
+)
+_DEVICE_KINDS = "pcideviceclaim|sriovgpudevice|vgpudevice|migconfiguration"
+_ONE = (
+    rf"kubectl delete (?:{_DEVICE_KINDS}) {HOLE}",
+    rf"scontrol delete (?:nodename|reservationname)={HOLE}",
+    rf"scontrol update reservationname={HOLE} nodes={HOLE}",
+    rf"scontrol update nodename={HOLE} state=(?:drain|power_down)\b.*",
+    rf"scontrol reboot ASAP nextstate=RESUME reason='[^']*' {HOLE}",
+    rf"rm {HOLE}(?:, or choose a folder that only you can write in| && {HOLE})?",
+    rf"aliquot libvirt detach {HOLE} {HOLE}",
+    r"nvidia-smi -r -i \{gpu\}",
+    rf"aliquot (?:vgpu|passthrough) disable {HOLE}",
+    rf"aliquot sim stop {HOLE}",
+)
+REASONED = {
+    "aliquot sim stop --all": "the message is about the simulator's server as a whole, which is of another version",
+    "aliquot sim stop --help": "it prints help",
+    "systemctl restart docker": "the message is about the daemon, and says what a restart ends",
+    "systemctl disable --now nvidia-cdi-refresh.path nvidia-cdi-refresh.service": "the message is about their file",
+}
+
+
+def filled(node: ast.AST) -> Iterator[str]:
+    """The texts of an expression, with a mark where a value goes in."""
+    if isinstance(node, ast.JoinedStr):
+        yield "".join(str(p.value) if isinstance(p, ast.Constant) else HOLE for p in node.values)
+    else:
+        yield from texts(node)
+
+
+def taking(text: str) -> list[str]:
+    """The commands in a text that take something away."""
+    return [match.group().strip(" .,:'`") for match in _TAKES.finditer(text)]
+
+
+def allowed(command: str) -> bool:
+    return command in REASONED or any(re.fullmatch(each, command) for each in _ONE)
+
+
+def printed(path: Path) -> Iterator[tuple[int, str]]:
+    """Every text of a file but docstrings: a joined one whole, so that no part stands without its placeholders."""
+    tree = ast.parse(path.read_text())
+    inside = {id(part) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr) for part in node.values}
+    documented = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr)}
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant | ast.JoinedStr) and id(node) not in inside | documented:
+            for text in filled(node):
+                yield node.lineno, text
+
+
+def files() -> list[Path]:
+    """Not the driver's programs that the simulator plays, which print what NVIDIA's print, nor examples in help, nor
+    what is looked for in others' scripts.
+    """
+    skipped = (
+        "sim/tools/",
+        "slurm/check/scripts",
+        "cli/tables/",
+        "cli/slurm/table",
+        "cli/libvirt/table",
+        "cli/containers/docker_table",
+    )
+    found = [(path, path.relative_to(SOURCE).as_posix()) for path in sorted(SOURCE.rglob("*.py"))]
+    return [path for path, name in found if not name.startswith(skipped)]
+
+
+def test_what_is_taken_away_is_what_the_message_is_about() -> None:
+    found = [
+        (f"{path.relative_to(SOURCE)}:{line}", command)
+        for path in files()
+        for line, text in printed(path)
+        for command in taking(text)
+    ]
+    assert len(found) > 15
+    assert not [f"{place}: {command.replace(HOLE, '{}')}" for place, command in found if not allowed(command)]
+    assert {command for _, command in found} >= REASONED.keys(), "a reason without its command"
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "kubectl -n harvester-system delete daemonset harvester-pcidevices-controller",
+        f"kubectl delete pods --all -n {HOLE}",
+        f"kubectl delete vgpudevice -l nodename={HOLE}",
+        f"kubectl drain {HOLE} --force",
+        "helm uninstall aliquot -n harvester-system",
+        "systemctl stop slurmctld",
+        f"rm -r {HOLE}",
+        "aliquot vgpu disable --all",
+    ],
+)
+def test_what_takes_more_would_be_found(command: str) -> None:
+    (found,) = taking(f"something is in the way | next: {command}")
+    assert not allowed(found)
