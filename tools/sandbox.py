@@ -141,21 +141,26 @@ def main() -> int:
     if options.machines and kubectl_minor() < 27:
         print("kubectl 1.27 or later is needed (Debian 13: apt-get install kubernetes-client)", file=sys.stderr)
         return 2
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, signal.default_int_handler)
     folder = Path(tempfile.mkdtemp(prefix="aq-"))
-    box = Machines(folder) if options.machines else Sandbox(folder, options.template)
+    box: Machines | Sandbox | None = None
     try:
+        box = Machines(folder) if options.machines else Sandbox(folder, options.template)
         box.start()
         if options.story:
             story_of_machines(box) if isinstance(box, Machines) else story(box)
             return 0
         print(box.hints(), "# Ctrl-C here ends everything", sep="\n", flush=True)
-        signal.signal(signal.SIGTERM, signal.default_int_handler)
         while True:
             time.sleep(3600)
     except KeyboardInterrupt:
         return 0
     finally:
-        box.stop()
+        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
+            signal.signal(number, signal.SIG_IGN)  # what was begun is ended in order
+        if box is not None:
+            box.stop()
         shutil.rmtree(folder, ignore_errors=True)
 
 

@@ -1,6 +1,7 @@
 """A node's template, ``PRODUCT[:flag...][*N]`` in a comma list, and the GPUs that it stands for.
 
-PRODUCT is the NVML name without "NVIDIA", lower case, other characters to ``-``. Flags: ``swapped`` (the board's
+PRODUCT is the NVML name without "NVIDIA", lower case, other characters to ``-``, or the name of a machine, which stands
+for all its GPUs (``hgx-h200:vfio``). Flags: ``swapped`` (the board's
 missing compute slice lies in the low half), ``guest`` (passed through to this machine, which cannot reset it), ``mdev``
 and ``vfio`` (the vGPU host driver, with mdevs or in a kernel with vendor-specific VFIO), ``compute`` (its edition that
 lists C-series types of every board), ``grouped`` (a network card lies in the GPU's IOMMU group), ``noiommu`` (the
@@ -86,7 +87,6 @@ def cards(template: str) -> tuple[Card, ...]:
 
 
 def _item(item: str) -> list[Card]:
-    item = ALIASES.get(item, item)
     known = products()
     match = _ITEM.fullmatch(item)
     if match is None:
@@ -99,7 +99,8 @@ def _item(item: str) -> list[Card]:
     times = _TIMES.fullmatch(word)
     if word not in known and word not in ALIASES and times and match.group(3) is None:
         word, count = times.group(1), int(times.group(2))
-    word = ALIASES.get(word, word)
+    word, _, several = ALIASES.get(word, word).partition("*")
+    count *= int(several or 1)
     if word not in known:
         raise _unknown(word, known)
     if bad := [f for f in flags if f not in _FLAGS and not _BUS.fullmatch(f)]:

@@ -15,6 +15,8 @@ from aliquot.sim.template import build, cards, products
         ("dgx-a100", ["NVIDIA A100-SXM4-40GB"] * 8),
         ("dgx-a100-80gb", ["NVIDIA A100-SXM4-80GB"] * 8),
         ("dgx-h100", ["NVIDIA H100 80GB HBM3"] * 8),
+        ("hgx-h200:vfio", ["NVIDIA H200"] * 8),
+        ("hgx-b200:vfio*2", ["NVIDIA B200"] * 16),
         ("hgx-h200", ["NVIDIA H200"] * 8),
         ("hgx-b200", ["NVIDIA B200"] * 8),
         ("a30x4", ["NVIDIA A30"] * 4),
