@@ -22,6 +22,7 @@ from aliquot.core.planner.vgpu import rules
 from aliquot.core.planner.vgpu.function_assignment import on_the_gpu_itself, usable
 from aliquot.core.planner.vgpu.matching import Item
 from aliquot.core.planner.vgpu.mig_backed_search import VgpuSearch
+from aliquot.core.planner.vgpu.naming import plan_command
 from aliquot.core.planner.vgpu.placement_policies import EqualRoom, MixedRoom, Room, Types, profile_of
 from aliquot.core.planner.vgpu.placement_search import aim as end_state
 
@@ -138,13 +139,13 @@ def _no_sriov(t: Task) -> Blocker:
 def _mixed(t: Task, mig: bool, functions: int) -> bool | Blocker:
     """Mixed-size mode as asked; where nothing was asked it stays, unless the vGPUs need it off."""
     if t.wish.mixed:
-        able = t.table is not None and t.table.mixed_size and t.table.sriov
-        if mig or not able:
-            why = (
-                "mixed-size mode and MIG mode exclude each other" if mig else f"{t.gpu.product} has no mixed-size mode"
-            )
-            return blocking.refused(t.gpu, Refusal("MIXED_SIZE", why))
-        return True
+        if t.table is None:
+            return blocking.refused(t.gpu, Refusal("MIXED_SIZE", f"no vGPU types of {t.gpu.product} are known"))
+        refusal = rules.no_mixed_size(t.table, mig)
+        if refusal is None:
+            return True
+        without = plan_command(t.gpu, rules.names(t.types)) if mig and t.items else None
+        return blocking.refused(t.gpu, refusal, without)
     if t.wish.mixed is False or mig or not functions or not mixed_now(t):
         return False
     return not t.items or fits_empty(t, t.types, mixed=True)

@@ -72,10 +72,8 @@ def mixed_size(table: VgpuTable, types: Types, mixed: bool) -> Refusal | None:
     """In mixed-size mode each size has its places, mostly fewer than it could have alone."""
     if not mixed:
         return None
-    if any(t.mig_backed for t, _ in types):
-        return Refusal("MIXED_SIZE", "MIG-backed vGPUs have no mixed-size mode: each GPU instance has its own size")
-    if not table.mixed_size or not table.sriov:
-        return Refusal("MIXED_SIZE", f"{table.name} has no mixed-size mode")
+    if (refusal := no_mixed_size(table, any(t.mig_backed for t, _ in types))) is not None:
+        return refusal
     for each, n in types:
         if n > len(each.mixed):
             mode = "in mixed-size mode"
@@ -85,6 +83,23 @@ def mixed_size(table: VgpuTable, types: Types, mixed: bool) -> Refusal | None:
     if need > table.region:
         return Refusal("MIXED_SIZE", f"{need} GiB of vGPUs asked, there is room for {table.region}")
     return None
+
+
+def no_mixed_size(table: VgpuTable, mig: bool) -> Refusal | None:
+    """Why a GPU, with MIG mode on or off, is not brought into mixed-size mode: it has none, or we do not model it."""
+    why = ""
+    if mig and any(t.per_instance > 1 for t in table.types):
+        # nvmlGpuInstanceSetVgpuHeterogeneousMode, on chips that time-slice inside GPU instances.
+        why = (
+            "with MIG on mixed-size mode is set for each GPU instance, which aliquot does not do: without it each size "
+            "gets GPU instances of its own"
+        )
+    elif mig:
+        why = f"{table.name} has no mixed-size mode while MIG is on: a GPU instance carries one vGPU"
+    elif not table.mixed_size or not table.sriov:
+        # NVIDIA AI Enterprise, "Heterogeneous vGPU": Turing and later, or Volta and later, by release.
+        why = f"aliquot does not know the places of mixed-size mode on {table.name}, whatever its driver may do"
+    return Refusal("MIXED_SIZE", why) if why else None
 
 
 RULES: tuple[Callable[[VgpuTable, Types, bool], Refusal | None], ...] = (one_way, equal_size, most, mixed_size)

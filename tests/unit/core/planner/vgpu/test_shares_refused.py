@@ -63,6 +63,20 @@ def test_sizes_counts_and_modes() -> None:
     assert blocker(asked(factory.gpu(H100), mixed)).rule == "MIXED_SIZE"
 
 
+def test_a_refusal_of_mixed_sizes_claims_no_more_than_is_known() -> None:
+    """Chips that time-slice inside GPU instances have the mode for each instance, and Turing by its driver."""
+    pro = "NVIDIA RTX PRO 6000 Blackwell Server Edition"
+    made = factory.vgpus(pro, {"DC-1-12Q": 1, "DC-1-6Q": 2})
+    refused = blocker(asked(factory.gpu(pro), replace(BARE, vgpus=made, mixed=True)))
+    assert "set for each GPU instance" in refused.message
+    step = (refused.next_step or "").replace("NVIDIA RTX Pro 6000 Blackwell ", "")
+    assert step == f'aliquot plan --gpu {factory.PCI} --vgpu "DC-1-12Q,DC-1-6Q*2"', "the same without the mode"
+    both = factory.vgpus(T4, {"8Q": 1, "4Q": 2})
+    refused = blocker(asked(factory.gpu(T4), replace(BARE, vgpus=both, mixed=True)))
+    assert refused.rule == "MIXED_SIZE"
+    assert "aliquot does not know the places" in refused.message
+
+
 def test_no_vgpu_driver() -> None:
     of = factory.gpu(A2, on=False)
     ordinary = VirtualHost(iommu=True, vfio=True, vgpu_manager=False)
