@@ -19,7 +19,7 @@ $(VENV)/.demo: pyproject.toml
 
 $(VENV)/.dev: pyproject.toml
 	@PYTHON='$(PYTHON)' MAKE='$(MAKE)' sh scripts/environment.sh
-	@touch $(VENV)/.demo $@
+	@touch $(VENV)/.demo $(VENV)/.page $(VENV)/.clusters $@
 
 setup: $(VENV)/.dev   ## the working environment
 
@@ -33,19 +33,23 @@ $(VENV)/.page: $(VENV)/.demo
 dashboard: $(VENV)/.page   ## a simulated fleet with holes and drift, and the web page over it, until Ctrl-C
 	@PATH="$(CURDIR)/$(BIN):$$PATH" sh scripts/dashboard.sh
 
-demo-kubernetes: $(VENV)/.dev   ## the agent in a cluster on this machine, told with kubectl
+$(VENV)/.clusters: $(VENV)/.demo
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -e '.[agent,server]' --group demo
+	@touch $@
+
+demo-kubernetes: $(VENV)/.clusters   ## the agent in a cluster on this machine, told with kubectl
 	@$(RUN) $(BIN)/python tools/sandbox.py --story
 
-sandbox: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
+sandbox: $(VENV)/.clusters   ## the same cluster, kept running for you until Ctrl-C
 	@$(RUN) $(BIN)/python tools/sandbox.py
 
-demo-machines: $(VENV)/.dev   ## GPUs for virtual machines in a cluster on this machine, told with kubectl
+demo-machines: $(VENV)/.clusters   ## GPUs for virtual machines in a cluster on this machine, told with kubectl
 	@$(RUN) $(BIN)/python tools/sandbox.py --machines --story
 
-sandbox-machines: $(VENV)/.dev   ## the same cluster, kept running for you until Ctrl-C
+sandbox-machines: $(VENV)/.clusters   ## the same cluster, kept running for you until Ctrl-C
 	@$(RUN) $(BIN)/python tools/sandbox.py --machines
 
-demo-slurm: $(VENV)/.dev   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
+demo-slurm: $(VENV)/.demo   ## a private real Slurm on this machine: layouts follow the jobs, told with squeue and sinfo
 	@$(RUN) $(BIN)/python tools/sandbox_slurm.py
 
 check: $(VENV)/.dev   ## format, lint, types, import contracts

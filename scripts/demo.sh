@@ -6,7 +6,9 @@ ALIQUOT_STATE_DIR=$(mktemp -d "${TMPDIR:-/tmp}/aliquot-demo.XXXXXX")
 export ALIQUOT_STATE_DIR
 trap 'aliquot sim stop --all >/dev/null 2>&1; rm -rf "$ALIQUOT_STATE_DIR"' EXIT INT TERM
 
-step() { printf '\n\033[1m$ %s\033[0m\n' "$*"; }
+bold='' plain=''
+if [ -t 1 ] && [ -z "${NO_COLOR:-}" ] && [ "${TERM:-dumb}" != dumb ]; then bold=$(printf '\033[1m') plain=$(printf '\033[0m'); fi
+step() { printf '\n%s$ %s%s\n' "$bold" "$*" "$plain"; }
 run() { want=$1; shift; step "$@"; "$@"; got=$?; [ "$got" = "$want" ] || { echo "demo: exit $got, expected $want"; exit 1; }; }
 
 cat >"$ALIQUOT_STATE_DIR/train.yaml" <<'YAML'

@@ -16,11 +16,13 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
 
+from tools.demo_terminal import patiently, show, told  # noqa: E402
 from tools.sandbox_machines import Machines  # noqa: E402
 from tools.sandbox_story import story as story_of_machines  # noqa: E402
 
@@ -69,7 +71,7 @@ class Sandbox:
         self.agent.settings("times: {check-seconds: 5}")
         self.node.start()
         self.agent.start()
-        self.agent.until(lambda: self.agent.status(), "the agent's first word")
+        self.until(lambda: self.agent.status(), "the agent's first word")
 
     def stop(self) -> None:
         self.agent.close()
@@ -90,11 +92,21 @@ class Sandbox:
 
     def run(self, line: str, *, stdin: str = "") -> None:
         """Shows a command and runs it."""
-        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        show(line)
         words = shlex.split(line)
         if words[0] == "aliquot":
             words[:1] = [sys.executable, "-m", "aliquot"]
         subprocess.run(words, env=self.environment, input=stdin, text=True, check=True, cwd=self.folder)
+
+    def until(self, true: Callable[[], object], what: str) -> None:
+        """Wait for what the agent or the kubelet does by itself."""
+        patiently(lambda: self.agent.until(true, what))
+
+    def reaches(self, state: str, config: str) -> None:
+        """Wait for a state of the agent, and say why where it is ``failed``."""
+        patiently(lambda: self.agent.reaches(state, config))
+        if state == "failed":
+            print(f"\n# failed: {self.agent.status()['message']}", flush=True)
 
 
 def story(box: Sandbox) -> None:
@@ -104,27 +116,28 @@ def story(box: Sandbox) -> None:
     print("\n# an installation begins with the strategy single, for layouts of one profile; mixed is for all others")
     box.run(MIXED)
     box.run(f"kubectl label node {NODE} nvidia.com/mig.config=all-balanced")
-    box.agent.reaches("success", "all-balanced")
+    box.reaches("success", "all-balanced")
     box.run(look)
-    box.agent.until(lambda: box.agent.node()["status"].get("allocatable"), "allocatable")
+    box.until(lambda: box.agent.node()["status"].get("allocatable"), "allocatable")
     box.run(f"kubectl get node {NODE} -o jsonpath={{.status.allocatable}}")
     print("\n\n# a pod takes a piece: what fits the next geometry is kept, what is in use is never destroyed")
     box.run("kubectl create --validate=false -f -", stdin=POD)
-    box.agent.until(lambda: box.node.kubelet.pods, "the pod to run")
+    box.until(lambda: box.node.kubelet.pods, "the pod to run")
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10gb")
-    box.agent.reaches("failed", "all-1g.10gb")
+    box.reaches("failed", "all-1g.10gb")
     box.run(look)
+    print("\n# the pod has it; with the holder policy drain it is evicted, and the change goes on")
     apply(box.cluster, EVICTIONS)  # agents have no right to evict before an administrator gives it
     box.run(f"kubectl annotate node {NODE} aliquot.dev/holders=drain")
-    box.agent.reaches("success", "all-1g.10gb")
+    box.reaches("success", "all-1g.10gb")
     box.run(look)
     print("\n# somebody destroys an instance by hand, and it is healed")
     box.run("aliquot sim destroy 0 7")
-    box.agent.until(lambda: len(box.agent.geometry()[0]) == 7, "healed")
-    box.agent.until(lambda: "created 1x" in box.agent.status()["message"], "told")
+    box.until(lambda: len(box.agent.geometry()[0]) == 7, "healed")
+    box.until(lambda: "created 1x" in box.agent.status()["message"], "told")
     print("\n# a name with a letter wrong touches nothing and says what was meant")
     box.run(f"kubectl label node {NODE} --overwrite nvidia.com/mig.config=all-1g.10bg")
-    box.agent.reaches("failed", "all-1g.10bg")
+    box.reaches("failed", "all-1g.10bg")
     box.run(f"kubectl describe node {NODE}")
     print("\nDone: labelled, allocated, drained, broken, healed. `make sandbox` keeps one running for you.")
 
@@ -149,8 +162,7 @@ def main() -> int:
         box = Machines(folder) if options.machines else Sandbox(folder, options.template)
         box.start()
         if options.story:
-            story_of_machines(box) if isinstance(box, Machines) else story(box)
-            return 0
+            return told(lambda: story_of_machines(box) if isinstance(box, Machines) else story(box))
         print(box.hints(), "# Ctrl-C here ends everything", sep="\n", flush=True)
         while True:
             time.sleep(3600)

@@ -14,10 +14,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
+from tools.demo_terminal import patiently, show
 
 from support.cluster import StandinCluster
 from support.kubevirt.machines import Launcher
@@ -45,7 +47,8 @@ class Machines:
         self.site = Site(self.cluster, self.folder, NODES)
         self._players.start()
         for name, agent in self.site.agents.items():
-            agent.until(lambda: agent.all("sriovgpudevices"), f"the GPU of {name}")  # noqa: B023 -- called at once
+            seen = partial(agent.all, "sriovgpudevices")
+            patiently(partial(agent.until, seen, f"the GPU of {name}"))
 
     def stop(self) -> None:
         self._over.set()
@@ -75,19 +78,29 @@ class Machines:
         return name
 
     def run(self, line: str) -> str:
-        """Shows a command and runs it; what it printed."""
-        done = self._typed(line)
-        assert done.returncode == 0, f"it ended with {done.returncode}"
-        return done.stdout
+        """Shows a command and runs it; what it printed. A wait that was too short is repeated."""
+        out = ""
+
+        def typed() -> None:
+            nonlocal out
+            done = self._typed(line)
+            out = done.stdout
+            assert done.returncode == 0, f"{line}: it ended with {done.returncode}"
+
+        if line.startswith("kubectl wait "):
+            patiently(typed)
+        else:
+            typed()
+        return out
 
     def refused(self, line: str, because: str) -> None:
         """Shows a command that must be refused with these words."""
         done = self._typed(line)
-        assert done.returncode != 0, "it was let through"
-        assert because in done.stdout, f"it does not say {because!r}"
+        assert done.returncode != 0, f"{line}: it was let through"
+        assert because in done.stdout, f"{line}: it does not say {because!r}"
 
     def _typed(self, line: str) -> subprocess.CompletedProcess[str]:
-        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        show(line)
         words = shlex.split(line)
         if words[0] == "aliquot":
             words[:1] = [sys.executable, "-m", "aliquot"]
@@ -116,11 +129,15 @@ class Machines:
 
     def until(self, true: Callable[[], object], what: str) -> None:
         """Waits for what the players and agents do by themselves."""
-        end = time.monotonic() + _PATIENCE_S
-        while not true():
-            assert time.monotonic() < end, f"not within {_PATIENCE_S} s: {what}\n{self._logs()}"
-            assert self._players.is_alive(), "the players have ended"
-            time.sleep(0.1)
+
+        def wait() -> None:
+            end = time.monotonic() + _PATIENCE_S
+            while not true():
+                assert time.monotonic() < end, f"not within {_PATIENCE_S} s: {what}\n{self._logs()}"
+                assert self._players.is_alive(), "the players have ended"
+                time.sleep(0.1)
+
+        patiently(wait)
 
     def _logs(self) -> str:
         assert self.site is not None

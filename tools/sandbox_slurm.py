@@ -7,7 +7,6 @@ machine's own Slurm is read or touched, and nothing is left. The last part runs 
 from __future__ import annotations
 
 import json
-import os
 import shlex
 import shutil
 import sys
@@ -19,6 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests")]
+
+from tools.demo_terminal import show  # noqa: E402
 
 from system.containers.podman import Podman, python, unusable  # noqa: E402
 from system.slurm.bed import Bed  # noqa: E402
@@ -46,7 +47,7 @@ class Story:
 
     def run(self, line: str, *, code: int = 0, env: Mapping[str, str] | None = None) -> str:
         """Shows a command and runs it. Raises AssertionError unless it ends with ``code``."""
-        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        show(line)
         words = shlex.split(line)
         if words[0] == "aliquot":
             words[:1] = [sys.executable, "-m", "aliquot"]
@@ -59,7 +60,7 @@ class Story:
         """A batch job: its number."""
         words = f"sbatch --parsable --output={self.bed.folder}/out/%j --chdir={self.bed.folder}"
         line = f"sbatch {options} --wrap '{script}'"
-        print(f"\n\033[1m$ {line}\033[0m", flush=True)
+        show(line)
         deadline = time.monotonic() + 90
         # The controller needs a moment before Slurm takes jobs for what is not there yet.
         while (done := self.bed.run(*shlex.split(f"{words} {options}"), f"--wrap={script}")).code:
@@ -94,7 +95,7 @@ def layouts_follow_jobs(box: Story) -> None:
     assert refused.code, "a job for a type that no node has was taken"
     print(refused.err.strip())
     print("\n# the controller begins; from here on nobody types anything but jobs")
-    print("\n\033[1m$ aliquot slurm controller -f slurm.yaml &\033[0m", flush=True)
+    show("aliquot slurm controller -f slurm.yaml &")
     cluster.controller()
     small = box.submit("--gres=gpu:a100_1g.5gb:1", "sleep 2; echo $CUDA_VISIBLE_DEVICES")
     cluster.starts(small)
@@ -202,5 +203,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    os.environ.setdefault("NO_COLOR", "1")
     raise SystemExit(main())

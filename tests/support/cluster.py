@@ -24,7 +24,6 @@ from typing import Any
 from urllib.parse import urlsplit
 
 import msgspec
-import pytest
 import yaml
 
 from support.cluster_real import ADMIN_TOKEN, ASSETS, RealServer, assets
@@ -114,6 +113,8 @@ class Cluster(ABC):
     ) -> subprocess.CompletedProcess[str]:
         """Run the real ``kubectl`` and give everything that came of it. Without one the test is skipped."""
         if shutil.which("kubectl") is None:
+            import pytest  # the demonstrations, which have no need of it, do without
+
             pytest.skip("no kubectl (apt-get install kubernetes-client)")
         own = {"KUBECONFIG": str(config or self.kubeconfig()), "HOME": str(self.folder)}
         return subprocess.run(

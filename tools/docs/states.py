@@ -54,6 +54,17 @@ SLURM = {
 }
 
 
+_MOVES = (
+    ("(the start)", status.PENDING, "another wish, drift"),
+    (status.PENDING, status.SUCCESS, "applied and proved"),
+    (status.PENDING, status.FAILED, "refused, or undone"),
+    (status.PENDING, status.REBOOTING, "only that makes a mode active"),
+    (status.REBOOTING, status.PENDING, "after the boot"),
+    (status.FAILED, status.PENDING, "tried again, or what was in the way is gone"),
+    (status.SUCCESS, status.PENDING, "healing, or another wish"),
+)
+
+
 def page() -> str:
     """The whole page."""
     return "\n".join([*_head(), *_agent(), *_devices(), *_slurm(), *_lanes()]) + "\n"
@@ -76,25 +87,9 @@ def _agent() -> Iterator[str]:
     yield from ("## The node agent", "")
     yield f"It looks at everything, does one step, and looks again. The label `{names.STATE_LABEL}` tells where it is:"
     yield ""
-    yield from (
-        "```mermaid",
-        "stateDiagram-v2",
-        "    [*] --> pending: another wish, drift",
-        "    pending --> success: applied and proved",
-    )
-    yield from (
-        "    pending --> failed: refused, or undone",
-        "    pending --> rebooting: only that makes a mode active",
-        "    rebooting --> pending: after the boot",
-    )
-    yield from (
-        "    failed --> pending: tried again, or what was in the way is gone",
-        "    success --> pending: healing, or another wish",
-        "```",
-        "",
-    )
-    used = {status.PENDING, status.REBOOTING, status.SUCCESS, status.FAILED}
-    assert used == set(names.STATES), "the diagram above has other states"
+    yield from table(("from", "to", "when"), _MOVES)
+    yield ""
+    assert {to for _, to, _ in _MOVES} == set(names.STATES), "the table above has other states"
     yield "Which step follows from what it sees, in the order in which they are asked for:"
     yield ""
     yield from table(

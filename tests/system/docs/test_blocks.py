@@ -19,7 +19,7 @@ MADE = (
     "catalog",
     "CONTRIBUTING",
 )
-SHOWN = {"yaml", "json", "xml", "conf", "text", "mermaid", "promql", "ini"}
+SHOWN = {"yaml", "json", "xml", "conf", "text", "promql", "ini"}
 _COMMAND = re.compile(r"^\s*(\$ |(sudo )?(aliquot|kubectl|helm|podman|docker|systemctl|virsh|scontrol|sbatch) [a-z-])")
 
 
