@@ -139,3 +139,16 @@ def test_a_file_that_cannot_be_read_names_nobody(tmp_path: Path) -> None:
     assert lock._holder(str(tmp_path / "absent")) == "another process"
     (tmp_path / "odd").write_bytes(b"not a pid\nplace")
     assert lock._signature(str(tmp_path / "odd")) == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("signed", "told"), [("14505 ", "process 14505"), ("14505 aliquot", "process 14505 (aliquot)")]
+)
+def test_a_holder_without_a_command_is_named_by_its_number(signed: str, told: str, tmp_path: Path) -> None:
+    """A process in another namespace of processes has no command line that this one may read."""
+    path = tmp_path / "lock"
+    with FileLock(str(path)).hold():
+        path.write_text(f"{signed}\n")
+        with pytest.raises(LockedError) as refused, FileLock(str(path)).hold():
+            pass
+    assert refused.value.holder == told

@@ -122,7 +122,7 @@ def since(path: str) -> float:
 
 def _holder(path: str) -> str:
     pid, command, place = _signature(path)
-    who = f"process {pid} ({command})" if pid else "another process"
+    who = f"process {pid}" + (f" ({command})" if command else "") if pid else "another process"
     return f"{who} of {place}" if place else who
 
 

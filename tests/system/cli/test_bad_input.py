@@ -305,3 +305,37 @@ def test_a_slurm_configuration_with_numbers_without_end_is_judged(run: Run, tmp_
     result = run("slurm", "check", "--conf-dir", str(tmp_path), "--files-only", "-o", "json")
     assert result.code == 30, result.err[:300]
     assert {"BAD_COUNT"} <= {found["rule"] for found in result.document["findings"]}
+
+
+def test_a_misspelt_key_is_one_fault_and_hides_no_other(a100: Sim, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "bad.yaml").write_text(native("{gpu: {index: 0}, mig: {9g.20gb: 1}}"))
+    lines = run("plan", "-f", "bad.yaml").err.splitlines()
+    assert lines[0] == "error[CONFIG]: bad.yaml has 1 fault"
+    assert "unknown key 'gpu' in an entry (did you mean gpus?)" in lines[1]
+    (tmp_path / "bad.yaml").write_text(native("{gpu: {index: zero}, mig: {big: 1}}"))
+    assert run("plan", "-f", "bad.yaml").err.startswith("error[CONFIG]: bad.yaml has 3 faults")
+    (tmp_path / "bad.yaml").write_text(mig_parted("{device: all, mig-enabled: true, mig-devices: {big: 1}}"))
+    assert run("plan", "-f", "bad.yaml").err.startswith("error[CONFIG]: bad.yaml has 2 faults")
+
+
+@pytest.mark.parametrize(("text", "why"), [("{}", "is not a checkpoint"), ("nonsense", "is not JSON")])
+def test_a_checkpoint_that_is_none_is_named(text: str, why: str, a100: Sim, run: Run, tmp_path: Path) -> None:
+    (tmp_path / "c.json").write_text(text)
+    assert f"the checkpoint c.json {why}" in run("restore", "c.json").err
+
+
+def test_what_is_true_of_eight_gpus_is_said_once(dgx: Sim, run: Run) -> None:
+    refused = run("plan", "--gpu", "0-7", "--mig", "4g.20gb*2").err
+    assert refused.count("blocked[") == 1
+    assert len(refused.partition("  GPUs     ")[2].splitlines()[0].split()) == 8
+    assert refused.count("--gpu ") == 8
+    assert run("plan", "--gpu", "0", "--mig", "4g.20gb*2").err.count("GPUs") == 0
+
+
+def test_a_profile_of_other_gpus_is_told_in_whole_words(a100: Sim, run: Run) -> None:
+    assert "it is a profile of A30 and A30X (did" in run("plan", "--gpu", "0", "--mig", "1g.6gb").err
+
+
+def test_an_alias_takes_flags(run: Run) -> None:
+    assert run("sim", "start", "hgx-h200:vfio", "--name", "flags").code == 0
+    assert run("sim", "stop", "flags").code == 0

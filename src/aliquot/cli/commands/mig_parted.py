@@ -211,10 +211,11 @@ def _restore(args: Args) -> None:
     from aliquot.core.config.select.named_config import mode_only
     from aliquot.core.planner.plan import plan
 
-    text = output.read_text(_checkpoint_file(args), "checkpoint")
+    path = _checkpoint_file(args)
+    text = output.read_text(path, "checkpoint")
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        desired = restore(text, inventory)
+        desired = restore(text, inventory, f"the checkpoint {path}")
         made = plan(inventory, mode_only(desired) if args.mode_only else desired, Policy())
         _carry_out(doing.Job(connection, made, inventory), args)
     streams.result("MIG configuration restored successfully")

@@ -22,7 +22,8 @@ def run(args: Args) -> int:
 
     policy = wish.policy(args)
     text = output.read_text(args.checkpoint, "checkpoint")
+    source = "the checkpoint on stdin" if args.checkpoint == "-" else f"the checkpoint {args.checkpoint}"
     with node.connected(args) as connection:
         inventory = connection.backend.read()
-        made = plan(inventory, restore(text, inventory), policy)
+        made = plan(inventory, restore(text, inventory, source), policy)
         return carry_out(Job(connection, made, inventory), args)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from aliquot.cli.framework import color as colour
 from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework.views import gpu_drawing as draw
@@ -22,6 +24,7 @@ from aliquot.core.rendering import mig_picture as pieces
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
 
+replace = msgspec.structs.replace
 _VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
 _TINTS = {"destroy": colour.RED, "create": colour.GREEN}
 
@@ -133,17 +136,40 @@ def _tinted(line: str, on: bool) -> str:
 
 
 def blockers(plan: Plan, node: str = "") -> str:
-    """Every blocker as people read it: the rule, what is in the way, who holds it, and what to type next."""
-    return "\n".join(_blocker(b, node) for b in plan.blockers)
+    """Every blocker as people read it: the rule, what is in the way, who holds it, and what to type next. What is true
+    of several GPUs is said once.
+    """
+    equal: dict[Blocker, list[str]] = {}
+    for each in plan.blockers:
+        equal.setdefault(_anywhere(each), []).append(each.gpu)
+    return "\n".join(_blocker(blocker, gpus, node) for blocker, gpus in equal.items())
 
 
-def _blocker(blocker: Blocker, node: str) -> str:
-    lines = [f"blocked[{blocker.rule}]: {blocker.message}"]
+_ADDRESS = "\0"
+
+
+def _anywhere(blocker: Blocker) -> Blocker:
+    """The blocker without its GPU's address: what several GPUs have in common."""
+    if not blocker.gpu:
+        return blocker
+    message = blocker.message.replace(blocker.gpu, _ADDRESS)
+    step = blocker.next_step.replace(blocker.gpu, _ADDRESS) if blocker.next_step else None
+    return replace(blocker, gpu="", message=message, next_step=step)
+
+
+def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
+    message, step = blocker.message, blocker.next_step
+    if len(gpus) > 1:
+        message = message.replace(f"GPU {_ADDRESS}", f"each of {len(gpus)} GPUs")
+        step = step and step.replace(f"--gpu {_ADDRESS}", " ".join(f"--gpu {gpu}" for gpu in gpus))
+    lines = [f"blocked[{blocker.rule}]: {message.replace(_ADDRESS, gpus[0])}"]
+    if len(gpus) > 1:
+        lines.append(f"  GPUs     {' '.join(gpus)}")
     if blocker.slices:
         lines.append(f"  slices   {' '.join(map(str, blocker.slices))}")
     lines += [f"  holder   {holder}" for holder in blocker.holders]
     if blocker.suggestion:
         lines.append(f"  nearest that fits: {blocker.suggestion}")
-    if blocker.next_step:
-        lines.append(f"  next     {following.addressed(blocker.next_step, node)}")
+    if step:
+        lines.append(f"  next     {following.addressed(step.replace(_ADDRESS, gpus[0]), node)}")
     return "\n".join(lines)

@@ -59,7 +59,7 @@ class _Native(Reading):
         fields = self.mapping(node, "an entry")
         if fields is None:
             return None
-        self.known(fields, ("gpus", *SHARES, MIXED), "an entry")
+        fields = self.known(fields, ("gpus", *SHARES, MIXED), "an entry", required=("gpus",))
         if "gpus" not in fields:
             self.faults.add(node, "the entry lacks the key 'gpus' (all, or for example {index: \"0-3\"})")
         shares = [key for key in SHARES if key in fields]

@@ -63,8 +63,9 @@ class _VgpuFile(DeviceReading):
         fields = self.mapping(node, "an entry")
         if fields is None:
             return None
-        self.known(fields, _KEYS, "an entry")
-        for key in ("devices", "vgpu-devices"):
+        required = ("devices", "vgpu-devices")
+        fields = self.known(fields, _KEYS, "an entry", required)
+        for key in required:
             if key not in fields:
                 self.faults.add(node, f"the entry lacks the key {key!r}")
         indexes = self.devices(fields["devices"][1]) if "devices" in fields else None

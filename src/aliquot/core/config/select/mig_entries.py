@@ -80,7 +80,7 @@ def _problem(report: Report, problem: Problem, family: Family, gpus: Sequence[Gp
         report.wrong.next_step = next_step
         report.wrong.add(wish, f"no GPU has a profile {wish.text}{hint}")
         return
-    where = f"{', '.join(others)} {'has' if len(others) == 1 else 'have'} it" if others else "no GPU has it"
+    where = f"it is a profile of {', '.join(others)}" if others else "no GPU has it"
     have = "has" if len(gpus) == 1 else "have"
     sentence = f"{gpus_text(gpus)} {have} no profile {wish.text}: {problem.sentence or where}{hint}"
     report.block(problem.rule, wish, sentence, gpus[0].pci, next_step)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from aliquot.core.config.text.diagnostics import Faults, Marked
 from aliquot.core.config.text.instance_request import Wish
@@ -47,13 +47,21 @@ class Reading:
         self.faults.add(node, f"{what} must be a mapping, not {article(node)}")
         return None
 
-    def known(self, fields: dict[str, Field], allowed: Iterable[str], what: str) -> None:
-        """A fault for each key that is not allowed, with the closest one that is."""
-        names = tuple(allowed)
-        for name, (key, _) in fields.items():
+    def known(
+        self, fields: dict[str, Field], allowed: Iterable[str], what: str, required: Sequence[str] = ()
+    ) -> dict[str, Field]:
+        """A fault for each key that is not allowed, with the closest one that is. Returns the fields, one that is
+        close to a ``required`` and missing one under that name: one slip is one fault, and the rest is read as well.
+        """
+        names, meant = tuple(allowed), dict(fields)
+        for name, (key, value) in fields.items():
             if name not in names:
-                hint = close(name, names)
+                missing = next((each for each in required if each not in meant and close(name, [each])), "")
+                if missing:
+                    meant[missing] = (key, value)
+                hint = close(name, [missing] if missing else names)
                 self.faults.add(key, f"unknown key {name!r} in {what}{hint or ' (known: ' + ', '.join(names) + ')'}")
+        return meant
 
     def text(self, node: Node, what: str) -> str | None:
         if isinstance(node, Scalar) and isinstance(node.value, str):
