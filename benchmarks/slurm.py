@@ -1,6 +1,7 @@
 """E12: Slurm. Real slurmctld and slurmd of each release that is here, over simulated GPUs that take no time.
 
-What hardware takes (0.5 to 1.9 s for a re-cut, as others measured) comes on top of every clock here.
+What hardware takes (0.5 to 1.9 s for a re-cut, as others measured) comes on top of every clock here, but for a job for
+an absent layout: there the GPUs take the times that others recorded (``sim start --latency measured``).
 """
 
 from __future__ import annotations

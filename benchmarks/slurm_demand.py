@@ -32,21 +32,23 @@ _STAMP = "date +%s.%N"
 
 
 class Lone(demanded.DynamicHost):
-    """The one host of its cluster: it needs no address of its own."""
+    """The one host of its cluster: it needs no address of its own. Its GPUs take the times of ``--latency``."""
 
-    def __init__(self, place: Bed, template: str) -> None:
-        Host.__init__(self, place, "n1", template)
+    def __init__(self, place: Bed, template: str, latency: str) -> None:
+        Host.__init__(self, place, "n1", template, latency=latency)
 
 
 class OneGpu(demanded.Cluster):
     """slurmctld with Slurm's own times, one host of one GPU, cut as ``first`` says, and the controller at work."""
 
-    def __init__(self, place: Bed, template: str, first: str, interval: float, cpus: int = 2) -> None:
+    def __init__(
+        self, place: Bed, template: str, first: str, interval: float, *, cpus: int = 2, latency: str = "none"
+    ) -> None:
         self.bed = place
         # More cores than there are: what is measured must not be that a job asks for one.
         place.conf(demanded.CONF, more=f"{DEFAULTS}\nSlurmdParameters=config_overrides")
         place.controller()
-        self.hosts = {"n1": Lone(place, template)}
+        self.hosts = {"n1": Lone(place, template, latency)}
         words = f"CPUs={cpus} RealMemory=1000 Feature=mig"
         self.hosts["n1"].applied("--gpu", "0", "--mig", first, "--node-conf", words)
         self.settings = place.folder / "demand.yaml"
@@ -73,15 +75,15 @@ class Served(msgspec.Struct, frozen=True):
 
 
 def pending(say: Say, group: str, release: Release, interval: float, repeats: int) -> None:
-    """Jobs at moments that have nothing to do with the controller's looks."""
+    """Jobs at moments that have nothing to do with the controller's looks, on a GPU that takes the recorded times."""
     chance = random.Random(12)
     with bed(release) as place:
-        cluster = OneGpu(place, "a100-sxm4-40gb", "7g.40gb", interval)
+        cluster = OneGpu(place, "a100-sxm4-40gb", "7g.40gb", interval, latency="measured")
         found = []
         for n in range(repeats):
             time.sleep(1.1 + chance.random() * interval)
             found.append(_served(cluster, KINDS[n % 2]))
-    head = f"Slurm {release.name}, a job for an absent layout, {INTERVALS[interval]}"
+    head = f"Slurm {release.name}, a job for an absent layout, a GPU of the recorded times, {INTERVALS[interval]}"
     _say(say, group, f"{head}: submitted until decided", [s.seen for s in found])
     _say(say, group, f"{head}: decided until the node takes jobs", [s.ready - s.seen for s in found])
     _say(say, group, f"{head}: the node takes jobs until the job runs", [s.running - s.ready for s in found])

@@ -17,7 +17,9 @@ WORDS = "CPUs=2 RealMemory=1000 Feature=mig"
 class Host:
     """A host: a simulated node of two A100 of the same name as its Slurm node, and how its slurmd is run."""
 
-    def __init__(self, bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2") -> None:
+    def __init__(
+        self, bed: Bed, name: str = "n1", template: str = "a100-sxm4-40gb*2", *, latency: str = "none"
+    ) -> None:
         self.bed = bed
         self.name = name
         self.state = bed.folder / "aliquot"
@@ -29,7 +31,7 @@ class Host:
         }
         self.prefix = ""
         """What stands before slurmd where it is started: variables of its environment."""
-        self.ok("sim", "start", template, "--name", name)
+        self.ok("sim", "start", template, "--name", name, "--latency", latency)
 
     def run(self, *words: str, env: Mapping[str, str] | None = None, timeout: float = 60, stdin: str = "") -> Ran:
         """Our command line on this host."""
