@@ -138,6 +138,7 @@ def _files(folder: Path, offered: Offering) -> Path:
     value = gres_value(offered)
     nodes = [f"NodeName={n} CPUs=128 RealMemory=1000000 Gres={value} State=UNKNOWN" for n in names]
     conf = "ClusterName=bed\nSlurmctldHost=head\nGresTypes=gpu\nSelectType=select/cons_tres\nTaskPlugin=task/cgroup"
+    conf += "\nTaskProlog=/usr/local/libexec/aliquot/task-prolog.sh"
     (etc / "slurm.conf").write_text("\n".join([conf, *nodes, "PartitionName=all Nodes=ALL Default=YES\n"]))
     (etc / "gres.conf").write_text("".join(f"{line}\n" for n in names for line in gres.lines(n, offered, form)))
     (etc / "cgroup.conf").write_text("ConstrainDevices=yes\n")

@@ -578,6 +578,13 @@ MUTANTS = {
         "if waiting.resumed(record, world) or True:",
         SLURM,
     ),
+    "slurm-administrators": Mutant(
+        "slurm: a node that offers all GPUs of its host does not fence the administrators' capabilities",
+        "slurm/files/fence.py",
+        "if cut(every) else []",
+        "if cut(every) and whole else []",
+        ("tests/unit/slurm/files/test_fence.py",),
+    ),
 }
 
 

@@ -63,7 +63,7 @@ def test_files_that_differ_from_the_machine(run: Run, etc: Path, a100: Sim) -> N
     a100.node.set_mode(0, True)
     a100.node.create(0, "3g.20gb", start=4)
     rules = {f["rule"] for f in run("slurm", "check", "--node-name", "n1", "-o", "json").document["findings"]}
-    assert rules == {"NOT_WHOLE", "NOT_OFFERED"}
+    assert rules == {"NOT_WHOLE", "NOT_OFFERED", "ADMIN_NOT_FENCED"}
     result = run("slurm", "check", "--node-name", "n9")
     assert result.code == 0
     assert "the files say nothing about n9" in result.err

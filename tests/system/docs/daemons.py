@@ -27,7 +27,7 @@ def slurm(world: World, words: tuple[str, ...]) -> Iterator[None]:
     folder = Path(tempfile.mkdtemp(prefix="aliquot-slurm-", dir="/tmp"))
     bed = Bed(release, folder)
     try:
-        cluster = Cluster(bed, "n1", "n2")
+        cluster = Cluster(bed, "n1", "n2", more="GresTypes=gpu,nic")
         host = cluster.hosts["n1"]
         world.before = tuple(bed.inside())
         path = f"{world.bin}:{bed.env['PATH']}"

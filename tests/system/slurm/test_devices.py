@@ -43,7 +43,7 @@ def serve(bed: Bed, *records: tuple[str, Offering], beside: str = "") -> None:
     shapes[0] += more
     nodes = [bed.node(name, shape) for (name, _), shape in zip(records, shapes, strict=True)]
     text = "\n".join(line for name, offered in records for line in lines(name, offered))
-    types = "GresTypes=gpu,nic" if beside else ""
+    types = "GresTypes=gpu,nic" if beside or "Name=nic" in text else ""
     bed.conf("\n".join([*nodes, PARTITION]), gres=f"{text}\n{beside}", more=types, constrain=True)
     bed.controller()
     for name, _ in records:
@@ -103,6 +103,14 @@ def test_the_kernels_modes_alone_keep_a_job_from_changing_instances(bed: Bed, si
     assert opened[CONFIG] == "EACCES"
     assert opened[MONITOR] == "ENXIO"
     assert no_to(opened) == {GPU1, *OTHER_CAPS}
+
+
+def test_no_job_opens_the_capabilities_of_administrators(bed: Bed, site: Site) -> None:
+    """Not even root's: the node offers all of its GPUs, and its files have the fence all the same."""
+    serve(bed, ("n1", offering(site.read(), Choice(fence=True))))
+    opened: dict[str, str] = json.loads(bed.ok("srun", SLICE, *site.probe))
+    assert {opened[CONFIG], opened[MONITOR]} == {"EPERM"}
+    assert {opened[path] for path in (GPU0, *CAPS)} == {"ENXIO"}
 
 
 def test_records_of_one_host_are_fenced_from_their_own_gpus_only(bed: Bed, site: Site) -> None:

@@ -250,7 +250,7 @@ def test_the_command_line_has_its_files_read_by_slurmd(bed: Bed) -> None:
     assert done.code == 0, done
     document = msgspec.json.decode(done.out)
     assert document["checkedBySlurmd"] is True
-    assert document["nodes"][0]["gres"] == "gpu:a100:1,gpu:a100_3g.20gb:1,gpu:a100_1g.5gb:2"
+    assert document["nodes"][0]["gres"] == "gpu:a100:1,gpu:a100_3g.20gb:1,gpu:a100_1g.5gb:2,nic:no_consume:1"
     assert "RealMemory=" in document["nodes"][0]["nodeLine"]
     old = bed.aliquot(*words, "--autodetect", "nvml", env=env)
     assert (old.code, "names MIG types" in old.err) == ((20, True) if not bed.release.chrooted else (0, False)), old

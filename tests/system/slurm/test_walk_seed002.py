@@ -91,7 +91,8 @@ def test_the_guides_files_make_the_node_invalid_each_error_is_named_and_one_comm
     assert bed.field(NODE, "Gres") == "gpu:a100_1g.5gb:7"
     jobs.one_runs("--gres=gpu:a100_1g.5gb:1")
     assert {f["rule"] for f in msgspec.json.decode(check(host, "--live", "-o", "json").out)["findings"]} <= {
-        "OPEN_DEVICES"
+        "OPEN_DEVICES",
+        "NO_TASK_PROLOG",
     }, "jobs in this cluster are not fenced in"
 
 

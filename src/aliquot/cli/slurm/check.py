@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 from aliquot.cli.framework import output, streams
@@ -69,6 +71,7 @@ def _given(args: Args) -> Given:
         machines=machines,
         here=here,
         absent=_absent(args, given, machines, here),
+        modes=_modes(args, machines),
         live=_live(args, given) if args.live else None,
     )
 
@@ -154,13 +157,29 @@ def _absent(args: Args, given: Given, machines: Mapping[str, Inventory], here: s
     """Device files of this machine's lines that are not there. A simulated node has none unless --dev-root says where;
     and a machine whose name nobody typed may be no node at all.
     """
-    elsewhere = args.inventory or args.files_only or (args.node is not None and not args.dev_root)
-    if elsewhere or not (machines or args.node_name):
+    if _elsewhere(args) or not (machines or args.node_name):
         return frozenset()
     lines = (*given.gpu_lines, *given.fence_lines)
     files = {file for line in lines if line.serves(here) for file in line.files}
     root = args.dev_root or "/"
     return frozenset(file for file in files if not os.path.exists(os.path.join(root, file.lstrip("/"))))
+
+
+def _modes(args: Args, machines: Mapping[str, Inventory]) -> dict[int, int]:
+    """The permissions of the administrators' capabilities, where this machine is a node that has them."""
+    from aliquot.slurm.files.fence import ADMIN
+
+    found = {}
+    for minor in ADMIN if machines and not _elsewhere(args) else ():
+        with suppress(OSError):
+            path = os.path.join(args.dev_root or "/", f"dev/nvidia-caps/nvidia-cap{minor}")
+            found[minor] = stat.S_IMODE(os.stat(path).st_mode)
+    return found
+
+
+def _elsewhere(args: Args) -> bool:
+    """Whether the device files here are not those of the node that is checked."""
+    return bool(args.inventory or args.files_only or (args.node is not None and not args.dev_root))
 
 
 def _live(args: Args, given: Given) -> Live:

@@ -63,8 +63,8 @@ RENDER = Command(
         ),
         Option(
             "--fence",
-            help="auto: keep jobs from the host's GPUs that this node does not offer, by a GRES that nobody is given "
-            "(nic); never",
+            help="auto: keep jobs from nvidia-cap1 and nvidia-cap2 and from GPUs that this node does not offer, by a "
+            "GRES that nobody is given (nic); never",
             choices=("auto", "never"),
             default="auto",
         ),

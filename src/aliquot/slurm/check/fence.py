@@ -1,4 +1,6 @@
-"""Rules about GPUs of a node's host that the node does not offer: jobs there must not open them."""
+"""Rules about what jobs of a node must not open: GPUs of its host that it does not offer, and the administrators'
+capabilities.
+"""
 
 from __future__ import annotations
 
@@ -11,17 +13,19 @@ from aliquot.slurm.check.detect import kind
 from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
 from aliquot.slurm.conf.gres import GresLine
 from aliquot.slurm.conf.hosts import listed
-from aliquot.slurm.conf.statements import Pair
+from aliquot.slurm.conf.statements import Pair, Place
 from aliquot.slurm.files import fence
+from aliquot.slurm.files.fence import ADMIN, cut
 
+MODES = {1: 0o400, 2: 0o444}
+"""What the driver asks for the administrators' capabilities (DeviceFileMode in /proc/driver/nvidia/capabilities)."""
 _TRUE = {"yes", "true", "up", "1"}
 
 
 def neighbours(given: Given) -> Iterator[Finding]:
     """The GPUs of other records on the same host, and those that no record has."""
-    pair = given.cgroup.last("ConstrainDevices") if given.cgroup else None
-    if pair is None or pair.value.lower() not in _TRUE:
-        return  # then nothing is fenced at all, which another rule says
+    if not _constrained(given):
+        return
     hosts = _Hosts(given)
     fenced = _by_node(given.fence_lines)
     for group in given.groups:
@@ -30,9 +34,50 @@ def neighbours(given: Given) -> Iterator[Finding]:
             detect = given.autodetect(name)
             if not own or (detect and kind(detect.value) not in ("", "off")):
                 continue
-            left = sorted((_of_machine(given, name) | hosts.gpus(name)) - own - _kept(fenced, name, group))
+            left = sorted((_of_machine(given, name) | hosts.gpus(name)) - own - _minors(_kept(fenced, name, group)))
             if left:
                 yield msgspec.structs.replace(_unfenced(group, left), nodes=(name,))
+
+
+def administrators(given: Given) -> Iterator[Finding]:
+    """The capabilities to change and to watch all instances: fenced, and with the modes that the driver gives them."""
+    fenced = _by_node(given.fence_lines)
+    for group in given.groups if _constrained(given) else ():
+        for name in group.names:
+            left = sorted(set(ADMIN) - _capabilities(fenced, name, group))
+            if left and _cut(given, name, group):
+                yield msgspec.structs.replace(_watched(given, group, left), nodes=(name,))
+    for minor, mode in sorted(given.modes.items()):
+        if mode & ~MODES[minor]:
+            sentence = f"nvidia-cap{minor} is {minors.ADMIN[minor]}, and its mode is {mode:04o}: the driver's is "
+            path = f"/dev/nvidia-caps/nvidia-cap{minor}"
+            fix = f"chmod {MODES[minor]:04o} {path}, and look for what set it (udev rules, nvidia-modprobe)"
+            yield error("ADMIN_MODE", Place(path), f"{sentence}{MODES[minor]:04o}", fix)
+
+
+def _constrained(given: Given) -> bool:
+    """Whether anything is fenced at all; that nothing is another rule says."""
+    pair = given.cgroup.last("ConstrainDevices") if given.cgroup else None
+    return pair is not None and pair.value.lower() in _TRUE
+
+
+def _cut(given: Given, name: str, group: Group) -> bool:
+    """Whether a node has slices, as far as its lines or its machine say it."""
+    machine = given.machines.get(name)
+    lines = any(minors.capability_minor(file) is not None for line in group.gres for file in line.files)
+    return lines or (machine is not None and cut(machine.gpus))
+
+
+def _capabilities(fenced: dict[str, list[GresLine]], name: str, group: Group) -> set[int | None]:
+    """The capabilities that the node's fence names."""
+    return {minors.capability_minor(file) for line in _kept(fenced, name, group) for file in line.files}
+
+
+def _watched(given: Given, group: Group, left: list[int]) -> Finding:
+    names = " and ".join(f"nvidia-cap{minor} ({minors.ADMIN[minor].partition(',')[0]})" for minor in left)
+    fix = f"GresTypes=gpu,{fence.NAME} in slurm.conf; then Gres=...,{fence.VALUE}, and a line of gres.conf"
+    place = group.gres[0].place if group.gres else given.file("gres.conf")
+    return warning("ADMIN_NOT_FENCED", place, f"jobs can open {names}: no line fences it", fix, "aliquot slurm apply")
 
 
 def _unfenced(group: Group, left: list[int]) -> Finding:
@@ -84,11 +129,11 @@ class _Hosts:
         return self._gpus.get(self._host.get(name, ""), set())
 
 
-def _kept(fenced: dict[str, list[GresLine]], name: str, group: Group) -> set[int]:
-    """The GPUs that the node's fence names; none where ``Gres=`` lacks its count, and slurmd drops the line."""
+def _kept(fenced: dict[str, list[GresLine]], name: str, group: Group) -> list[GresLine]:
+    """The lines of the node's fence; none where ``Gres=`` lacks its count, and slurmd drops them."""
     if not fenced or (group.line and not _entries(group.line.pair("Gres"))):
-        return set()
-    return _minors([*fenced.get(name, ()), *fenced.get("", ())])
+        return []
+    return [*fenced.get(name, ()), *fenced.get("", ())]
 
 
 def handed_out(given: Given) -> Iterator[Finding]:

@@ -60,7 +60,8 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     """Everything that a check looks at; what is None or empty is not known, and rules about it say nothing.
 
     ``folder`` is where the files lie (or should), ``machines`` the GPUs of nodes by their names in Slurm, ``here`` the
-    name of the node that runs this check, ``absent`` the device files that this machine lacks.
+    name of the node that runs this check, ``absent`` the device files that this machine lacks, ``modes`` the
+    permissions here of the administrators' capabilities, by their minors.
     """
 
     folder: str
@@ -72,6 +73,7 @@ class Given(msgspec.Struct, frozen=True, dict=True):
     machines: Mapping[str, Inventory] = {}
     here: str = ""
     absent: frozenset[str] = frozenset()
+    modes: Mapping[int, int] = {}
     live: Live | None = None
     scripts: tuple[Source, ...] = ()
 

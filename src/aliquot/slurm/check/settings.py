@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from aliquot.slurm.check.detect import kind
 from aliquot.slurm.check.devices import opened
 from aliquot.slurm.check.finding import Finding, Given, error, warning
 from aliquot.slurm.conf import counts
@@ -68,6 +69,20 @@ def _plugins(given: Given, slurm: Conf, cut: bool) -> Iterator[Finding]:
     if select and select.value.lower().removeprefix("select/") not in ("cons_tres",):
         sentence = f"{select.value} knows nothing of GPUs: --gpus and --gpus-per-task are refused"
         yield warning("NO_GPU_SELECTION", select.place, sentence, "SelectType=select/cons_tres")
+
+
+def task_prolog(given: Given) -> Iterator[Finding]:
+    """Slurm gives a job the number of its GRES, and CUDA wants the UUID of a MIG device."""
+    if given.slurm is None or given.slurm.get("TaskProlog"):
+        return
+    for group in given.groups:
+        detected = [given.autodetect(name) for name in group.names]
+        slices = [gres for line in group.gres for gres in opened(line) if gres.slice]
+        if slices and not all(pair and kind(pair.value) not in ("", "off") for pair in detected):
+            sentence = "TaskProlog is not set: a job's CUDA_VISIBLE_DEVICES is Slurm's number, and CUDA wants a UUID"
+            fix = "TaskProlog=/usr/local/libexec/aliquot/task-prolog.sh, which calls aliquot slurm task-prolog"
+            yield error("NO_TASK_PROLOG", given.file("slurm.conf"), sentence, fix)
+            return
 
 
 def nodes(given: Given) -> Iterator[Finding]:

@@ -1,12 +1,13 @@
-"""What jobs of a Slurm node must not open although no line of the node hands it out: GPUs of the same host that another
-node of Slurm has, or nobody. Pure.
+"""What jobs of a Slurm node must not open although no line of the node hands it out: the administrators' capabilities,
+and GPUs of the same host that another node of Slurm has, or nobody. Pure.
 
-``ConstrainDevices`` fences the files of a slurmd's own lines in gres.conf, and no others: where each GPU has a slurmd
-of its own, a job of one could open the GPUs of all. So the others' files stand there, too, as one GRES of another name:
+``ConstrainDevices`` fences the files of a slurmd's own lines in gres.conf, and no others. ``nvidia-cap2`` (mig/monitor)
+is open to all users by the driver's mode, ``nvidia-cap1`` (mig/config) to root's jobs; and where each GPU has a slurmd
+of its own, a job of one could open the GPUs of all. So these files stand there, too, as one GRES of another name:
 
     slurm.conf   GresTypes=gpu,nic
                  NodeName=n1-gpu0 Gres=gpu:a100_3g.20gb:2,nic:no_consume:1
-    gres.conf    NodeName=n1-gpu0 Name=nic MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap237
+    gres.conf    NodeName=n1-gpu0 Name=nic MultipleFiles=/dev/nvidia1,/dev/nvidia-caps/nvidia-cap1,...
 
 ``nic`` is the one name that every release has a plugin for and that says nothing to a job (before 24.11 a GRES without
 one has no files); a site that has NICs by that name in Slurm cannot have this fence. slurmd drops the line unless it is
@@ -44,17 +45,20 @@ ADMIN = (1, 2)
 
 
 def files(gpus: Iterable[Gpu], taken: Collection[str], dev: str = "/dev") -> tuple[str, ...]:
-    """The device nodes of a host's GPUs that are not ``taken`` by devices of a Slurm node, for its fence; none where
-    that node offers all GPUs that there are. A GPU that a virtual machine has has no node.
+    """Return the device nodes of a host that no job of a Slurm node may open, for its fence: the GPUs that are not
+    ``taken`` by devices of that node, with their instances, and the administrators' capabilities where a GPU of the
+    host is cut. A GPU that a virtual machine has has no node.
     """
     every = list(gpus)
     whole = [file for gpu in every for file in _own(gpu, dev) if file not in taken]
-    if not whole:
-        return ()
-    cut = any(gpu.instances for gpu in every)
-    admin = [_capability(minor, dev) for minor in ADMIN] if cut else []
-    inner = [file for gpu in every for file in _inner(gpu, dev) if file not in taken]
+    admin = [_capability(minor, dev) for minor in ADMIN] if cut(every) else []
+    inner = [file for gpu in every for file in _inner(gpu, dev) if whole and file not in taken]
     return tuple(dict.fromkeys([*whole, *admin, *inner]))
+
+
+def cut(gpus: Iterable[Gpu]) -> bool:
+    """Return whether a GPU of the host is cut, so that there is something to change and to watch by ``ADMIN``."""
+    return any(gpu.instances for gpu in gpus)
 
 
 def line(node: str, fenced: Sequence[str]) -> str:

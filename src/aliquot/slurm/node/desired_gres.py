@@ -36,11 +36,14 @@ def meant(inventory: Inventory, settings: Settings, version: str, cores: dict[st
 
 
 def _open(fenced: tuple[str, ...], name: str) -> str:
+    gpus = [file for file in fenced if "/nvidia-caps/" not in file]
     more = f" and {len(fenced) - 1} more" if len(fenced) > 1 else ""
-    return (
-        f"{name} does not offer {fenced[0]}{more}, and Slurm does not keep its jobs from it: give slurm.conf "
-        f"GresTypes=gpu,{fence.NAME}, restart slurmctld, and run this again"
+    what = (
+        f"{name} does not offer {fenced[0]}{more}, and Slurm does not keep its jobs from it"
+        if gpus
+        else f"jobs of {name} can open {' and '.join(fenced)}, by which all instances are changed and watched"
     )
+    return f"{what}: give slurm.conf GresTypes=gpu,{fence.NAME}, restart slurmctld, and run this again"
 
 
 def agrees(node: SlurmNode, wanted: tuple[Gres, ...]) -> bool:

@@ -15,7 +15,7 @@ from aliquot.cdi.options import SIMULATED_MAJORS, Majors, Node
 from aliquot.core.model.inventory import Gpu
 from aliquot.errors import BlockedError, StorageError
 from aliquot.foundation import atomic_file
-from aliquot.slurm.files.fence import ADMIN
+from aliquot.slurm.files.fence import ADMIN, cut
 
 
 def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple[Node, ...]:
@@ -24,7 +24,7 @@ def needed(gpus: Iterable[Gpu], majors: Majors, *, fence: bool = False) -> tuple
     """
     found = [Node("/dev/nvidiactl", majors.gpu, 255)]
     gpus = list(gpus)
-    if fence and any(gpu.instances for gpu in gpus):
+    if fence and cut(gpus):
         modes = {1: 0o400, 2: 0o444}
         found += [Node(f"/dev/nvidia-caps/nvidia-cap{m}", majors.caps, m, modes[m]) for m in ADMIN]
     for gpu in gpus:

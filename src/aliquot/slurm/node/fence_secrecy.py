@@ -7,6 +7,7 @@ import os
 from aliquot.slurm.files import fence
 from aliquot.slurm.files import managed_block as block
 from aliquot.slurm.node import config_files as files
+from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.context import World
 from aliquot.slurm.node.request import Settings
 
@@ -19,6 +20,7 @@ def hide(settings: Settings, world: World) -> None:
     fenced = {each.node for each in block.blocks(text) if fence.there(each.lines)}
     if settings.name not in fenced:
         return
-    for node in world.slurm.nodes():
-        if node.name in fenced and any(fence.ours(str(gres)) for gres in node.gres):
-            world.slurm.describe(node.name, {"gres": fence.without(",".join(map(str, node.gres)))})
+    for name in sorted(fenced):
+        node = waiting.record_of(name, world)
+        if node is not None and any(fence.ours(str(gres)) for gres in node.gres):
+            world.slurm.describe(name, {"gres": fence.without(",".join(map(str, node.gres)))})

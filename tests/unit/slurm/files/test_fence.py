@@ -46,11 +46,15 @@ def test_a_record_of_one_gpu_fences_the_others_and_all_of_their_instances() -> N
     assert nodeline.keys([part(CUT, 0)])[0] == "GresTypes=gpu,nic"
 
 
-def test_a_record_of_all_that_there_is_has_no_fence() -> None:
-    for each in (part(CUT), part(CUT, 0, 1), part(CUT, 0, fenced=False), part(inventory("a100-sxm4-40gb"))):
+def test_a_record_of_all_that_there_is_fences_the_administrators_capabilities_where_a_gpu_is_cut() -> None:
+    for each in (part(CUT), part(CUT, 0, 1)):
+        assert each.fenced == (cap(1), cap(2))
+        assert gres.lines("n1", each)[-1] == f"NodeName=n1 Name=nic MultipleFiles={cap(1)},{cap(2)}"
+        assert nodeline.gres_value(each).endswith(",nic:no_consume:1")
+    for each in (part(CUT, 0, fenced=False), part(inventory("a100-sxm4-40gb"))):
         assert each.fenced == ()
-    assert nodeline.keys([part(CUT)])[0] == "GresTypes=gpu"
-    assert "nic" not in nodeline.gres_value(part(CUT))
+        assert nodeline.keys([each])[0] == "GresTypes=gpu"
+        assert "nic" not in nodeline.gres_value(each)
 
 
 def test_one_file_stands_alone() -> None:
@@ -76,7 +80,7 @@ def test_gpus_of_nobody_are_fenced_while_they_have_a_node(fields: dict[str, obje
 def test_an_instance_that_nobody_is_given_goes_with_a_fence_only() -> None:
     found = sliced("3g.20gb@4:", "3g.20gb@0")
     assert cap(12) in part(found, 0).fenced
-    assert part(found).fenced == ()
+    assert part(found).fenced == (cap(1), cap(2))
 
 
 def test_apply_fences_where_slurm_conf_has_the_gres_and_says_it_where_not() -> None:
@@ -89,6 +93,46 @@ def test_apply_fences_where_slurm_conf_has_the_gres_and_says_it_where_not() -> N
     assert made.text == "gpu:a100:1,nic:no_consume:1"
     assert made.lines[1].startswith("NodeName=n1 Name=nic")
     assert made.notes == ()
+
+
+def test_apply_says_where_jobs_can_change_and_watch_instances() -> None:
+    bare = meant(CUT, Settings("n1"), "24.11.5")
+    assert bare.notes[0].startswith(f"jobs of n1 can open {cap(1)} and {cap(2)}, by which all instances are changed")
+    assert "GresTypes=gpu,nic" in bare.notes[0]
+    assert "nic" not in bare.text
+    assert meant(CUT, Settings("n1", fence=True), "24.11.5").notes == ()
+    assert meant(inventory("a100-sxm4-40gb"), Settings("n1"), "24.11.5").notes == ()
+
+
+def test_check_finds_administrators_capabilities_that_no_line_fences() -> None:
+    line = f"NodeName=n1 Gres=gpu:a100_3g.20gb:1,{fence.VALUE}\n"
+    own = cut("a100_3g.20gb", 1)
+    kept = f"NodeName=n1 Name=nic MultipleFiles={cap(1)},{cap(2)}\n"
+    bare = "warning ADMIN_NOT_FENCED gres.conf:1"
+    assert bare not in rules(line, own + kept, head=NIC, apart=())
+    assert bare in rules(line, own, head=NIC, apart=())
+    assert bare in rules(line, own + kept.replace(f",{cap(2)}", "").replace("Multiple", ""), head=NIC, apart=())
+    assert bare in rules(line.replace(f",{fence.VALUE}", ""), own + kept, head=NIC, apart=())
+    assert bare not in rules(line, own, head=NIC, apart=(), cgroup="")
+    assert "ADMIN" not in str(rules("NodeName=n1 Gres=gpu:1\n", "Name=gpu File=/dev/nvidia0\n", apart=()))
+
+
+def test_check_finds_modes_that_the_driver_did_not_give() -> None:
+    right = {1: 0o400, 2: 0o444}
+    assert "ADMIN_MODE" not in str(rules(modes=right))
+    (found,) = [f for f in findings(modes=right | {1: 0o666}) if f.rule == "ADMIN_MODE"]
+    assert "mig/config, which lets a job cut the GPU anew, and its mode is 0666: the driver's is 0400" in found.sentence
+    assert found.fix.startswith("chmod 0400 /dev/nvidia-caps/nvidia-cap1")
+
+
+def test_check_finds_a_task_prolog_that_is_missing() -> None:
+    line, own = "NodeName=n1 Gres=gpu:a100_3g.20gb:1\n", cut("a100_3g.20gb", 1)
+    missing = "error NO_TASK_PROLOG slurm.conf"
+    assert missing in rules(line, own, apart=())
+    assert missing not in rules(line, own, head=f"{SLURM}TaskProlog=/p\n", apart=())
+    assert missing not in rules(line, f"AutoDetect=nvml\n{own}", apart=())  # Slurm exports UUIDs by itself
+    assert missing in rules(line, f"AutoDetect=off\n{own}", apart=())
+    assert missing not in rules("NodeName=n1 Gres=gpu:1\n", "Name=gpu File=/dev/nvidia0\n", apart=())
 
 
 def test_what_slurm_says_of_a_fence_is_written_back_so_that_jobs_do_not_get_it() -> None:
