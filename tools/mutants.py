@@ -585,6 +585,13 @@ MUTANTS = {
         "if cut(every) and whole else []",
         ("tests/unit/slurm/files/test_fence.py",),
     ),
+    "cdi-follows-back": Mutant(
+        "CDI: a file of ours does not follow the way back of a change that failed",
+        "core/engine/apply.py",
+        "        _follow(run, plan, outcome.inventory)\n",
+        "",
+        ("tests/unit/core/engine/test_apply.py",),
+    ),
 }
 
 

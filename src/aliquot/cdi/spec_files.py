@@ -21,6 +21,8 @@ DIRECTORY = "/var/run/cdi"
 
 DIRECTORIES = ("/etc/cdi", DIRECTORY)
 _SUFFIXES = (".json", ".yaml", ".yml")
+RESTING = ".resting"
+"""What the name of a file of ours ends with while there is no device to offer: no runtime reads it then."""
 _SIZE_LIMIT = 16 << 20
 
 
@@ -34,6 +36,12 @@ def encoded(document: Mapping[str, Any], form: str) -> str:
 def form_of(path: str) -> str:
     """``json`` or ``yaml``, from a file's name."""
     return "json" if path.endswith(".json") else "yaml"
+
+
+def form_on_disk(path: str) -> str:
+    """Return the form that a file of ours has, or had before it rested, whatever its name says."""
+    text = _text(path) or _text(path + RESTING) or ""
+    return "json" if text.startswith("{") else "yaml"
 
 
 def write(path: str, document: Mapping[str, Any], *, form: str = "", force: bool = False, shared: bool = False) -> None:
@@ -69,6 +77,41 @@ def remove(path: str) -> bool:
 def ours(directory: str) -> list[str]:
     """The files of a directory that we wrote."""
     return [path for path, text in _specs(directory) if _is_ours(text)]
+
+
+def rest(path: str) -> None:
+    """Take a file of ours away from runtimes while there is no device to offer, so that it can come back: CDI knows no
+    empty document. Raises BlockedError for somebody else's, StorageError.
+    """
+    _refuse_foreign(path)
+    try:
+        atomic_file.put(path, path + RESTING)
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+def forget(path: str) -> None:
+    """Forget the document that rested for a path."""
+    with suppress(OSError):
+        os.unlink(path + RESTING)
+
+
+def resting(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield the documents that wait for devices, each with the path where it was. One whose path has a file again is
+    forgotten.
+    """
+    try:
+        names = sorted(name for name in os.listdir(directory) if name.endswith(RESTING))
+    except OSError:
+        return
+    for name in names:
+        path = os.path.join(directory, name)
+        found = _parsed(_text(path) or "")
+        if found is None or os.path.lexists(path.removesuffix(RESTING)):
+            with suppress(OSError):
+                os.unlink(path)
+        else:
+            yield path.removesuffix(RESTING), found
 
 
 def read(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:

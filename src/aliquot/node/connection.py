@@ -8,9 +8,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from aliquot.core.engine.context import World
     from aliquot.core.engine.ports import Clock, Hooks, Host, Journal, Lock, Workers
     from aliquot.core.engine.programs import Programs
+    from aliquot.core.model.inventory import Inventory
     from aliquot.hardware.kernel_files import Files
     from aliquot.hardware.node_backend import NodeBackend
     from aliquot.hardware.nvidia_smi.backend import SmiBackend
@@ -130,7 +133,15 @@ class Connection:
         from aliquot.node.hooks import NoHooks
 
         parts = self.backend, self.host, self.journal, self.clock, self.lock, self.workers
-        return World(*parts, hooks or NoHooks(), FileWishes(self.directory))
+        made = World(*parts, hooks or NoHooks(), FileWishes(self.directory))
+        made.follow = self._follow
+        return made
+
+    def _follow(self, inventory: Inventory, say: Callable[[str], None]) -> None:
+        """Containers must not be given what is gone: CDI files of ours follow."""
+        from aliquot.cdi import follow
+
+        follow.follow(inventory, say, self.directory if self.simulated else "")
 
 
 def nvidia_smi_root(driver_root: str | None) -> str:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from aliquot.cdi import rules
+from aliquot.cdi import rules, spec_files
 from aliquot.sim import lifecycle as control
 
 from .conftest import Run, Sim
@@ -130,3 +130,27 @@ def test_roots_that_are_not_there_are_named(run: Run, tmp_path: Path) -> None:
     result = run("cdi", "generate", "--nvidia-cdi-hook-path", "nvidia-cdi-hook")
     assert result.code == 2
     assert "not an absolute path" in result.err
+
+
+def test_a_file_follows_every_change(run: Run, a100: Sim, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also one that fails: the instances that come back have other UUIDs."""
+    monkeypatch.setattr(spec_files, "DIRECTORIES", (str(tmp_path),))
+    path = str(tmp_path / "nvidia.yaml")
+    assert run("cdi", "generate", "--output", path, "--device-name-strategy", "place").code == 0
+
+    def names() -> list[str]:
+        found = dict(spec_files.read(str(tmp_path)))
+        return [each["name"].rpartition("-")[0] or each["name"] for each in found[path]["devices"]] if found else []
+
+    before = names()
+    done = run("apply", "--gpu", "0", "--mig", "3g.20gb*2")
+    assert (done.code, f"wrote {path}, which follows the change" in done.err) == (0, True), done
+    assert names() == ["0000:01:00.0-3g.20gb"] * 2 + ["all"]
+    run("sim", "fault", "fail", "call=DeviceCreateGpuInstanceWithPlacement", "code=999", "calls=1")
+    assert run("apply", "--gpu", "0", "--mig", "1g.5gb*7").code != 0
+    assert names() == ["0000:01:00.0-3g.20gb"] * 2 + ["all"]
+    assert run("cdi", "list", "--spec-dir", str(tmp_path)).code == 0
+    assert run("apply", "--gpu", "0", "--mig", "empty").code == 0
+    assert names() == []
+    assert run("apply", "--gpu", "0", "--mig", "disabled").code == 0
+    assert names() == before

@@ -81,7 +81,9 @@ def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome
     run = Run(world, plan.policy, world.journal.new_run(), report, attempted=attempted)
     reached = _forth(run, work, plan, before)
     if isinstance(reached, AliquotError):
-        return _back(run, before, plan, reached)
+        outcome = _back(run, before, plan, reached)
+        _follow(run, plan, outcome.inventory)
+        return outcome
     _finish(run, plan, reached)
     return Outcome("reboot" if work.reboots else "done", reached, calls=run.calls)
 
@@ -129,7 +131,7 @@ def _back(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> Outco
 def _finish(run: Run, plan: Plan, after: Inventory) -> None:
     """The last records. A signal takes effect after them: all is done and proved by now."""
     stopped: KeyboardInterrupt | None = None
-    for record in (_end, _remember):
+    for record in (_end, _remember, _follow):
         try:
             record(run, plan, after)
         except KeyboardInterrupt as stop:
@@ -184,6 +186,15 @@ def _remember(run: Run, plan: Plan, after: Inventory) -> None:
             wishes.save(now)
     except Exception as failure:  # noqa: BLE001 - whatever it is, all is done
         run.report(f"note: the wish holds, but it was not recorded for the next boot: {as_fault(failure).brief}")
+
+
+def _follow(run: Run, plan: Plan, after: Inventory) -> None:
+    """Bring what depends on the GPUs after them: also after a way back, whose instances are new ones."""
+    try:
+        if run.calls:
+            run.world.follow(after, run.report)
+    except Exception as failure:  # noqa: BLE001 - whatever it is, the GPUs are as they should be
+        run.report(f"note: what follows the GPUs does not: {as_fault(failure).brief}")
 
 
 def _verify(plan: Plan, inventory: Inventory) -> tuple[Drift, ...]:

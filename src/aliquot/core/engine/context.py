@@ -29,8 +29,14 @@ class Unkept:
         return
 
 
+def unfollowed(inventory: Inventory, report: Report) -> None:
+    """Nothing follows a change."""
+
+
 class World:
-    """Everything outside: plain attributes, one per port. ``watch`` is told each step, with how long it took."""
+    """Everything outside: plain attributes, one per port. ``watch`` is told each step, with how long it took;
+    ``follow`` brings what depends on the GPUs after a change, under its lock, and says what fails.
+    """
 
     def __init__(
         self,
@@ -52,6 +58,7 @@ class World:
         self.hooks = hooks
         self.wishes: Wishes = wishes or Unkept()
         self.watch: Watch = unwatched
+        self.follow: Callable[[Inventory, Report], None] = unfollowed
 
     def timed(self, step: str, action: Action | None = None) -> AbstractContextManager[None]:
         """Tells ``watch`` how long what is inside took."""

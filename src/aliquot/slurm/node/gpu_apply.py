@@ -1,4 +1,4 @@
-"""The GPUs of a Slurm node cut by the engine, with what follows them on the machine: device nodes, and a CDI file."""
+"""The GPUs of a Slurm node cut by the engine, with what follows them on the machine: device nodes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from msgspec.structs import replace
 from aliquot.core.model.desired import Desired
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Policy
-from aliquot.errors import AliquotError, BlockedError, LockedError, MovedError
+from aliquot.errors import BlockedError, LockedError, MovedError
 from aliquot.slurm.node import device_nodes as devices
 from aliquot.slurm.node import waits as waiting
 from aliquot.slurm.node.change_record import Record
@@ -27,7 +27,6 @@ def cut(record: Record, world: World) -> Record:
     made_nodes = devices.make(chosen, settings.dev_root, simulated=simulated, fence=settings.fence)
     if made_nodes:
         world.say(f"made {len(made_nodes)} device nodes")
-    _refresh_cdi(inventory, world)
     return replace(record, meant=meant(inventory, settings, record.version))
 
 
@@ -71,18 +70,3 @@ def _planned(desired: Desired, policy: Policy, world: World) -> Inventory:
     if outcome.status == "reboot":
         raise BlockedError("the GPUs are what was asked only after a reboot")
     return outcome.inventory
-
-
-def _refresh_cdi(inventory: Inventory, world: World) -> None:
-    """Containers must not be given what is gone: where a CDI file of ours is, it follows. Its failure is no reason to
-    keep a node from its jobs.
-    """
-    from aliquot.cdi import api as cdi
-    from aliquot.cdi.spec_files import ours
-
-    if world.places.simulated or not ours(cdi.DIRECTORY):
-        return
-    try:
-        cdi.refresh(inventory)
-    except AliquotError as error:
-        world.say(f"note: the CDI file does not follow: {error.brief}")

@@ -156,6 +156,37 @@ def test_held_since_the_plan_stops_and_undoes() -> None:
     assert alive(bench.memory.inventory)
 
 
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_follows_the_gpus_is_told_of_them_also_on_the_way_back(fails: bool) -> None:
+    before = start([("3g.20gb", 0)])
+    bench = Bench(before)
+    world_of = bench.world
+    told: list[Inventory] = []
+    world_of.follow = lambda inventory, _: told.append(inventory)
+
+    def fail(n: int, what: str) -> None:
+        if fails and n == 3:
+            raise HardwareError(f"refused {what}", nvml_code=999)
+
+    bench.memory.before = fail
+    outcome = apply(plan(before, world.wish(A100, ["7g.40gb"])), world_of, bench.said.append)
+    assert outcome.status == ("undone" if fails else "done")
+    assert told == [bench.memory.inventory]
+
+
+def test_nothing_that_follows_is_a_failure() -> None:
+    bench = Bench(start([]))
+    world_of = bench.world
+    said: list[str] = []
+
+    def breaks(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    world_of.follow = breaks
+    assert apply(plan(bench.memory.inventory, world.wish(A100, ["7g.40gb"])), world_of, said.append).status == "done"
+    assert [line for line in said if line.startswith("note: what follows the GPUs does not:")]
+
+
 def test_policy_wait_waits_and_no_longer_than_asked() -> None:
     inventory = start([("3g.20gb", 0)], [("3g.20gb", 0)])
     got = plan(inventory, world.wish(A100, ["7g.40gb"]), Policy("wait", 5.0))

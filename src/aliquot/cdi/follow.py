@@ -1,0 +1,127 @@
+"""CDI files that follow a change of the GPUs: those that Aliquot has written on this host before.
+
+A file says by itself how it was made: its kind, the forms of its names, where the device nodes lie. Only its devices
+are made anew; what every container gets (the driver's files, hooks) does not change with the GPUs' geometry.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from msgspec.structs import replace
+
+from aliquot.cdi import devices, spec, spec_files
+from aliquot.cdi.options import SIMULATED_AT, SIMULATED_MAJORS, CdiOptions, Machine
+from aliquot.core.model.inventory import Inventory
+from aliquot.errors import AliquotError
+
+_FORMS = {
+    "uuid": re.compile(r"(GPU|MIG)-.*"),
+    "index": re.compile(r"\d+(:\d+)?"),
+    "type-index": re.compile(r"(gpu|mig)\d+(:\d+)?"),
+    "place": re.compile(r"[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:.*"),
+}
+"""How a name looks by each of the strategies of ``names``."""
+_WHOLE = re.compile(r"GPU-.*|\d+|gpu\d+|[0-9a-fA-F]{4,8}:[0-9a-fA-F]{2}:[^-]*")
+_GPU = re.compile(r"/dev/nvidia\d+")
+
+
+def follow(
+    inventory: Inventory,
+    say: Callable[[str], None],
+    simulated: str = "",
+    directories: Iterable[str] = (),
+) -> None:
+    """Rewrite each file of ours whose devices are not those of ``inventory``; one without any device left rests until
+    there are some. ``simulated`` is the folder of a simulated node, whose files alone are meant then;
+    ``directories`` are those of all runtimes if not given. Never raises AliquotError: the GPUs are changed already, so
+    what fails is said.
+    """
+    for directory in directories or spec_files.DIRECTORIES:
+        ours = set(spec_files.ours(directory))
+        known = {path: found for path, found in spec_files.read(directory) if path in ours} if ours else {}
+        for path, found in (*known.items(), *spec_files.resting(directory)):
+            try:
+                if _of(found, simulated):
+                    _follow(path, found, inventory, simulated, say)
+            except AliquotError as error:
+                say(
+                    f"note: {path} does not follow the change: {error.brief}; "
+                    f"'aliquot cdi generate --output {path}' writes it"
+                )
+
+
+def _follow(path: str, found: dict[str, Any], inventory: Inventory, simulated: str, say: Callable[[str], None]) -> None:
+    made = rewritten(found, inventory, _machine(inventory, found, simulated))
+    here = os.path.lexists(path)
+    if not made["devices"]:
+        if here:
+            spec_files.rest(path)
+            say(f"took {path} away: there is no device to offer now; it comes back with the next one")
+    elif made["devices"] != found["devices"] or not here:
+        spec_files.write(path, made, form=spec_files.form_on_disk(path))
+        say(f"wrote {path}, which follows the change")
+        spec_files.forget(path)
+
+
+def rewritten(document: Mapping[str, Any], inventory: Inventory, machine: Machine) -> dict[str, Any]:
+    """Return the document with the devices of an inventory."""
+    made = spec.document(inventory, replace(options_of(document), machine=machine))
+    return {**document, "devices": made["devices"], "cdiVersion": max(document["cdiVersion"], made["cdiVersion"])}
+
+
+def options_of(document: Mapping[str, Any]) -> CdiOptions:
+    """Return the choices by which a document of ours was made, as far as they concern its devices."""
+    vendor, _, class_name = str(document["kind"]).partition("/")
+    managing = vendor == "management.nvidia.com"
+    mine = [device for device in document["devices"] if device["name"] != spec.ALL]
+    named = [form for device in mine for form, pattern in _FORMS.items() if pattern.fullmatch(device["name"])]
+    return CdiOptions(
+        vendor="" if managing else vendor,
+        class_name=class_name,
+        names=tuple(dict.fromkeys(named)) or CdiOptions().names,
+        mode="management" if managing else "workload",
+        all_device=managing or len(mine) < len(document["devices"]),
+        whole_mig=_offers_cut_gpus_whole(mine),
+        dev_root=next(_roots(document), ""),
+    )
+
+
+def _offers_cut_gpus_whole(mine: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether a GPU is offered whole beside its MIG devices."""
+    whole: set[str] = set()
+    cut: set[str] = set()
+    for device in mine:
+        paths = {node["path"] for node in device["containerEdits"].get("deviceNodes", ())}
+        (whole if _WHOLE.fullmatch(device["name"]) else cut).update(filter(_GPU.fullmatch, paths))
+    return bool(whole & cut)
+
+
+def _roots(document: Mapping[str, Any]) -> Iterator[str]:
+    """Where device nodes lie on the host, of those that say it."""
+    for device in document["devices"]:
+        for node in device["containerEdits"].get("deviceNodes", ()):
+            if str(node.get("hostPath", "")).endswith(node["path"]):
+                yield node["hostPath"].removesuffix(node["path"])
+
+
+def _of(document: Mapping[str, Any], simulated: str) -> bool:
+    """Whether a document is of this machine, or of the simulated node in a folder."""
+    mounts = document.get("containerEdits", {}).get("mounts", ())
+    folder = next((m["hostPath"] for m in mounts if m["containerPath"] == SIMULATED_AT), "")
+    return folder == simulated or (bool(simulated) and folder.startswith(f"{simulated}/"))
+
+
+def _machine(inventory: Inventory, document: Mapping[str, Any], simulated: str) -> Machine:
+    if simulated:
+        return Machine(majors=SIMULATED_MAJORS)
+    root = next(_roots(document), "") or "/"
+    return Machine(
+        majors=devices.majors(),
+        drm=devices.drm(gpu.pci for gpu in inventory.gpus),
+        extras=devices.extras(root),
+        modeset=devices.node("/dev/nvidia-modeset", root) is not None,
+    )
