@@ -85,7 +85,7 @@ def replay(kept: Iterable[Kept], inventory: Inventory) -> tuple[Desired, tuple[F
             text = f"GPU {each.wish.pci} ({each.uuid or 'no UUID'}) is not on this node any more: its wish waits"
             gone.append(Fault("NO_SUCH_GPU", text, each.wish.pci, next_step="aliquot show"))
         else:
-            wishes.append(msgspec.structs.replace(_moved(each.wish, pci), source=NAME))
+            wishes.append(msgspec.structs.replace(_moved(each.wish, pci), source=NAME, restoring=True))
             names.add(each.name)
     return Desired(tuple(wishes), name=names.pop() if len(names) == 1 else NAME), tuple(gone)
 

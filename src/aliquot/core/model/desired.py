@@ -43,6 +43,7 @@ class GpuWish(msgspec.Struct, frozen=True):
     the virtual functions as they are, unless vGPUs are asked; ``mixed`` is mixed-size mode, None for "as it is".
     ``passthrough`` True hands the whole GPU out, False takes it back, None takes it back only where the rest of the
     wish needs the GPU. ``bound`` are the virtual functions that vfio-pci should have, None leaves them as they are.
+    ``restoring``: it asks for what there was before, so that what is refused only where it is new is not.
     """
 
     pci: str
@@ -54,6 +55,7 @@ class GpuWish(msgspec.Struct, frozen=True):
     mixed: bool | None = None
     passthrough: bool | None = None
     bound: tuple[str, ...] | None = None
+    restoring: bool = False
 
 
 class Fault(msgspec.Struct, frozen=True):

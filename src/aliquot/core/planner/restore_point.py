@@ -101,24 +101,22 @@ def _as_wishes(instances: Iterable[GpuInstance], exact: bool) -> tuple[InstanceW
     )
 
 
-SOURCE = "the journal"
-"""The source of wishes that lead back to what there was."""
-
-
 def _wish(gpu: Gpu, exact: bool) -> GpuWish:
-    source = SOURCE
+    return msgspec.structs.replace(_as_it_is(gpu, exact), source="the journal", restoring=True)
+
+
+def _as_it_is(gpu: Gpu, exact: bool) -> GpuWish:
     if gpu.virtual is None:
-        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu, exact), source=source)
+        return GpuWish(pci=gpu.pci, mig=gpu.mig.enabled, instances=instance_wishes(gpu, exact))
     virtual = gpu.virtual
     if gpu.passthrough:
         mig = virtual.was_mig if gpu.mig.capable else None
         off = False if virtual.total else None
-        return GpuWish(gpu.pci, mig, instances=None, source=source, vgpus=(), functions=off, passthrough=True)
+        return GpuWish(gpu.pci, mig, instances=None, vgpus=(), functions=off, passthrough=True)
     return GpuWish(
         pci=gpu.pci,
         mig=gpu.mig.enabled if gpu.mig.capable else None,
         instances=instance_wishes(gpu, exact),
-        source=source,
         vgpus=tuple(VgpuWish(v.type_id, v.type, v.function, v.uuid) for v in gpu.vgpus),
         functions=virtual.enabled if virtual.total else None,
         mixed=virtual.mixed if virtual.enabled else None,

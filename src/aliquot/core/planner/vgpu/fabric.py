@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING
 from aliquot.core.model.desired import GpuWish
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Blocker
-from aliquot.core.planner import restore_point
 from aliquot.core.planner.rules import Refusal
 from aliquot.core.planner.vgpu import blockers as blocking
 
@@ -32,8 +31,8 @@ def switched(inventory: Inventory, gpu: Gpu) -> bool:
 
 
 def whole_vgpu(t: Task) -> Blocker | None:
-    """Why a new vGPU that is a whole GPU cannot be had. What there was before is led back to as it was."""
-    if not switched(t.inventory, t.gpu) or t.wish.source == restore_point.SOURCE:
+    """Why a new vGPU that is a whole GPU cannot be had."""
+    if not switched(t.inventory, t.gpu) or t.wish.restoring:
         return None
     have = [v.type_id for v in t.gpu.vgpus]
     whole = [each for each, n in t.types if each.max == 1 and not each.mig_backed and have.count(each.id or 0) < n]
@@ -58,14 +57,15 @@ def alone(inventory: Inventory, gpu: Gpu) -> tuple[str, ...]:
 
 def together(inventory: Inventory, wishes: Sequence[GpuWish]) -> tuple[Blocker, ...]:
     """Why several GPUs cannot be handed out at once: for one virtual machine they must be a partition of the fabric."""
-    asked = {wish.pci for wish in wishes if wish.passthrough and wish.source != restore_point.SOURCE}
+    asked = {wish.pci for wish in wishes if wish.passthrough and not wish.restoring}
     gpus = [gpu for gpu in inventory.gpus if gpu.pci in asked and switched(inventory, gpu)]
     new = [gpu for gpu in gpus if not gpu.passthrough]
     if len(gpus) < 2 or not new:
         return ()
-    listed = ", ".join(gpu.pci for gpu in gpus)
+    listed = ", ".join(gpu.pci for gpu in gpus if gpu is not new[0])
     why = (
-        f"{listed} are on NVSwitch: a virtual machine with several of them fails CUDA (error 802) until Fabric Manager "
-        "activates their partition of the fabric, which aliquot does not do; one for each virtual machine is possible"
+        f"it and {listed} are on NVSwitch: CUDA in a virtual machine with several of them fails (error 802) until "
+        "Fabric Manager activates their fabric partition, which aliquot does not do; pass them through one by one, "
+        "each to a virtual machine of its own"
     )
     return (blocking.refused(new[0], Refusal(FABRIC, why), f"aliquot passthrough enable {new[0].pci}"),)

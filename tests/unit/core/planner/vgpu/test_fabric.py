@@ -6,11 +6,11 @@ import msgspec
 import pytest
 
 import support.vgpufactory as factory
+from aliquot.core.config.boot_record import Kept, replay
 from aliquot.core.model.desired import Desired, GpuWish
 from aliquot.core.model.inventory import Gpu, VirtualHost
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.plan import plan
-from aliquot.core.planner.restore_point import SOURCE
 from aliquot.core.planner.vgpu.vm_rules import VmDevice, check
 
 H200, SECOND = "NVIDIA H200", "0000:09:00.0"
@@ -18,13 +18,13 @@ HGX = VirtualHost(iommu=True, vfio=True, vgpu_manager=True, sriov_manage="/s", n
 PLAIN = msgspec.structs.replace(HGX, nvswitch=False)
 
 
-def vgpus(of: Gpu, short: str, count: int = 1, source: str = "", host: VirtualHost = HGX) -> Plan:
+def vgpus(of: Gpu, short: str, count: int = 1, restoring: bool = False, host: VirtualHost = HGX) -> Plan:
     made = factory.vgpus(of.product, {short: count})
-    return plan(factory.node(of, host=host), Desired((GpuWish(of.pci, None, None, source, vgpus=made),)))
+    return plan(factory.node(of, host=host), Desired((GpuWish(of.pci, None, None, vgpus=made, restoring=restoring),)))
 
 
-def whole(*gpus: Gpu, host: VirtualHost = HGX, source: str = "") -> Plan:
-    wishes = [GpuWish(g.pci, None, None, source, passthrough=True) for g in gpus]
+def whole(*gpus: Gpu, host: VirtualHost = HGX, restoring: bool = False) -> Plan:
+    wishes = [GpuWish(g.pci, None, None, passthrough=True, restoring=restoring) for g in gpus]
     return plan(factory.node(*gpus, host=host), Desired(tuple(wishes)))
 
 
@@ -44,7 +44,7 @@ def test_a_vgpu_that_is_a_whole_gpu_is_refused_on_nvswitch_alone() -> None:
 def test_one_that_is_there_stays_and_one_that_was_there_comes_back() -> None:
     of = factory.gpu(H200)
     assert not vgpus(factory.having(of, (factory.kind(H200, "141C"), 0)), "141C").blocked
-    assert not vgpus(of, "141C", source=SOURCE).blocked
+    assert not vgpus(of, "141C", restoring=True).blocked
 
 
 @pytest.mark.parametrize("product", ["NVIDIA B200", "NVIDIA B300 SXM6 AC"])
@@ -67,9 +67,19 @@ def test_several_are_not_handed_out_at_once() -> None:
     assert rules(refused) == ["FABRIC"]
     assert refused.blockers[0].next_step == f"aliquot passthrough enable {one.pci}"
     assert not whole(one, two, host=PLAIN).blocked
-    assert not whole(one, two, source=SOURCE).blocked
+    assert not whole(one, two, restoring=True).blocked
     away = [msgspec.structs.replace(g, passthrough=True) for g in (one, two)]
     assert not whole(*away).blocked, "they are so already"
+
+
+def test_what_was_recorded_comes_back_after_a_boot() -> None:
+    """GPUs that were passed through one by one are recorded one by one, and restored together."""
+    one, two = factory.gpu(H200), factory.gpu(H200, pci=SECOND)
+    node = factory.node(one, two, host=HGX)
+    kept = [Kept(GpuWish(g.pci, None, None, passthrough=True), g.uuid) for g in (one, two)]
+    assert not plan(node, replay(kept, node)[0]).blocked
+    whole_one = GpuWish(one.pci, None, None, vgpus=factory.vgpus(H200, {"141C": 1}))
+    assert not plan(node, replay([Kept(whole_one, one.uuid)], node)[0]).blocked
 
 
 def test_one_virtual_machine_has_one_of_them() -> None:
