@@ -5,6 +5,8 @@ Source of the functions' branches: nvml.h of CUDA 11.0 to 13.3 as go-nvml keeps 
 
 from __future__ import annotations
 
+import re
+
 FLOOR = 470
 """The oldest driver branch that Aliquot drives: before R470 a MIG device's UUID was not stable."""
 
@@ -31,11 +33,11 @@ FIRST_WITH = {
 
 
 def numbers(version: str) -> tuple[int, ...]:
-    """Return a driver version as numbers that compare; a branch name (``R525``) too. Empty if there is nothing to
-    compare.
+    """Return a driver version as numbers that compare; a branch name (``R525``) too, and what stands before another
+    suffix (``460.73.01-grid``). Empty if there is nothing to compare.
     """
-    parts = version.removeprefix("R").split(".")
-    return tuple(int(p) for p in parts) if all(p.isdigit() for p in parts) else ()
+    found = re.match(r"R?(\d{1,6}(?:\.\d{1,6})*)", version, re.ASCII)
+    return tuple(map(int, found[1].split("."))) if found else ()
 
 
 def older(version: str, minimum: str | None) -> bool:

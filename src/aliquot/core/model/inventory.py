@@ -16,6 +16,10 @@ from aliquot.core.model.vgpu_types import VgpuTable
 API_VERSION = "aliquot/v1"
 
 
+UNKNOWN_HOLDER = "unknown"
+"""The id of a holder of which nobody can say more, or whether there is one."""
+
+
 class Holder(msgspec.Struct, frozen=True):
     """What is on an instance: a process, pod, VM, job or container. ``id`` is a pid for a process."""
 

@@ -10,7 +10,7 @@ import msgspec
 from aliquot.core.model.desired import InstanceWish
 from aliquot.core.model.driver_branches import FIRST_WITH, PLACED_COMPUTE_INSTANCES
 from aliquot.core.model.geometry import geometry, geometry_text
-from aliquot.core.model.inventory import Gpu, GpuInstance, Holder
+from aliquot.core.model.inventory import UNKNOWN_HOLDER, Gpu, GpuInstance, Holder
 from aliquot.core.model.placement import slices
 from aliquot.core.model.plan import Blocker
 from aliquot.core.planner import compute_instances as compute
@@ -25,6 +25,8 @@ _NAMED = 3
 
 def ways_out(holders: Sequence[Holder]) -> str:
     """What to do about holders: end them, or wait for them. What would end them unasked is not proposed."""
+    if any(h.id == UNKNOWN_HOLDER for h in holders):
+        return "find out what uses it and end that, then destroy it with nvidia-smi: its holders cannot be seen here"
     named = [str(h) for h in dict.fromkeys(holders)]
     more = f" and {len(named) - _NAMED} more" if len(named) > _NAMED else ""
     return f"end {', '.join(named[:_NAMED]) or 'the holders'}{more}, or add --policy wait"

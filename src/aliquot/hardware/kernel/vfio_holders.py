@@ -9,12 +9,11 @@ import errno
 from functools import cached_property
 from itertools import pairwise
 
-from aliquot.core.model.inventory import Holder
+from aliquot.core.model.inventory import UNKNOWN_HOLDER, Holder
 from aliquot.hardware.kernel.errors import name
 from aliquot.hardware.kernel_files import Files
 
 PROC = "/proc"
-UNKNOWN = "unknown"
 _VFIO = "/dev/vfio/"
 _CONTAINER = "vfio"
 _HOST_PIDS = "pid:[4026531836]"
@@ -36,7 +35,7 @@ class Holders:
         seen, fault = self._scan
         pids = sorted({pid for device in devices for pid in seen.get(device, ())})
         found = tuple(self._holder(pid) for pid in pids)
-        return found or ((Holder("process", UNKNOWN, fault),) if fault else ())
+        return found or ((Holder("process", UNKNOWN_HOLDER, fault),) if fault else ())
 
     @cached_property
     def _scan(self) -> tuple[dict[str, set[int]], str]:

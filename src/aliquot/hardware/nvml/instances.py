@@ -10,7 +10,7 @@ import msgspec
 
 from aliquot.core.model import nvml_return_codes as codes
 from aliquot.core.model.catalog import Family, Profile
-from aliquot.core.model.inventory import ComputeInstance, Gpu, GpuInstance, Holder
+from aliquot.core.model.inventory import UNKNOWN_HOLDER, ComputeInstance, Gpu, GpuInstance, Holder
 from aliquot.hardware.nvml.capability_minors import ci_minor, gi_minor
 from aliquot.hardware.nvml.partition_ids import swapped
 from aliquot.hardware.nvml.session import Session
@@ -19,7 +19,7 @@ NO_INSTANCE = 0xFFFFFFFF
 _MAX_INSTANCES = 16
 """More than any profile allows: at most 15 GPU instance ids per GPU, 8 compute instances per GPU instance."""
 
-UNLISTED = Holder("process", "unknown", "this driver does not list processes")
+UNLISTED = Holder("process", UNKNOWN_HOLDER, "this driver does not list processes")
 """Who holds each instance where the driver has no list of processes: nobody can say that it is idle."""
 
 Process = tuple[int, int, Holder]

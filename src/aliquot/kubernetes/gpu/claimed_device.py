@@ -16,6 +16,8 @@ from aliquot.core.model.inventory import Gpu, Inventory
 
 _NVIDIA = "nvidia.com"
 _BY_PLACE = "gpu.nvidia.com"
+_NO_GPUS = "compute-domain.nvidia.com"
+"""The driver of IMEX channels and their daemons (NVIDIA/k8s-dra-driver-gpu): they say nothing of a GPU."""
 _PLACE = re.compile(r"gpu-(\d+)(?:-mig-(?:[^-]*g[^-]*-\d+-(\d+)|\d+-(\d+)-\d+))?")
 
 
@@ -41,7 +43,8 @@ def devices(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:
 
 def of_nvidia(claimed: ClaimedDevice) -> bool:
     """Whether the device may be a GPU of the node, whatever its name is."""
-    return claimed.driver == _NVIDIA or claimed.driver.endswith(f".{_NVIDIA}")
+    ours = claimed.driver == _NVIDIA or claimed.driver.endswith(f".{_NVIDIA}")
+    return ours and claimed.driver != _NO_GPUS
 
 
 def _by_uuid(claimed: ClaimedDevice, inventory: Inventory) -> tuple[str, ...]:

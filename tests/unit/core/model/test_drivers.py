@@ -73,7 +73,9 @@ def test_lost_and_tableless() -> None:
         ("470.57.02", "R525", True),
         ("", "R525", False),
         ("570.86", None, False),
-        ("570.86.abc", "571", False),
+        ("570.86.abc", "571", True),
+        ("460.73.01-grid", "470", True),
+        ("unknown", "571", False),
         ("1000.1", "999.9", False),
     ],
 )

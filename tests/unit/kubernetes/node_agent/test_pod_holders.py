@@ -53,6 +53,7 @@ def held(use: Use) -> list[str]:
         (claim("gpu-3-mig-1g10gb-19-6"), [ONE, FIRST, SECOND]),
         (claim("x", f"a.b/c={FIRST}", driver="mig.example.org"), [FIRST]),
         (claim("gpu-1", driver="net.example.org"), []),
+        (claim("channel-0", driver="compute-domain.nvidia.com"), []),
         (claim("gpu-1", driver="nvidia.com.example.org"), []),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 
 import msgspec
 
@@ -30,11 +31,13 @@ class LastSettings:
         self._texts: dict[str, str] = {}
         self._layers: dict[str, Layer] = {}
         for name, text in self._stored().items():
-            self.read(name, text)
+            self._texts[name] = text
+            with suppress(AliquotError):  # another version understood it; it is kept for that one
+                self._layers[name] = read(text, f"ConfigMap {name}")
 
     def read(self, name: str, text: str) -> tuple[Layer | None, AliquotError | None]:
         """What a ConfigMap says, or said before and why its text cannot be understood."""
-        if self._texts.get(name) == text:
+        if self._texts.get(name) == text and name in self._layers:
             return self._layers[name], None
         try:
             layer = read(text, f"ConfigMap {name}")
@@ -46,8 +49,8 @@ class LastSettings:
 
     def forget(self, name: str) -> None:
         """The ConfigMap says nothing any more."""
+        self._layers.pop(name, None)
         if self._texts.pop(name, None) is not None:
-            del self._layers[name]
             self._save()
 
     def _stored(self) -> dict[str, str]:

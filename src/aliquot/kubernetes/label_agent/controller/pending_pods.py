@@ -16,7 +16,7 @@ import msgspec
 
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.client import EVERYWHERE, Api
-from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, ThrottledError
+from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ConflictError, NotFoundError, ThrottledError
 from aliquot.kubernetes.client.objects import ConfigMap, Event, Node
 from aliquot.kubernetes.client.pending_pod import UNBOUND, PendingPod
 from aliquot.kubernetes.client.watch import Deleted, Listed, Put, Timing, watch
@@ -221,11 +221,13 @@ class Waiting:
         return msgspec.structs.replace(there, held=there.held | unknown) if unknown else there
 
     async def _held(self, node: str) -> bool:
-        """Whether somebody is on a node's GPUs, as its agent published it; False where no agent has."""
+        """Whether a process is on a node's GPUs, as its agent published it; False where no agent has."""
         try:
             found = await self.api.get(ConfigMap, documents.map_name(node, documents.GPUS))
-        except ApiError:
+        except NotFoundError:
             return False
+        except ApiError:
+            return True
         document = documents.decode(found.data.get(documents.KEY, ""))
         gpus = document.inventory.gpus if document is not None else ()
         return any(gpu.holders or any(i.held for i in gpu.instances) for gpu in gpus)

@@ -8,6 +8,7 @@ import datetime as dt
 from collections.abc import Callable, Mapping
 
 from aliquot.errors import AliquotError
+from aliquot.foundation.backoff import Backoff
 from aliquot.foundation.logfmt import controller_log as log
 from aliquot.kubernetes.client.admission_review import Request, Verdict
 from aliquot.kubernetes.client.client import Api
@@ -30,7 +31,7 @@ from aliquot.kubernetes.virtual_machines.webhook.registration import register
 from aliquot.kubernetes.virtual_machines.webhook.server import HttpsServer, NotReadyError, Reviewed, application
 
 GRACE_S = 5.0
-SOON_S = 1.0
+SOON_S, LATER_S = 1.0, 10.0
 """How soon it is looked again while a certificate or the registration is missing."""
 
 
@@ -114,10 +115,11 @@ class Webhook:
             self.server.close()
 
     async def _keep(self) -> None:
+        soon, failures = Backoff(SOON_S, min(LATER_S, self._options.look_s)), 0
         while True:
+            failures = failures + 1 if self.missing or self._said else 0
             with contextlib.suppress(TimeoutError):
-                done = not self.missing and not self._said
-                async with asyncio.timeout(self._options.look_s if done else min(SOON_S, self._options.look_s)):
+                async with asyncio.timeout(soon.pause(failures) or self._options.look_s):
                     await self._look.wait()
             self._look.clear()
             try:

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 
 from aliquot.core.config.settings import merge
+from aliquot.foundation.state_store import StateFile
 from aliquot.kubernetes.gpu import names
-from aliquot.kubernetes.label_agent.agent.last_settings import FILE, LastSettings
+from aliquot.kubernetes.label_agent.agent.last_settings import FILE, LastSettings, Texts
 from aliquot.kubernetes.label_agent.agent.settings import Place, layers
 
 POLICY = {names.SETTINGS_KEY: "version: aliquot/v1\ndevice-plugin: {enabled: false}\nlabels: {enabled: false}\n"}
@@ -55,6 +56,21 @@ def test_the_last_good_text_holds_for_the_next_agent(tmp_path: Path) -> None:
     layers(Place("n"), {names.SETTINGS_MAP: None}, LastSettings(str(tmp_path)), {})
     _, faults, unclear = layers(Place("n"), bad, LastSettings(str(tmp_path)), {})
     assert (len(faults), unclear) == (1, ())
+
+
+def test_starting_writes_nothing_and_keeps_what_another_version_understood(tmp_path: Path) -> None:
+    last = LastSettings(str(tmp_path))
+    last.read("one", "version: aliquot/v1\nmig: {strategy: mixed}")
+    last.read("two", "version: aliquot/v1\nmig: {strategy: none}")
+    path = tmp_path / FILE
+    store = StateFile(str(path), "last-settings", Texts, Texts())
+    store.save(Texts({"one": "version: aliquot/v9", "two": "version: aliquot/v1\nmig: {strategy: none}"}))
+    before = path.read_bytes()
+    last = LastSettings(str(tmp_path))
+    assert path.read_bytes() == before
+    assert last.read("one", "version: aliquot/v9")[0] is None
+    last.read("three", "version: aliquot/v1\nmig: {strategy: single}")
+    assert set(store.load().texts) == {"one", "two", "three"}
 
 
 def test_settings_hold_although_they_cannot_be_kept(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
