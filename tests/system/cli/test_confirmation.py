@@ -88,6 +88,23 @@ def test_a_document_stays_whole_and_the_question_is_on_the_terminal(a100: Sim, p
     assert not a100.writes()
 
 
+def test_stdin_that_can_only_be_read_is_asked_on_the_terminal_too(a100: Sim, play: Play, tmp_path: Path) -> None:
+    shown = play("apply", *WISH, shell=f"""sh -c 'exec "$0" "$@" </dev/tty 2>{tmp_path / "log"}'""")
+    assert "3g.20gb" in shown.shows(QUESTION, 20).text
+    shown.type("n\n")
+    assert shown.ended() == 10
+    assert not a100.writes()
+
+
+def test_where_no_question_can_be_shown_none_is_waited_for(a100: Sim, play: Play, tmp_path: Path) -> None:
+    """stdin is a terminal that can only be read, stderr is a file, and the session has no terminal of its own."""
+    log = tmp_path / "log"
+    shown = play("apply", *WISH, shell=f"""sh -c 'exec setsid -w "$0" "$@" <"$(tty)" 2>{log}'""")
+    assert shown.ended(20) == 2
+    assert "add --yes" in log.read_text()
+    assert not a100.writes()
+
+
 @pytest.mark.parametrize("words", [("apply", "plan.json"), ("restore", "before.json"), ("restore", "--boot")])
 def test_a_plan_a_checkpoint_and_the_boot_record_are_asked_about(
     words: tuple[str, ...], a100: Sim, run: Run, play: Play

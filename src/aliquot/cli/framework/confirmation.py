@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -10,24 +9,30 @@ from contextlib import suppress
 from aliquot.cli.framework import color as colour
 from aliquot.cli.framework import streams
 from aliquot.cli.framework.parser import Args
-from aliquot.errors import CutOffError
+from aliquot.errors import CutOffError, UsageError
 
 DECLINED = "not applied: nothing was changed"
 DECLINED_EXIT = 10
 """Changes are still pending."""
 
 _QUESTION = "Apply this plan? [y/N] "
-_STDIN = 0
+_STDIN, _TERMINAL = 0, "/dev/tty"
 
 
 def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
     """Return whether to go on. A person at a terminal is shown the ``plan`` (it takes whether to colour it) and asked,
-    unless ``--yes`` was typed. Raises CutOffError where a signal comes instead of an answer.
+    unless ``--yes`` was typed. Raises CutOffError where a signal comes instead of an answer, UsageError where the
+    question cannot be shown: it would be waited for, unseen.
     """
     if args.yes or not asked():
         return True
     try:
-        _tell(f"{plan(colour.welcome())}\n{_QUESTION}")
+        if not _tell(f"{plan(colour.welcome())}\n{_QUESTION}"):
+            raise UsageError(
+                "the plan cannot be shown: stderr is no terminal, and the one that is stdin can only be read; "
+                "nothing was changed",
+                next_step="add --yes to go on without a question",
+            )
         answer = sys.stdin.buffer.readline()
     except KeyboardInterrupt as stop:
         _tell("\n")
@@ -47,13 +52,18 @@ def asked() -> bool:
         return False
 
 
-def _tell(text: str) -> None:
-    """Write to the person's terminal: stderr or, where that goes elsewhere, the one that is stdin. A question that
-    went into a log would be waited for, unseen.
+def _tell(text: str) -> bool:
+    """Write to the person's terminal, and return whether it took the text: stderr or, where that goes elsewhere, the
+    one that is stdin, which may be open for reading only (``</dev/tty``).
     """
+    text = streams.plain(text)
     if streams.watched():
-        sys.stderr.write(streams.plain(text))
+        sys.stderr.write(text)
         sys.stderr.flush()
-        return
-    with suppress(OSError):  # opened for reading only: nothing can be shown there
-        os.write(_STDIN, streams.plain(text).encode())
+        return True
+    for terminal in (_STDIN, _TERMINAL):
+        with suppress(OSError), open(terminal, "wb", closefd=terminal != _STDIN) as stream:
+            stream.write(text.encode())
+            stream.flush()
+            return True
+    return False
