@@ -18,6 +18,7 @@ from aliquot.errors import ConfigError
 TOP = {
     "version": ("text", f"`{NATIVE}`", "required"),
     "configs": ("mapping of names to lists of entries", "at least one", "required"),
+    "x-aliquot": ("anything", "who wrote the file, for `--out`; it is passed over", ""),
 }
 ENTRY = {
     "gpus": (

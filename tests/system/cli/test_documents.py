@@ -137,6 +137,32 @@ def test_an_edited_file_is_no_longer_aliquots_and_the_same_text_may_be_written_a
     assert run("generate", "--out", str(path)).code == 0
 
 
+def test_json_of_our_own_formats_says_who_wrote_it_and_an_edit_is_kept(mixed: Sim, run: Run, tmp_path: Path) -> None:
+    path = tmp_path / "now.json"
+    verb = ("export", "--native", "-o", "json", "--out", str(path))
+    assert run(*verb).code == 0
+    written = msgspec.json.decode(path.read_bytes())
+    assert {k: v for k, v in written.items() if k != "x-aliquot"} == run("export", "--native", "-o", "json").document
+    assert run(*verb, "--label", "other").code == 0, "other content of ours is replaced"
+    ours = path.read_text()
+    assert '"other"' in ours
+    assert run("verify", "-f", str(path), "-c", "other").code == 0
+    for edited in (ours.replace('"other"', '"mine"'), ours.replace("\n", "\n\n", 1), ours.replace("x-al", "y-al")):
+        path.write_text(edited)
+        assert run(*verb).code == 20
+        assert path.read_text() == edited
+    path.write_text(run("export", "--native", "-o", "json").out)
+    assert run(*verb).code == 0, "the same text may be written again"
+
+
+def test_json_of_mig_parted_has_no_place_for_a_mark_and_needs_force(mixed: Sim, run: Run, tmp_path: Path) -> None:
+    verb = ("export", "-o", "json", "--out", str(tmp_path / "now.json"))
+    assert run(*verb).code == run(*verb).code == 0, "the same text"
+    assert msgspec.json.decode((tmp_path / "now.json").read_bytes()).keys() == {"version", "mig-configs"}
+    assert run(*verb, "--label", "other").code == 20
+    assert run(*verb, "--label", "other", "--force").code == 0
+
+
 def test_files_are_written_whole_or_not_at_all(mixed: Sim, run: Run, tmp_path: Path) -> None:
     for verb in ("generate", "export", "checkpoint"):
         assert run(verb, "--out", f"{verb}.out").out == ""
@@ -172,6 +198,8 @@ def test_the_catalog_of_a_machine(mixed: Sim, run: Run, monkeypatch: pytest.Monk
         "h100-80gb-sxm",
         "rtx-pro-6000-96gb",
     ]
+    for gpu in "0", "1":
+        assert run("catalog", "record", gpu, "-o", "json", "--out", "table.json").code == 0
     assert "agrees: a30-24gb" in run("catalog", "check").out
     text = run("catalog", "record", "0")
     assert yaml.safe_load(text.out)["family"] == "a30-24gb"

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import os
+from typing import Any
 
 from aliquot.errors import NotOursError
 
 _MARK = "# Written by Aliquot. Checksum of the lines below: "
+_EDITED = "was edited after Aliquot wrote it"
 _METRICS = "# HELP aliquot_"
 _SHOWN = 1 << 24
 """Bytes that are read of a file: larger ones are not ours."""
@@ -16,6 +18,18 @@ _SHOWN = 1 << 24
 def marked(body: str) -> str:
     """Put a line before a YAML document that says who wrote it, and that later tells an edited one."""
     return f"{_MARK}{_checksum(body)}\n{body}"
+
+
+def marked_json(body: str) -> str:
+    """Put a member into a JSON object that says who wrote it, and that later tells an edited one; nothing into formats
+    that have no room for it, mig-parted's above all, and into what is no such object.
+    """
+    from aliquot.core.config.file import JSON_MARK, NATIVE
+
+    plain = _object(body)
+    if plain.get("version") != NATIVE and not plain.keys() >= {"schema", "family", "profiles"}:
+        return body
+    return f"{_encoded({JSON_MARK: _member(plain), **plain})}\n"
 
 
 def refuse_foreign(path: str, *, force: bool, fresh: str = "") -> None:
@@ -31,13 +45,30 @@ def refuse_foreign(path: str, *, force: bool, fresh: str = "") -> None:
         raise _refusal(path, "exists, and you cannot read it") from None
     except OSError:
         return
-    if fresh in (text, marked(text)):
+    if fresh in (text, marked(text), marked_json(text)):
         return
     if text.startswith(_MARK):
         first, _, rest = text.partition("\n")
         if first != f"{_MARK}{_checksum(rest)}":
-            raise _refusal(path, "was edited after Aliquot wrote it")
-    elif text.strip() and not text.startswith(_METRICS) and not _document(text):
+            raise _refusal(path, _EDITED)
+    elif text.strip() and not text.startswith(_METRICS):
+        _refuse_foreign_json(path, text)
+
+
+def _refuse_foreign_json(path: str, text: str) -> None:
+    """Let documents of ours pass, and checkpoints, in the very characters that Aliquot writes. Files of mig-parted's
+    format do not: a careful edit would leave no trace in them.
+    """
+    from aliquot.core.config.file import JSON_MARK
+
+    plain = _object(text)
+    same = text.rstrip("\n") == _encoded(plain)
+    if JSON_MARK in plain:
+        if not same or plain.pop(JSON_MARK) != _member(plain):
+            raise _refusal(path, _EDITED)
+        return
+    ours = str(plain.get("apiVersion")).startswith("aliquot/") or plain.keys() == {"Version", "MigState"}
+    if not ours or not same:
         raise _refusal(path, "exists, and nothing in it says that Aliquot wrote it")
 
 
@@ -51,17 +82,22 @@ def _checksum(body: str) -> str:
     return hashlib.sha256(body.encode()).hexdigest()[:16]
 
 
-def _document(text: str) -> bool:
-    """Whether it is a document of ours, or a checkpoint, in the very characters that Aliquot writes."""
-    import msgspec
+def _member(plain: dict[str, Any]) -> dict[str, str]:
+    return {"writer": "aliquot", "checksum": _checksum(_encoded(plain))}
 
-    from aliquot.cli.framework.output import encoded
+
+def _object(text: str) -> dict[str, Any]:
+    """The JSON object that a text is, an empty one for any other text."""
+    import msgspec
 
     try:
         plain = msgspec.json.decode(text)
     except (msgspec.DecodeError, RecursionError):
-        return False
-    ours = isinstance(plain, dict) and (
-        str(plain.get("apiVersion")).startswith("aliquot/") or plain.keys() == {"Version", "MigState"}
-    )
-    return ours and text.rstrip("\n") == encoded(plain, "json")
+        return {}
+    return plain if isinstance(plain, dict) else {}
+
+
+def _encoded(plain: dict[str, Any]) -> str:
+    from aliquot.cli.framework.output import encoded
+
+    return encoded(plain, "json")

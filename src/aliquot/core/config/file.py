@@ -9,6 +9,8 @@ from aliquot.core.config.text.instance_request import Wish
 from aliquot.core.config.text.vgpu_request import TypeWish
 
 NATIVE = "aliquot/v1"
+JSON_MARK = "x-aliquot"
+"""A member of JSON files that says who wrote them: readers pass over it."""
 MIG_PARTED = "mig-parted/v1"
 VGPU_DEVICE_MANAGER = "vgpu-device-manager/v1"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.config.file import MIG, NATIVE, SHARES, VGPU, ConfigFile, Entry
+from aliquot.core.config.file import JSON_MARK, MIG, NATIVE, SHARES, VGPU, ConfigFile, Entry
 from aliquot.core.config.formats.native_vgpu import MIXED, read_flag, read_mixed, read_types
 from aliquot.core.config.select.overlaps import certain_overlaps
 from aliquot.core.config.select.selector import ALL, MAX_INDEX, Filter, Selector, index_list, product_key
@@ -35,6 +35,7 @@ class _Native(Reading):
     def top(self, document: Document, compat: bool) -> dict[str, tuple[Entry, ...]]:
         assert isinstance(document.root, Map)
         fields = self.mapping(document.root, "the file") or {}
+        fields.pop(JSON_MARK, None)
         self.known(fields, ("version", "configs"), "the file")
         if "configs" not in fields:
             self.faults.add(document.root, "the key 'configs' is missing")
