@@ -26,6 +26,7 @@ from aliquot.dashboard.change_requests import (
     UseConfig,
 )
 from aliquot.errors import ConfigError
+from aliquot.foundation.decimals import decimal
 
 Form = Mapping[str, Sequence[str]]
 COUNT = "count."
@@ -104,10 +105,11 @@ class _Fields:
             except ValueError as error:
                 self.faults.append(str(error)[:200])
                 continue
-            if value and not (value.isascii() and value.isdecimal() and int(value[:9]) <= MOST_COUNT):
+            count = decimal(value or "0")
+            if count is None or count > MOST_COUNT:
                 self.faults.append(f"{value[:20]!r} is no number of {name} (0 to {MOST_COUNT})")
-            elif value and int(value):
-                found[name] = int(value)
+            elif count:
+                found[name] = count
         return found
 
     def policy(self) -> tuple[str, float]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from xml.etree import ElementTree
 
+from aliquot.foundation.decimals import decimal
 from aliquot.libvirt.errors import LibvirtError
 from aliquot.libvirt.models import MDEV, PCI, Domain, Hostdev
 
@@ -54,16 +55,15 @@ def domain(current: str, inactive: str = "", *, persistent: bool = True) -> Doma
     empty where that is the same. Raises LibvirtError for what is no domain.
     """
     root = _parsed(current)
-    number = root.get("id", "-1")
-    running = number.isascii() and number.isdecimal() and len(number) < 10
+    number = decimal(root.get("id", "-1"))
     live = hostdevs(root)
     defined = hostdevs(_parsed(inactive)) if inactive else live
     return Domain(
         name=root.findtext("name", ""),
         uuid=root.findtext("uuid", ""),
-        id=int(number) if running else None,
+        id=number,
         persistent=persistent,
-        live=live if running else (),
+        live=() if number is None else live,
         config=defined if persistent else (),
         graphics=root.find("devices/graphics") is not None,
     )

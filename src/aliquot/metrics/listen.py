@@ -5,6 +5,7 @@ from __future__ import annotations
 from ipaddress import IPv6Address
 
 from aliquot.errors import UsageError
+from aliquot.foundation.decimals import decimal
 
 LOOPBACK = "127.0.0.1"
 
@@ -13,13 +14,13 @@ def place(text: str) -> tuple[str, int]:
     """``ADDRESS:PORT``, ``[::1]:PORT``, ``:PORT`` (all addresses) or ``PORT`` (loopback). Raises UsageError."""
     address, colon, port = text.rpartition(":")
     bare = address.removeprefix("[").removesuffix("]")
-    number = port.isascii() and port.isdigit() and len(port) < 6 and int(port) < 65536
-    if not number or (":" in bare and not _is_v6(bare)):
+    number = decimal(port, 5)
+    if number is None or number > 65535 or (":" in bare and not _is_v6(bare)):
         raise UsageError(
             f"{text!r} is no address and port: it is written 127.0.0.1:9837, or [::1]:9837",
             next_step="aliquot metrics --help",
         )
-    return (bare or "0.0.0.0") if colon else LOOPBACK, int(port)
+    return (bare or "0.0.0.0") if colon else LOOPBACK, number
 
 
 def _is_v6(text: str) -> bool:

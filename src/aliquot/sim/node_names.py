@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Container
 
 from aliquot.errors import UsageError
+from aliquot.foundation.decimals import decimal
 
 MOST = 2000
 """Nodes that one command may start: a server holds four files of each open."""
@@ -18,7 +19,8 @@ def names_for(wished: str | None, plain: str, count: str | None, taken: Containe
         if wished is not None:
             return [wished]
         return [next(n for n in (plain, *(f"{plain}-{i}" for i in range(2, 10_000))) if n not in taken)]
-    if not count.isascii() or not count.isdigit() or not 1 <= int(count[:9]) <= MOST or len(count) > 9:
+    number = decimal(count) or 0
+    if not 1 <= number <= MOST:
         raise UsageError(f"--count {count}: the number of nodes is 1 to {MOST}", next_step="aliquot sim start --help")
     width = max(len(count), 2)
-    return [f"{wished or plain}-{n:0{width}d}" for n in range(1, int(count) + 1)]
+    return [f"{wished or plain}-{n:0{width}d}" for n in range(1, number + 1)]

@@ -254,6 +254,8 @@ HUGE = "9" * 5000
 """Python refuses to convert it."""
 LONE = "\udced\udca0\udc80x"
 """What Python makes of bytes that are not UTF-8."""
+SQUARE = "\N{SUPERSCRIPT TWO}"
+"""A digit to ``str.isdigit``, and no number."""
 TYPED = (
     "plan --gpu {} --mig 1g.5gb",
     "plan --gpu 0-{} --mig 1g.5gb",
@@ -265,6 +267,7 @@ TYPED = (
     "show --node {}",
     "explain {}",
     "explain id:{}",
+    "explain id:{} --gpu 0",
     "history --most {}",
     "restore --boot --wait {}",
     "sim start a100-sxm4-40gb*{} --name q",
@@ -272,6 +275,7 @@ TYPED = (
     "sim hold 0 {}",
     "sim hold {} 7",
     "sim fault fail code={}",
+    "sim fault fail code=1.{}",
     "metrics --listen {}",
     "dashboard --listen {}",
     "docker run-args 0:{} --no-reserve",
@@ -287,10 +291,16 @@ TYPED = (
 
 @pytest.mark.parametrize("line", TYPED)
 def test_numbers_without_end_and_text_that_is_none_are_refused(line: str, a100: Sim, run: Run) -> None:
-    for word in (HUGE, LONE):
+    for word in (HUGE, LONE, SQUARE):
         result = run(*(part.replace("{}", word) for part in line.split()))
-        assert result.code in ((0,) if "explain id" in line and word == HUGE else (2, 20)), result.err[:300]
+        assert result.code in (2, 20), result.err[:300]
         assert "digits" not in result.err
+
+
+@pytest.mark.parametrize("columns", [HUGE, SQUARE, "-1", "0", ""])
+def test_a_width_that_is_none_is_passed_over(columns: str, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", columns)
+    assert run("show", "--help").code == 0
 
 
 def test_a_slurm_configuration_with_numbers_without_end_is_judged(run: Run, tmp_path: Path) -> None:

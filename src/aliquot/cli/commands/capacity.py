@@ -11,6 +11,7 @@ from aliquot.cli.framework import output
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.views import capacity_view as capacityview
 from aliquot.errors import BlockedError, UsageError
+from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
     from aliquot.kubernetes.client.client import Api
@@ -102,11 +103,11 @@ def _asked(words: Sequence[str]) -> list[tuple[str, int]]:
     found = []
     for word in words:
         resource, _, count = word.partition(":")
-        number = not count or (count.isascii() and count.isdecimal() and len(count) < 6 and int(count) > 0)
+        number = decimal(count or "1", 5)
         if not ours(resource) or not number:
             step = "aliquot capacity --ask nvidia.com/NVIDIA_A2-4Q:2"
             raise UsageError(f"{word} is no resource with a count", next_step=step)
-        found.append((resource, int(count or 1)))
+        found.append((resource, number))
     return found
 
 

@@ -10,6 +10,7 @@ from aliquot.cli.framework import streams
 from aliquot.cli.framework.long_running import lasts
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, NoDriverError, StorageError, UsageError
+from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
     from aliquot.dashboard.main import Opened
@@ -127,9 +128,10 @@ def listen_address(text: str) -> tuple[str, int]:
         address, port = ("127.0.0.1", text) if text.isdecimal() else (text, "8470")
     elif ":" in address:
         raise UsageError(f"--listen {text}: an IPv6 address stands in brackets", details=(f"[{text}]:8470",))
-    if not (port.isascii() and port.isdecimal() and len(port) < 6 and int(port) <= 65535) or not address:
+    number = decimal(port, 5)
+    if number is None or number > 65535 or not address:
         raise UsageError(f"--listen {text} is not ADDRESS:PORT", details=("for example 127.0.0.1:8470",))
-    return address, int(port)
+    return address, number
 
 
 def _token(path: str) -> str:

@@ -12,6 +12,7 @@ from aliquot.core.model import catalog
 from aliquot.core.model.inventory import Inventory
 from aliquot.core.planner.explain import Answer, Explanation, explain
 from aliquot.core.rendering import mig_picture as pieces
+from aliquot.foundation.decimals import decimal
 
 
 def run(args: Args) -> int:
@@ -35,7 +36,7 @@ def check_name(profile: str, inventory: Inventory) -> None:
     """Raises ConfigError for a name that no table and no GPU here knows, with the names that come close."""
     from aliquot.errors import ConfigError
 
-    if profile.startswith("id:") and profile[3:].isdigit():
+    if profile.startswith("id:") and decimal(profile[3:]) is not None:
         return
     here = [inventory.family(g) for g in inventory.gpus if g.mig.capable and g.family]
     if any(profile in _names(family) for family in here):

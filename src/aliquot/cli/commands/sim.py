@@ -10,6 +10,7 @@ from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
 from aliquot.cli.views import sim_view as simview
 from aliquot.errors import BlockedError, UsageError
+from aliquot.foundation.decimals import decimal
 from aliquot.foundation.paths import state_dir
 from aliquot.sim import lifecycle as control
 
@@ -171,10 +172,10 @@ def _fact(word: str) -> tuple[str, str | int | float]:
     key, equals, value = word.partition("=")
     if not equals:
         raise UsageError(f"{word!r} is not KEY=VALUE", next_step="aliquot sim fault --help")
-    if value.isdigit() and len(value) < 19:
-        return key, int(value)
-    whole, dot, part = value.partition(".")
-    return key, float(value) if dot and whole.isdigit() and part.isdigit() else value
+    if (number := decimal(value, 18)) is not None:
+        return key, number
+    parts = [decimal(part, 18) for part in value.split(".")]
+    return key, float(value) if len(parts) == 2 and None not in parts else value
 
 
 def _reboot(args: Args) -> int:

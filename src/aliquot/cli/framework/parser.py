@@ -10,6 +10,7 @@ from typing import NoReturn
 from aliquot.cli.framework import next_command as following
 from aliquot.cli.framework.command_model import Command, Option, capital
 from aliquot.errors import UsageError
+from aliquot.foundation.decimals import decimal
 
 Args = argparse.Namespace
 _TRUE = ("1", "t", "true", "y", "yes")
@@ -117,9 +118,8 @@ class _Parser(argparse.ArgumentParser):
 
 def _columns() -> int:
     """How wide help may be. argparse would ask shutil, which costs more to import than argparse itself."""
-    typed = os.environ.get("COLUMNS", "")
-    if typed.isdigit() and len(typed) < 6 and int(typed):
-        return int(typed)
+    if typed := decimal(os.environ.get("COLUMNS", ""), 5):
+        return typed
     try:
         return os.get_terminal_size(1).columns or 80
     except OSError:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from aliquot.cli.framework import output, streams
 from aliquot.cli.framework.parser import Args
 from aliquot.errors import BlockedError, UsageError
+from aliquot.foundation.decimals import decimal
 
 if TYPE_CHECKING:
     from aliquot.slurm.files.gpu_numbering import Numbering
@@ -97,7 +98,7 @@ def _said(changed: tuple[str, ...], args: Args) -> int:
 
 def _job() -> str:
     found = os.environ.get("SLURM_JOB_ID", "")
-    if not found.isdigit():
+    if decimal(found, 10) is None:
         raise UsageError(
             "this is for Slurm's Prolog and Epilog, which have SLURM_JOB_ID", next_step="aliquot slurm dcgm --help"
         )

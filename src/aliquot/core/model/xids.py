@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 import msgspec
 
 from aliquot.core.model.inventory import Inventory
+from aliquot.foundation.decimals import decimal
 
 APPLICATION = frozenset({13, 31, 43, 45, 68, 109})
 """Graphics engine exception, page fault, stopped processing, preemptive cleanup, video processor exception, context
@@ -70,9 +71,9 @@ def _numbers(environment: Mapping[str, str], name: str) -> tuple[frozenset[int],
     words = [word for word in words if word]
     if any(word in _ALL for word in words):
         return frozenset(), True, ()
-    numbers = [word for word in words if word.isascii() and word.isdigit()]
-    wrong = tuple(f"{name}: {word!r} is no XID and is passed over" for word in words if word not in numbers)
-    return frozenset(map(int, numbers)), False, wrong
+    numbers = {word: decimal(word) for word in words}
+    wrong = tuple(f"{name}: {word[:20]!r} is no XID and is passed over" for word, xid in numbers.items() if xid is None)
+    return frozenset(xid for xid in numbers.values() if xid is not None), False, wrong
 
 
 def unhealthy(xids: Iterable[Xid], inventory: Inventory) -> frozenset[str]:

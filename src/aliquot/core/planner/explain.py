@@ -17,6 +17,7 @@ from aliquot.core.planner.plan import plan
 from aliquot.core.planner.restore_point import former
 from aliquot.core.planner.rules import refusals
 from aliquot.core.planner.target_state import key
+from aliquot.foundation.decimals import decimal
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -77,8 +78,8 @@ def _answer(inventory: Inventory, gpu: Gpu, name: str) -> Answer:
 
 def _profile_id(b: Board, name: str) -> int | None:
     if name.startswith("id:"):
-        number = name[3:]
-        return int(number) if number.isdigit() and len(number) < 10 and int(number) in b.profiles else None
+        number = decimal(name[3:])
+        return number if number in b.profiles else None
     found = b.family.by_name.get(name)
     if found is None:  # a compute instance needs a GPU instance of its kind
         found = next((p for p in b.family.profiles if any(c.name == name for c in p.compute)), None)

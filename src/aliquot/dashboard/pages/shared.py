@@ -11,6 +11,7 @@ from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.dashboard import formatting as words
 from aliquot.dashboard.page import Shown, Visit
 from aliquot.dashboard.view_models import NodeLook, Person, Virtual
+from aliquot.foundation.decimals import decimal
 
 
 class Crumb(msgspec.Struct, frozen=True):
@@ -61,7 +62,7 @@ def part(
     """The rows whose name has the query's ``q`` in it, ``most`` of them from ``from`` on."""
     text, start = first(visit, "q").strip(), first(visit, "from")
     found = [row for row in rows if text.casefold() in name(row).casefold()]
-    at = int(start) if start.isascii() and start.isdecimal() and len(start) < 9 else 0
+    at = decimal(start) or 0
     at = at if at < len(found) else 0
 
     def way(to: int) -> str:

@@ -10,6 +10,8 @@ import ipaddress
 from collections.abc import Mapping
 from urllib.parse import urlsplit
 
+from aliquot.foundation.decimals import decimal
+
 
 def proxy_for(server: str, configured: str, env: Mapping[str, str]) -> str | None:
     """The proxy's URL, or None for a direct connection. ``configured`` is the kubeconfig's ``proxy-url``."""
@@ -41,8 +43,9 @@ def _matches(
         except ValueError:
             return False
     name, colon, wanted = entry.rpartition(":")
-    if colon and wanted.isdigit() and _address(entry) is None:
-        if port != int(wanted):
+    number = decimal(wanted)
+    if colon and number is not None and _address(entry) is None:
+        if port != number:
             return False
         entry = name.strip("[]")
     if address is not None:

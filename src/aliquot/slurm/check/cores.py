@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
+from aliquot.foundation.decimals import decimal
 from aliquot.slurm.check.finding import Finding, Group, error
 from aliquot.slurm.conf.nodes import NodeLine
 from aliquot.slurm.gpus.cores import members
@@ -49,5 +50,4 @@ def count(line: NodeLine) -> int:
 
 
 def _number(line: NodeLine, *keys: str) -> int:
-    value = line.get(*keys)
-    return int(value) if re.fullmatch(r"\d{1,6}", value, re.ASCII) else 0
+    return decimal(line.get(*keys), 6) or 0

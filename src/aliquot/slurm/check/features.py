@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from aliquot.foundation.decimals import decimal
 from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
 from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import entries
@@ -61,8 +61,8 @@ def _form(given: Given, statement: Statement) -> Iterator[Finding]:
 def _times(given: Given, conf: Conf) -> Iterator[Finding]:
     pair = conf.last("ExecTime")
     value = pair.value if pair else "10"
-    short = re.fullmatch(r"\d{1,9}", value, re.ASCII) and int(value) < SHORTEST_S
-    if short and any(conf.headed("Feature", "NodeName")):
+    seconds = decimal(value)
+    if seconds is not None and seconds < SHORTEST_S and any(conf.headed("Feature", "NodeName")):
         said = f"ExecTime={value}" if pair else "ExecTime is 10 seconds where nothing is said"
         sentence = f"{said}: a helper that cuts a GPU may take longer, and the node is DOWN then"
         yield warning(
@@ -109,7 +109,7 @@ def devices(feature: str) -> int:
     if not feature.startswith(families.PREFIX):
         return 0
     parts = [part.partition("x") for part in feature.removeprefix(families.PREFIX).split("_")]
-    fits = all(re.fullmatch(r"\d{1,9}", number, re.ASCII) and "g." in rest for number, _, rest in parts)
+    fits = all(decimal(number) is not None and "g." in rest for number, _, rest in parts)
     return sum(int(number) for number, _, _ in parts) if fits else 0
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterator
 
 import msgspec
 
+from aliquot.foundation.decimals import decimal
 from aliquot.slurm.check import cores
 from aliquot.slurm.check.devices import opened
 from aliquot.slurm.check.finding import Finding, Given, Group, error, warning
@@ -123,7 +124,8 @@ def _against(given: Given, group: Group) -> Iterator[Finding]:
 
 def _number(line: GresLine) -> int:
     count = line.statement.get("Count", default="1")
-    return int(count) if re.fullmatch(r"\d{1,18}", count, re.ASCII) else 1
+    number = decimal(count, 18)
+    return 1 if number is None else number
 
 
 def _totals(pair: Pair, want: int, have: int) -> Iterator[Finding]:

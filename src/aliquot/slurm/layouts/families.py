@@ -21,6 +21,7 @@ from aliquot.core.planner.placement_search import arrangements
 from aliquot.core.planner.placement_table import Board, board
 from aliquot.core.planner.rules import allowed, refusals
 from aliquot.errors import ConfigError
+from aliquot.foundation.decimals import decimal
 
 PREFIX = "mig_"
 """What features that name a layout begin with."""
@@ -91,13 +92,13 @@ def typed(family: Family, text: str) -> Layout:
     for word in text.removeprefix(PREFIX).replace("_", ",").replace(" ", "").split(","):
         name, _, after = word.partition(":")
         match = _PART.fullmatch(name)
-        count = match.group(1) if match else after or "1"
+        count = decimal(match.group(1) if match else after or "1")
         found = _profile(family, match.group(2) if match else name)
-        if found is None or not (count.isdecimal() and len(count) < 10) or int(count) < 1:
+        if found is None or not count:
             known = ", ".join(p.name for p in family.profiles)
             raise FamilyError(f"{word!r} in the layout {text!r} is no profile of {family.title}", details=(known,))
         # No GPU has more instances than slices: an absurd count must not fill the memory.
-        names += [found] * min(int(count), 2 * family.memory_slices)
+        names += [found] * min(count, 2 * family.memory_slices)
     return ordered(family, names)
 
 

@@ -36,6 +36,9 @@ def test_words_that_are_no_numbers_are_said() -> None:
     found, wrong = policy({"DP_DISABLE_HEALTHCHECKS": "48,many,-1", "DP_ENABLE_HEALTHCHECKS": "xid"})
     assert not found.counts(48)
     assert [text.split("'")[1] for text in wrong] == ["many", "-1", "xid"]
+    found, wrong = policy({"DP_DISABLE_HEALTHCHECKS": f"48,\u00b2,{'9' * 5000}"})
+    assert not found.counts(48)
+    assert [text.split("'")[1] for text in wrong] == ["\u00b2", "9" * 20]
 
 
 def test_whom_an_xid_concerns() -> None:

@@ -120,6 +120,8 @@ def test_a_file_that_cannot_be_read(tmp_path: Path) -> None:
     ("server", "no_proxy", "direct"),
     [
         ("https://api.example:6443", "", False),
+        ("https://api.example:6443", "api.example:\u00b2", False),
+        ("https://api.example:6443", f"api.example:{'9' * 5000}", False),
         ("https://api.example:6443", "example", True),
         ("https://api.example:6443", ".example", True),
         ("https://api.example:6443", "*.example", True),

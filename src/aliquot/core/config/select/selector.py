@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.config.text.instance_request import number
 from aliquot.core.model.ids import device_filter
 from aliquot.core.model.inventory import Gpu
+from aliquot.foundation.decimals import decimal
 
 Filter = tuple[int, int | None]
 """A packed PCI id and, if that was asked, a packed subsystem id."""
@@ -74,7 +74,7 @@ def index_list(text: str) -> tuple[int, ...]:
     found: list[int] = []
     for part in text.replace(" ", "").split(","):
         first, dash, last = part.partition("-")
-        low, high = number(first), number(last if dash else first)
+        low, high = decimal(first), decimal(last if dash else first)
         if low is None or high is None:
             raise ValueError(f"{text!r} is not a list of GPU indexes (expected for example 0-3 or 0,2,5)")
         if not low <= high <= MAX_INDEX:

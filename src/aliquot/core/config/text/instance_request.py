@@ -5,6 +5,7 @@ from __future__ import annotations
 import msgspec
 
 from aliquot.core.model.profile import ProfileName
+from aliquot.foundation.decimals import decimal
 
 MAX_COUNT = 128
 """More instances than any GPU can hold."""
@@ -45,7 +46,7 @@ def parse_wish(text: str, line: int, column: int, *, counted: bool = True) -> Wi
     if start is not None and count != 1:
         raise ValueError(f"{text!r} asks for {count} instances at one placement")
     if profile.startswith("id:"):
-        profile_id = number(profile[3:])
+        profile_id = decimal(profile[3:])
         if profile_id is None:
             raise ValueError(f"{text!r}: a profile id is a number, for example id:19")
         return Wish(profile, line, column, None, profile_id, count, start, size)
@@ -54,19 +55,14 @@ def parse_wish(text: str, line: int, column: int, *, counted: bool = True) -> Wi
 
 def _placement(text: str, place: str) -> tuple[int, int | None]:
     start, colon, size = place.partition(":")
-    first, length = number(start), number(size)
+    first, length = decimal(start), decimal(size)
     if first is None or (colon and length is None):
         raise ValueError(f"{text!r}: after @ comes the first memory slice, for example 3g.20gb@4")
     return first, length
 
 
 def _count(text: str, count: str) -> int:
-    found = number(count)
+    found = decimal(count)
     if found is None or not 0 < found <= MAX_COUNT:
         raise ValueError(f"{text!r}: the count must be a whole number from 1 to {MAX_COUNT}")
     return found
-
-
-def number(text: str) -> int | None:
-    """The value of up to nine decimal digits; None for anything else."""
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from aliquot.core.config.text.instance_request import number
+from aliquot.foundation.decimals import decimal
 
 MAX_VGPUS = 64
 """More vGPUs than any GPU can hold: the driver tracks at most 64 virtual functions of one."""
@@ -36,7 +36,7 @@ class TypeWish(msgspec.Struct, frozen=True):
         """The number of a type that was asked by it: ``id:746``, or as the mdev tree has it, ``nvidia-746``."""
         for prefix in ("id:", "nvidia-"):
             if self.name.startswith(prefix):
-                return number(self.name.removeprefix(prefix))
+                return decimal(self.name.removeprefix(prefix))
         return None
 
 
@@ -62,7 +62,7 @@ def parse_type(text: str, column: int) -> TypeWish:
         raise ValueError(f"{name} is a number: write id:{name}, or the type's name")
     if not name:
         raise ValueError("a vGPU type is missing (expected for example A2-4Q:4, or none)")
-    wanted = number(count.strip()) if star else 1
+    wanted = decimal(count.strip()) if star else 1
     if wanted is None or not 0 < wanted <= MAX_VGPUS:
         raise ValueError(f"the count of {name!r} must be a whole number from 1 to {MAX_VGPUS}")
     return TypeWish(name, 0, column, wanted)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 import msgspec
 
 from aliquot.errors import AliquotError, ConfigError
+from aliquot.foundation.decimals import decimal
 from aliquot.kubernetes.virtual_machines.controller.informers import World
 from aliquot.kubernetes.virtual_machines.kubevirt import capacity_document as poll
 from aliquot.kubernetes.virtual_machines.kubevirt import rancher
@@ -82,9 +83,10 @@ class Pages:
 def _number(query: Mapping[str, str], name: str) -> int:
     """1 where it is not said."""
     text = query.get(name, "1")
-    if not (text.isascii() and text.isdecimal()) or len(text) > 6:
+    number = decimal(text, 6)
+    if number is None:
         raise ConfigError(f"{name}={text[:20]} is no number")
-    return int(text)
+    return number
 
 
 def _error(sentence: str) -> bytes:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from aliquot.foundation.decimals import decimal
 from aliquot.sim.tools.nvidia_smi_cli.driver import Device, Driver
 
 LONG = {
@@ -73,9 +74,10 @@ def numbers(text: str | None) -> list[int] | None:
     """``1,2`` as numbers; None where nothing was said. Raises Wrong."""
     if text is None:
         return None
-    if not all(part.strip().isdigit() for part in text.split(",")):
+    found = [number for part in text.split(",") if (number := decimal(part.strip())) is not None]
+    if len(found) != text.count(",") + 1:
         raise Wrong(f"Invalid instance id: {text}")
-    return [int(part) for part in text.split(",")]
+    return found
 
 
 def chosen(driver: Driver, text: str | None) -> list[Device]:
