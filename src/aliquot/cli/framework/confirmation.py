@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,7 +17,7 @@ DECLINED_EXIT = 10
 """Changes are still pending."""
 
 _QUESTION = "Apply this plan? [y/N] "
-_STDIN, _TERMINAL = 0, "/dev/tty"
+_STDIN = 0
 
 
 def confirmed(args: Args, plan: Callable[[bool], str]) -> bool:
@@ -61,9 +62,11 @@ def _tell(text: str) -> bool:
         sys.stderr.write(text)
         sys.stderr.flush()
         return True
-    for terminal in (_STDIN, _TERMINAL):
-        with suppress(OSError), open(terminal, "wb", closefd=terminal != _STDIN) as stream:
-            stream.write(text.encode())
-            stream.flush()
-            return True
+    with suppress(OSError):
+        os.write(_STDIN, text.encode())
+        return True
+    with suppress(OSError), open(os.open("/dev/tty", os.O_WRONLY), "wb") as stream:
+        stream.write(text.encode())
+        stream.flush()
+        return True
     return False
