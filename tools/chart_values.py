@@ -183,6 +183,10 @@ Divide a node:
 {{- if eq .Values.mig.strategy "mixed" }}
 
   kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
+{{- else if eq .Values.mig.strategy "none" }}
+The strategy none offers GPUs whole, divided or not; mig.strategy=mixed offers the MIG devices:
+
+  kubectl label nodes NODE nvidia.com/mig.config=all-balanced --overwrite
 {{- else }}
 The strategy {{ .Values.mig.strategy }} takes no layout of several profiles (all-balanced); mig.strategy=mixed does.
 

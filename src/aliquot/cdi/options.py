@@ -19,8 +19,8 @@ by this place that it is in a container, and shows what the container's device n
 
 COMPAT, NO_NODES, PROFILE = "enable-cuda-compat", "disable-device-node-modification", "update-application-profile"
 """What newer releases have beside links and the loader's cache: libcuda of an image that is newer than the host's
-driver (since 1.17.5), no device nodes made by nvidia-smi in a container (1.17.8), and EGL and Vulkan that see the
-container's GPUs alone (1.20). A program is asked which of them it has: to one that it does not know it only says so.
+driver (since 1.17.5), no device nodes made by nvidia-smi in a container (1.17.8), and EGL and Vulkan that see
+only the container's GPUs (1.20). Only those that the hook program's help lists are called.
 """
 
 

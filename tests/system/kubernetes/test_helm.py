@@ -33,9 +33,12 @@ def helm(values: dict[str, Any], namespace: str = "gpu-operator") -> str:
     HelmValuesError and HelmRenderError.
     """
     values = {"image": {"repository": IMAGE.rpartition(":")[0]}} | values
+    return "\n---\n".join(text for name, text in _files(values, namespace).items() if not name.endswith("NOTES.txt"))
+
+
+def _files(values: dict[str, Any], namespace: str = "gpu-operator") -> dict[str, str]:
     with Chart.load(CHART) as chart:
-        made = chart.render(values, name="aliquot", namespace=namespace)
-    return "\n---\n".join(text for name, text in made.items() if not name.endswith("NOTES.txt"))
+        return dict(chart.render(values, name="aliquot", namespace=namespace))
 
 
 def rendered(values: dict[str, Any], namespace: str = "gpu-operator") -> Objects:
@@ -65,6 +68,22 @@ def variables(objects: Objects) -> dict[str, str]:
 def said(objects: Objects) -> settings.Settings:
     text = objects[SETTINGS]["data"][names.SETTINGS_KEY]
     return settings.merge((settings_text.read(text, "rendered"),))
+
+
+@pytest.mark.parametrize(
+    ("strategy", "layout", "remark"),
+    [
+        ("single", "all-1g.10gb", "takes no layout of several profiles"),
+        ("mixed", "all-balanced", ""),
+        ("none", "all-balanced", "none offers GPUs whole"),
+    ],
+)
+def test_the_notes_propose_a_layout_that_the_strategy_offers(strategy: str, layout: str, remark: str) -> None:
+    values = {"image": {"repository": IMAGE.rpartition(":")[0]}, "mig": {"strategy": strategy}}
+    (notes,) = (text for name, text in _files(values).items() if name.endswith("NOTES.txt"))
+    assert f"nvidia.com/mig.config={layout} " in notes
+    assert ("The strategy" in notes) == bool(remark)
+    assert remark in notes
 
 
 @pytest.mark.parametrize("namespace", ["gpu-operator", "elsewhere"])
