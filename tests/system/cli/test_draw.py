@@ -147,6 +147,24 @@ def test_a_blocker_reads_as_the_style_asks() -> None:
     ]
 
 
+def test_equal_blockers_are_one_and_those_without_a_gpu_list_none() -> None:
+    def read(*blockers: Blocker) -> list[str]:
+        return planview.blockers(Plan(node="n", fingerprint="f", desired=Desired(()), blockers=blockers)).splitlines()
+
+    first, second = (
+        Blocker("HELD", f"GPU {pci} is held", gpu=pci, next_step=f"aliquot plan --gpu {pci} --mig 1g.5gb")
+        for pci in (PCI, "0000:42:00.0")
+    )
+    nowhere = Blocker("PLAN", "nothing can be done")
+    assert read(first, nowhere, second, nowhere) == [
+        "blocked[HELD]: each of 2 GPUs is held",
+        "  GPUs     0000:41:00.0 0000:42:00.0",
+        "  next     aliquot plan --gpu 0000:41:00.0 --gpu 0000:42:00.0 --mig 1g.5gb",
+        "blocked[PLAN]: nothing can be done",
+    ]
+    assert read(second)[0] == "blocked[HELD]: GPU 0000:42:00.0 is held"
+
+
 def test_colour_appears_only_where_it_is_wanted(monkeypatch: pytest.MonkeyPatch) -> None:
     assert colour.paint("x", colour.RED, True) == "\x1b[31mx\x1b[0m"
     assert colour.paint("x", colour.RED, False) == "x"

@@ -24,7 +24,6 @@ from aliquot.core.rendering import mig_picture as pieces
 from aliquot.core.rendering import plan_summary as summary
 from aliquot.core.rendering import vgpu_picture as shares
 
-replace = msgspec.structs.replace
 _VIRTUAL = (SetFunctions, SetMixedSize, CreateVgpu, DestroyVgpu, SetPassthrough)
 _TINTS = {"destroy": colour.RED, "create": colour.GREEN}
 
@@ -139,30 +138,24 @@ def blockers(plan: Plan, node: str = "") -> str:
     """Every blocker as people read it: the rule, what is in the way, who holds it, and what to type next. What is true
     of several GPUs is said once.
     """
-    equal: dict[Blocker, list[str]] = {}
+    equal: dict[Blocker, list[Blocker]] = {}
     for each in plan.blockers:
-        equal.setdefault(_anywhere(each), []).append(each.gpu)
-    return "\n".join(_blocker(blocker, gpus, node) for blocker, gpus in equal.items())
-
-
-_ADDRESS = "\0"
+        equal.setdefault(_anywhere(each), []).append(each)
+    return "\n".join(_blocker(same[0], [each.gpu for each in same if each.gpu], node) for same in equal.values())
 
 
 def _anywhere(blocker: Blocker) -> Blocker:
     """The blocker without its GPU's address: what several GPUs have in common."""
-    if not blocker.gpu:
-        return blocker
-    message = blocker.message.replace(blocker.gpu, _ADDRESS)
-    step = blocker.next_step.replace(blocker.gpu, _ADDRESS) if blocker.next_step else None
-    return replace(blocker, gpu="", message=message, next_step=step)
+    message, step = (text and text.replace(blocker.gpu, "") for text in (blocker.message, blocker.next_step))
+    return msgspec.structs.replace(blocker, gpu="", message=message, next_step=step)
 
 
 def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     message, step = blocker.message, blocker.next_step
     if len(gpus) > 1:
-        message = message.replace(f"GPU {_ADDRESS}", f"each of {len(gpus)} GPUs")
-        step = step and step.replace(f"--gpu {_ADDRESS}", " ".join(f"--gpu {gpu}" for gpu in gpus))
-    lines = [f"blocked[{blocker.rule}]: {message.replace(_ADDRESS, gpus[0])}"]
+        message = message.replace(f"GPU {blocker.gpu}", f"each of {len(gpus)} GPUs")
+        step = step and step.replace(f"--gpu {blocker.gpu}", " ".join(f"--gpu {gpu}" for gpu in gpus))
+    lines = [f"blocked[{blocker.rule}]: {message}"]
     if len(gpus) > 1:
         lines.append(f"  GPUs     {' '.join(gpus)}")
     if blocker.slices:
@@ -171,5 +164,5 @@ def _blocker(blocker: Blocker, gpus: list[str], node: str) -> str:
     if blocker.suggestion:
         lines.append(f"  nearest that fits: {blocker.suggestion}")
     if step:
-        lines.append(f"  next     {following.addressed(step.replace(_ADDRESS, gpus[0]), node)}")
+        lines.append(f"  next     {following.addressed(step, node)}")
     return "\n".join(lines)
