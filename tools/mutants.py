@@ -564,6 +564,20 @@ MUTANTS = {
         "if args.yes or asked():",
         ("tests/system/cli/test_confirmation.py",),
     ),
+    "json-mark": Mutant(
+        "--out: JSON with our mark is Aliquot's own, edited or not",
+        "cli/framework/owned_files.py",
+        "plain.pop(JSON_MARK) != _member(plain)",
+        "not plain.pop(JSON_MARK)",
+        ("tests/system/cli/test_documents.py",),
+    ),
+    "unseen": Mutant(
+        "command line: an answer is waited for though the question cannot be shown",
+        "cli/framework/confirmation.py",
+        "if not _tell(",
+        "if None is _tell(",
+        ("tests/system/cli/test_confirmation.py",),
+    ),
     "slurm-jobs": Mutant(
         "slurm apply: a job that came since the last look is not looked for, whatever Slurm says of the node",
         "slurm/node/waits.py",
