@@ -22,6 +22,8 @@ ADDING = Version(23, 2)
 """``nodes=+NAME`` of a partition works on 24.11; 22.05 takes ``+`` for a part of the name: the list is said whole."""
 LISTING = Version(23, 2)
 """From here on ``squeue --json`` lists what it is asked for; 22.05's lists every job whatever the other options say."""
+_FORGOTTEN = re.compile(r"Invalid job id specified|^Job \d+ not found", re.MULTILINE)
+"""What scontrol says of a job that slurmctld does not have (any more)."""
 _ONE_NODE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.\-]*")
 
 
@@ -79,9 +81,15 @@ class Commands:
     def _one_by_one(self, doing: str, there: Iterable[int]) -> Iterator[str]:
         for number in there:
             ran = self._programs.run(doing, "scontrol", "--all", "--detail", "show", "job", str(number))
-            # A job that is forgotten meanwhile is no failure.
             if ran.code == 0:
                 yield ran.out
+                continue
+            said = ran.err.strip() or ran.out.strip()
+            # A job that is forgotten meanwhile is no failure. Of any other it is not known whether it has GPUs.
+            if not _FORGOTTEN.search(said):
+                failure = complaints.translated(said, doing)
+                # Slurm has just listed the node's jobs: it knows the node.
+                raise RefusedError(f"cannot {doing}: {said}") if isinstance(failure, NoNodeError) else failure
 
     def _jobs_by_text(self, doing: str) -> tuple[Job, ...]:
         said = self._ok(doing, "--all", "--detail", "show", "jobs")

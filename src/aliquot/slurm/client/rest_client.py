@@ -13,7 +13,7 @@ from aliquot.slurm.client import error_messages as complaints
 from aliquot.slurm.client import gres_text as grestext
 from aliquot.slurm.client import jwt as tokens
 from aliquot.slurm.client.command_client import Commands, a_reason, check_name, on_node, one_line
-from aliquot.slurm.client.errors import DeniedError, NoSlurmError, OldSlurmError, RefusedError
+from aliquot.slurm.client.errors import AwayError, DeniedError, NoSlurmError, OldSlurmError, RefusedError
 from aliquot.slurm.client.json_versions.reader import NEWEST, OLDEST, Document
 from aliquot.slurm.client.models import Job, Partition, Reservation, SlurmNode, Version
 from aliquot.slurm.client.rest_transport import Answer, Query, Wire
@@ -23,6 +23,10 @@ Done = TypeVar("Done")
 
 _ROUTE = re.compile(r"/slurm/v0\.0\.(\d+)(/.*?)/?")
 _NODE = "/node/{node_name}"
+_NO_COMMANDS = (NoSlurmError, DeniedError, AwayError)
+"""Slurm's commands are of no use here: none are installed, this user may not, or slurmctld's port is closed to this
+host, whatever slurmrestd can do.
+"""
 QUICK_S = 4.0
 """22.05 has one sentence for a wrong token (at once) and for a slurmctld that is away (after 9 s)."""
 
@@ -63,7 +67,7 @@ class Rest:
         doing = f"read node {name}"
         check_name(name, doing)
         # /node/NAME does not find FUTURE nodes, and 24.11's has another node's partitions in it.
-        with suppress(NoSlurmError, DeniedError):
+        with suppress(*_NO_COMMANDS):
             return self._commands.node(name)
         found = next((n for n in self._nodes(doing) if n.name == name), None)
         if found is None:
@@ -73,7 +77,7 @@ class Rest:
     def jobs(self, node: str = "") -> tuple[Job, ...]:
         if node:
             # slurmrestd lists the whole queue whatever it is asked for.
-            with suppress(NoSlurmError, DeniedError):
+            with suppress(*_NO_COMMANDS):
                 return self._commands.jobs(node)
         every = self._get("read Slurm's jobs", "/jobs", (("flags", "DETAIL"),) if self._wrapped() else ()).jobs()
         return tuple(j for j in every if (on_node(j, node) if node else not has_ended(j.state)))
@@ -156,7 +160,7 @@ class Rest:
             return self._get(doing, "/nodes", (("flags", "FUTURE"), ("flags", "DETAIL"))).nodes()
         try:
             return self._commands.nodes()
-        except NoSlurmError:
+        except _NO_COMMANDS:
             return self._get(doing, "/nodes").nodes()
 
     def _wrapped(self) -> bool:

@@ -158,6 +158,38 @@ def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Pat
     assert [(j.id, j.state, j.nodes) for j in Commands(json=False).jobs("n1")] == [(7, "RUNNING", ("n1",))]
 
 
+@pytest.mark.parametrize(
+    ("said", "error"),
+    [
+        ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", AwayError),
+        ("slurm_load_jobs error: Access/permission denied", DeniedError),
+        ("scontrol: error: something else", RefusedError),
+        ("wrapper: 1: scontrol: not found", RefusedError),  # where Slurm has no such node, nobody is on it
+    ],
+)
+def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said: str, error: type[SlurmError]) -> None:
+    """It may be suspended, with the node's GPUs: nobody must take the node for empty."""
+    answers = (
+        "*--nodelist=n1*--format*) printf '7|SUSPENDED|eve|all|1|5|n1\\n'",
+        "*config*) echo SLURM_VERSION = 22.05.8",
+        f"*) echo '{said}' >&2; exit 1",
+    )
+    _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
+    with pytest.raises(error):
+        Commands(json=False).jobs("n1")
+
+
+@pytest.mark.parametrize("said", ["echo slurm_load_jobs error: Invalid job id specified >&2", "echo Job 7 not found"])
+def test_a_job_that_slurm_has_forgotten_meanwhile_is_no_failure(scontrol: Path, said: str) -> None:
+    answers = (
+        "*--nodelist=n1*--format*) printf '7|COMPLETING|eve|all|1|5|n1\\n'",
+        "*config*) echo SLURM_VERSION = 22.05.8",
+        f"*) {said}; exit 1",
+    )
+    _program(scontrol, f'case "$*" in {";; ".join(answers)};; esac')
+    assert Commands(json=False).jobs("n1") == ()
+
+
 def test_honest_jobs_are_read_whole(scontrol: Path) -> None:
     for release in ("22.05", "24.11"):
         every = text.jobs((RECORDED / release / "jobs.txt").read_text())
@@ -283,6 +315,20 @@ def test_a_server_that_is_not_what_it_should_be(answers: tuple[bytes, ...], erro
     with _server(*answers) as place, pytest.raises(error) as told:
         _rest(place).jobs()
     assert type(told.value) is error
+
+
+@pytest.mark.parametrize("said", ["Unable to contact slurm controller (connect failure)", "Access/permission denied"])
+def test_slurmrestd_says_what_scontrol_cannot(scontrol: Path, said: str) -> None:
+    """slurmctld's port may be closed to this host, where slurmrestd's is open."""
+    _program(scontrol, f'echo "slurm_load error: {said}" >&2; exit 1')
+    nodes, jobs = ((RECORDED / "24.11" / f"v0.0.42-{what}.json").read_bytes() for what in ("nodes", "jobs"))
+    with _server(_api(42), _http(nodes)) as place:
+        assert _rest(place).node("n1").name == "n1"
+    with _server(_api(42), _http(jobs)) as place:
+        assert _rest(place).jobs("n1")
+    old = (RECORDED / "22.05" / "v0.0.38-nodes.json").read_bytes()
+    with _server(_api(38), _http(old)) as place:
+        assert _rest(place).node("n1").name == "n1"
 
 
 def test_an_answer_without_end_is_cut_off() -> None:
