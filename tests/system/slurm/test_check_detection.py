@@ -35,9 +35,7 @@ class Detecting:
         done = self.bed.aliquot("slurm", "check", *words, "--slurm-version", self.bed.release.name, env=env)
         assert done.code in (0, 30), done
         found = json.loads(done.out)["findings"]
-        return [
-            f["rule"] for f in found if f["severity"] == "error" and f["rule"] not in ("OPEN_DEVICES", "NO_TASK_PROLOG")
-        ]
+        return [f["rule"] for f in found if f["severity"] == "error" and f["rule"] != "OPEN_DEVICES"]
 
     def listed(self) -> list[tuple[str, str]]:
         """Type and files of each GRES that ``slurmd -G`` comes to; [] where it does not start."""

@@ -79,9 +79,12 @@ def task_prolog(given: Given) -> Iterator[Finding]:
         detected = [given.autodetect(name) for name in group.names]
         slices = [gres for line in group.gres for gres in opened(line) if gres.slice]
         if slices and not all(pair and kind(pair.value) not in ("", "off") for pair in detected):
-            sentence = "TaskProlog is not set: a job's CUDA_VISIBLE_DEVICES is Slurm's number, and CUDA wants a UUID"
+            sentence = (
+                "TaskProlog is not set: unless the site sets CUDA_VISIBLE_DEVICES in its own way, a job has Slurm's "
+                "number in it; CUDA wants the UUID of a MIG device, and finds none"
+            )
             fix = "TaskProlog=/usr/local/libexec/aliquot/task-prolog.sh, which calls aliquot slurm task-prolog"
-            yield error("NO_TASK_PROLOG", given.file("slurm.conf"), sentence, fix)
+            yield warning("NO_TASK_PROLOG", given.file("slurm.conf"), sentence, fix)
             return
 
 

@@ -127,8 +127,10 @@ def test_check_finds_modes_that_the_driver_did_not_give() -> None:
 
 def test_check_finds_a_task_prolog_that_is_missing() -> None:
     line, own = "NodeName=n1 Gres=gpu:a100_3g.20gb:1\n", cut("a100_3g.20gb", 1)
-    missing = "error NO_TASK_PROLOG slurm.conf"
+    missing = "warning NO_TASK_PROLOG slurm.conf"
     assert missing in rules(line, own, apart=())
+    (found,) = [f for f in findings(line, own, apart=()) if f.rule == "NO_TASK_PROLOG"]
+    assert "unless the site sets CUDA_VISIBLE_DEVICES in its own way" in found.sentence
     assert missing not in rules(line, own, head=f"{SLURM}TaskProlog=/p\n", apart=())
     assert missing not in rules(line, f"AutoDetect=nvml\n{own}", apart=())  # Slurm exports UUIDs by itself
     assert missing in rules(line, f"AutoDetect=off\n{own}", apart=())
