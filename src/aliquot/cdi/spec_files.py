@@ -81,9 +81,10 @@ def ours(directory: str) -> list[str]:
 
 def rest(path: str) -> None:
     """Take a file of ours away from runtimes while there is no device to offer, so that it can come back: CDI knows no
-    empty document. Raises BlockedError for somebody else's, StorageError.
+    empty document. Raises BlockedError for somebody else's, also where it would rest, StorageError.
     """
     _refuse_foreign(path)
+    _refuse_foreign(path + RESTING)
     try:
         atomic_file.put(path, path + RESTING)
     except OSError as error:
@@ -91,27 +92,29 @@ def rest(path: str) -> None:
 
 
 def forget(path: str) -> None:
-    """Forget the document that rested for a path."""
-    with suppress(OSError):
-        os.unlink(path + RESTING)
+    """Forget the document of ours that rested for a path."""
+    if _is_ours(_text(path + RESTING) or ""):
+        with suppress(OSError):
+            os.unlink(path + RESTING)
 
 
 def resting(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield the documents that wait for devices, each with the path where it was. One whose path has a file again is
-    forgotten.
+    """Yield the documents of ours that wait for devices, each with the path where it was. One whose path has a file
+    again is forgotten; what cannot be read is left as it is.
     """
     try:
         names = sorted(name for name in os.listdir(directory) if name.endswith(RESTING))
     except OSError:
         return
     for name in names:
-        path = os.path.join(directory, name)
-        found = _parsed(_text(path) or "")
-        if found is None or os.path.lexists(path.removesuffix(RESTING)):
-            with suppress(OSError):
-                os.unlink(path)
-        else:
-            yield path.removesuffix(RESTING), found
+        path = os.path.join(directory, name.removesuffix(RESTING))
+        text = _text(path + RESTING) or ""
+        if not _is_ours(text):
+            continue
+        if os.path.lexists(path):
+            forget(path)
+        elif (found := _parsed(text)) is not None:
+            yield path, found
 
 
 def read(directory: str) -> Iterator[tuple[str, dict[str, Any]]]:
@@ -149,14 +152,15 @@ def _text(path: str) -> str | None:
 
 
 def _parsed(text: str) -> dict[str, Any] | None:
+    """The document in a text that somebody else may have written; None for what is none, however it is broken."""
     if text.startswith("{"):  # ours, and most: in JSON, for which YAML's reader takes far longer
-        with suppress(msgspec.DecodeError):
+        with suppress(msgspec.DecodeError, RecursionError):
             return _named(msgspec.json.decode(text))
     import yaml
 
     try:
         found = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
+    except (yaml.YAMLError, ValueError, RecursionError):  # a date that is none is a ValueError
         return None
     return _named(found)
 

@@ -15,7 +15,7 @@ from aliquot.cdi import spec_files as write
 from aliquot.cdi.api import refresh, retract
 from aliquot.cdi.options import CdiOptions, Machine, Majors
 from aliquot.cdi.spec import document
-from aliquot.errors import AliquotError, BlockedError, StorageError
+from aliquot.errors import AliquotError, BlockedError, NotOursError, StorageError
 from support import factory
 
 OPTIONS = CdiOptions(machine=Machine(majors=Majors(195, 511, 238)))
@@ -136,3 +136,45 @@ def test_json_and_yaml_are_read_alike(tmp_path: Path) -> None:
     (tmp_path / "b.json").write_text("{kind: nvidia.com/gpu, devices: [], # a comment\n}")
     (tmp_path / "c.json").write_text('{"kind": 7}')
     assert [found for _, found in write.read(str(tmp_path))] == [spec, spec, {"kind": "nvidia.com/gpu", "devices": []}]
+
+
+OTHERS = "somebody else's notes\n"
+
+
+def test_a_resting_file_of_somebody_else_is_neither_taken_away_nor_replaced(tmp_path: Path) -> None:
+    path, other = tmp_path / "a.yaml", tmp_path / "a.yaml.resting"
+    other.write_text(OTHERS)
+    (tmp_path / "b.yaml.resting").write_text(write.encoded({"kind": "a.b/c", "devices": []}, "json"))
+    (tmp_path / "b.yaml").write_text("b")
+    assert list(write.resting(str(tmp_path))) == []
+    write.write(str(path), made())
+    assert list(write.resting(str(tmp_path))) == []
+    with pytest.raises(NotOursError, match=r"a\.yaml\.resting exists"):
+        write.rest(str(path))
+    write.forget(str(path))
+    assert (other.read_text(), path.exists()) == (OTHERS, True)
+    assert sorted(os.listdir(tmp_path)) == ["a.yaml", "a.yaml.resting", "b.yaml", "b.yaml.resting"]
+
+
+def test_a_resting_file_of_ours_that_cannot_be_read_is_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "a.yaml"
+    write.write(str(path), made())
+    write.rest(str(path))
+
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    with monkeypatch.context() as broken:
+        broken.setattr("builtins.open", fails)
+        assert list(write.resting(str(tmp_path))) == []
+    assert list(write.resting(str(tmp_path))) == [(str(path), made())]
+    (tmp_path / "a.yaml.resting").write_text("{ # ALIQUOT_CDI=v1, cut off")
+    assert list(write.resting(str(tmp_path))) == []
+    assert os.listdir(tmp_path) == ["a.yaml.resting"]
+
+
+@pytest.mark.parametrize("text", ['{"a":' * 100_000, "[" * 10_000, "a: 2024-13-45\n"], ids=["json", "yaml", "date"])
+def test_a_document_that_breaks_its_reader_is_passed_over(tmp_path: Path, text: str) -> None:
+    (tmp_path / "nvidia.yaml").write_text(text)
+    write.write(str(tmp_path / "a.yaml"), made())
+    assert [path for path, _ in write.read(str(tmp_path))] == [str(tmp_path / "a.yaml")]
