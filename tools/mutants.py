@@ -602,7 +602,7 @@ MUTANTS = {
     "cdi-follows-back": Mutant(
         "CDI: a file of ours does not follow the way back of a change that failed",
         "core/engine/apply.py",
-        "        _follow(run, plan, outcome.inventory)\n",
+        "        _shielded(run, plan, outcome.inventory, (_follow,))\n",
         "",
         ("tests/unit/core/engine/test_apply.py",),
     ),

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec.structs import replace
 
 from aliquot.cdi import devices, spec, spec_files
-from aliquot.cdi.options import SIMULATED_AT, SIMULATED_MAJORS, CdiOptions, Machine
+from aliquot.cdi.options import MARK, SIMULATED_AT, SIMULATED_MAJORS, WHOLE_MIG, CdiOptions, Machine
 from aliquot.core.model.inventory import Inventory
 from aliquot.errors import AliquotError
 
@@ -37,8 +37,8 @@ def follow(
 ) -> None:
     """Rewrite each file of ours whose devices are not those of ``inventory``; one without any device left rests until
     there are some. ``simulated`` is the folder of a simulated node, whose files alone are meant then;
-    ``directories`` are those of all runtimes if not given. Never raises AliquotError: the GPUs are changed already, so
-    what fails is said.
+    ``directories`` are those of all runtimes if not given. The GPUs are changed already: what fails is said, and the
+    other files follow.
     """
     for directory in directories or spec_files.DIRECTORIES:
         ours = set(spec_files.ours(directory))
@@ -47,11 +47,17 @@ def follow(
             try:
                 if _of(found, simulated):
                     _follow(path, found, inventory, simulated, say)
-            except AliquotError as error:
+            except Exception as error:  # noqa: BLE001 - somebody may have edited the document, in any way
                 say(
-                    f"note: {path} does not follow the change: {error.brief}; "
-                    f"'aliquot cdi generate --output {path}' writes it"
+                    f"note: {path} does not follow the change: {_why(error)}; "
+                    "run the 'aliquot cdi generate' command again that made it"
                 )
+
+
+def _why(error: Exception) -> str:
+    if isinstance(error, AliquotError):
+        return error.brief
+    return f"it is not as Aliquot writes such files ({type(error).__name__}: {error})"
 
 
 def _follow(path: str, found: dict[str, Any], inventory: Inventory, simulated: str, say: Callable[[str], None]) -> None:
@@ -85,13 +91,19 @@ def options_of(document: Mapping[str, Any]) -> CdiOptions:
         names=tuple(dict.fromkeys(named)) or CdiOptions().names,
         mode="management" if managing else "workload",
         all_device=managing or len(mine) < len(document["devices"]),
-        whole_mig=_offers_cut_gpus_whole(mine),
+        whole_mig=_says(document, WHOLE_MIG) or _offers_cut_gpus_whole(mine),
         dev_root=next(_roots(document), ""),
     )
 
 
+def _says(document: Mapping[str, Any], choice: str) -> bool:
+    """Whether our mark names a choice that the devices need not show."""
+    env = document.get("containerEdits", {}).get("env", ())
+    return any(choice in value.split(",") for name, _, value in (word.partition("=") for word in env) if name == MARK)
+
+
 def _offers_cut_gpus_whole(mine: Iterable[Mapping[str, Any]]) -> bool:
-    """Whether a GPU is offered whole beside its MIG devices."""
+    """Whether a GPU is offered whole beside its MIG devices: files of earlier releases say it in no other way."""
     whole: set[str] = set()
     cut: set[str] = set()
     for device in mine:

@@ -8,8 +8,11 @@ import msgspec
 
 MARK = "ALIQUOT_CDI"
 """A variable that every document of ours sets in its containers, so that we know our files again. Annotations would be
-the place for it, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to read.
+the place for it, but they came with CDI 0.6.0, which the container tools of Debian 12 and RHEL 8 refuse to read. Its
+value is the form of the document, then the choices that its devices need not show.
 """
+WHOLE_MIG = "whole-mig-gpus"
+"""Such a choice: while no GPU is in MIG mode, the devices are the same without it."""
 
 SIMULATED_AT = "/run/aliquot-sim"
 """Where a container finds the folder of a simulated node: its NVML library with the socket beside it. The library knows

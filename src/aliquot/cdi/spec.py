@@ -12,7 +12,18 @@ from typing import Any
 
 from aliquot.cdi import device_nodes as nodes
 from aliquot.cdi.names import gpu_names, mig_devices, mig_names
-from aliquot.cdi.options import COMPAT, MARK, NO_NODES, PROFILE, SIMULATED_AT, CdiOptions, Machine, Mount, Node
+from aliquot.cdi.options import (
+    COMPAT,
+    MARK,
+    NO_NODES,
+    PROFILE,
+    SIMULATED_AT,
+    WHOLE_MIG,
+    CdiOptions,
+    Machine,
+    Mount,
+    Node,
+)
 from aliquot.cdi.rules import lowest_version
 from aliquot.core.model.inventory import Gpu, Inventory
 
@@ -77,7 +88,7 @@ def _common(options: CdiOptions, machine: Machine) -> dict[str, Any]:
     """What every container with any of the devices gets. NVIDIA_VISIBLE_DEVICES=void keeps NVIDIA's older runtime hook
     from adding all GPUs on top.
     """
-    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARK}=v1"]
+    env = ["NVIDIA_VISIBLE_DEVICES=void", f"{MARK}=v1" + (f",{WHOLE_MIG}" if options.whole_mig else "")]
     mounts = list(machine.mounts)
     if options.simulated:
         mounts = [Mount(options.simulated, SIMULATED_AT)]

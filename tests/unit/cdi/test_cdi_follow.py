@@ -12,12 +12,14 @@ import yaml
 
 from aliquot.cdi import follow, spec_files
 from aliquot.cdi.options import SIMULATED_MAJORS, CdiOptions, Machine, Mount
+from aliquot.cdi.rules import faults
 from aliquot.cdi.spec import document
 from aliquot.core.model.inventory import Inventory
 from support import factory
 from support.slurmworld import sliced
 from unit.cdi.test_cdi_write import foreign
 
+MARKED = "ALIQUOT_CDI=v1"
 MACHINE = Machine(majors=SIMULATED_MAJORS)
 WHOLE, CUT = factory.inventory("a100-sxm4-40gb*2"), sliced("3g.20gb@4", "1g.5gb@0", gpu=1)
 EMPTY = msgspec.structs.replace(
@@ -68,6 +70,30 @@ def test_gpus_that_are_offered_whole_although_they_are_cut_stay_so(tmp_path: Pat
     assert found == made(sliced("7g.40gb@0", gpu=1), whole_mig=True)
 
 
+def test_a_file_says_that_gpus_are_offered_whole_also_while_none_is_cut(tmp_path: Path) -> None:
+    path = str(tmp_path / "a.yaml")
+    spec_files.write(path, made(WHOLE, whole_mig=True))
+    for inventory in (CUT, EMPTY, WHOLE, CUT):
+        followed(tmp_path, inventory)
+        assert dict(spec_files.read(str(tmp_path)))[path] == made(inventory, whole_mig=True)
+    assert faults(made(WHOLE, whole_mig=True)) == ()
+    assert "whole" not in str(made(CUT)["containerEdits"]["env"])
+
+
+@pytest.mark.parametrize("odd", [{"name": "x"}, "x", {"name": "x", "containerEdits": {"deviceNodes": [{}]}}])
+def test_an_odd_document_does_not_stop_the_others(tmp_path: Path, odd: object) -> None:
+    first = made(WHOLE)
+    (tmp_path / "a.yaml").write_text(spec_files.encoded({**first, "kind": "a.b/c", "devices": [odd]}, "json"))
+    (tmp_path / "b.yaml").write_text(spec_files.encoded({**first, "kind": "a.b/d", "containerEdits": [MARKED]}, "json"))
+    spec_files.write(str(tmp_path / "c.yaml"), first)
+    said = followed(tmp_path, CUT)
+    assert dict(spec_files.read(str(tmp_path)))[str(tmp_path / "c.yaml")] == made(CUT)
+    for line, name in zip(said, "ab", strict=False):
+        assert line.startswith(f"note: {tmp_path / name}.yaml does not follow the change: ")
+        assert line.endswith("run the 'aliquot cdi generate' command again that made it")
+    assert said[2:] == [f"wrote {tmp_path / 'c.yaml'}, which follows the change"]
+
+
 def test_what_every_container_gets_stays_as_it_was(tmp_path: Path) -> None:
     machine = msgspec.structs.replace(MACHINE, mounts=(Mount("/lib/a", "/lib/a"),), hook="/usr/bin/nvidia-cdi-hook")
     first = document(WHOLE, CdiOptions(machine=machine))
@@ -116,5 +142,5 @@ def test_what_cannot_be_written_is_said_and_is_no_failure(tmp_path: Path, monkey
     monkeypatch.setattr(os, "fsync", full)
     (said,) = followed(tmp_path, CUT)
     assert said.startswith(f"note: {path} does not follow the change: cannot write {path}: No space left on device")
-    assert said.endswith(f"'aliquot cdi generate --output {path}' writes it")
+    assert said.endswith("; run the 'aliquot cdi generate' command again that made it")
     assert followed(tmp_path / "none", CUT) == []

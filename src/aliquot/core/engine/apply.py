@@ -7,6 +7,7 @@ the next run plans afresh: intents are on disk before the act, and the plan is a
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 
 import msgspec
@@ -26,6 +27,8 @@ from aliquot.core.model.inventory import Inventory
 from aliquot.core.model.plan import Drift, Plan
 from aliquot.core.planner.verify import verify
 from aliquot.errors import AliquotError, BlockedError, CutOffError, HardwareError, MovedError
+
+LastRecord = Callable[[Run, Plan, Inventory], None]
 
 
 def apply(plan: Plan, world: World, report: Report, *, saved: bool = False) -> Outcome:
@@ -82,7 +85,7 @@ def _locked(plan: Plan, world: World, report: Report, *, saved: bool) -> Outcome
     reached = _forth(run, work, plan, before)
     if isinstance(reached, AliquotError):
         outcome = _back(run, before, plan, reached)
-        _follow(run, plan, outcome.inventory)
+        _shielded(run, plan, outcome.inventory, (_follow,))
         return outcome
     _finish(run, plan, reached)
     return Outcome("reboot" if work.reboots else "done", reached, calls=run.calls)
@@ -130,16 +133,24 @@ def _back(run: Run, before: Inventory, plan: Plan, error: AliquotError) -> Outco
 
 def _finish(run: Run, plan: Plan, after: Inventory) -> None:
     """The last records. A signal takes effect after them: all is done and proved by now."""
+    stopped = _shielded(run, plan, after, (_end, _remember, _follow))
+    if stopped is not None:
+        run.report("all is done; the signal came after that")
+        raise stopped
+
+
+def _shielded(run: Run, plan: Plan, after: Inventory, records: Iterable[LastRecord]) -> KeyboardInterrupt | None:
+    """Each record whole; the signal that came meanwhile. On the way back it changes nothing: the run has failed, and
+    its outcome says of what.
+    """
     stopped: KeyboardInterrupt | None = None
-    for record in (_end, _remember, _follow):
+    for record in records:
         try:
             record(run, plan, after)
         except KeyboardInterrupt as stop:
             stopped = stop
             record(run, plan, after)
-    if stopped is not None:
-        run.report("all is done; the signal came after that")
-        raise stopped
+    return stopped
 
 
 def _begin(run: Run, plan: Plan, before: Inventory) -> None:

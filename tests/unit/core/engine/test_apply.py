@@ -174,6 +174,29 @@ def test_what_follows_the_gpus_is_told_of_them_also_on_the_way_back(fails: bool)
     assert told == [bench.memory.inventory]
 
 
+def test_a_signal_while_files_follow_the_way_back_loses_nothing() -> None:
+    before = start([("3g.20gb", 0)])
+    bench = Bench(before)
+    world_of = bench.world
+    told: list[Inventory] = []
+
+    def follow(inventory: Inventory, _: object) -> None:
+        told.append(inventory)
+        if len(told) == 1:
+            raise KeyboardInterrupt
+
+    def fail(n: int, what: str) -> None:
+        if n == 3:
+            raise HardwareError(f"refused {what}", nvml_code=999)
+
+    world_of.follow, bench.memory.before = follow, fail
+    outcome = apply(plan(before, world.wish(A100, ["7g.40gb"])), world_of, bench.said.append)
+    assert outcome.status == "undone"
+    assert outcome.error is not None
+    assert outcome.error.brief.startswith("refused")
+    assert told == [bench.memory.inventory] * 2
+
+
 def test_nothing_that_follows_is_a_failure() -> None:
     bench = Bench(start([]))
     world_of = bench.world
