@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from aliquot.cli.framework import desired_args as wish
@@ -29,7 +31,7 @@ def run(args: Args) -> int:
 
 def _apply(args: Args) -> int:
     from aliquot.slurm.node import transaction as apply
-    from aliquot.slurm.node.change_record import RecordFile
+    from aliquot.slurm.node.dry_run import confirm, preview
 
     if args.boot:
         from aliquot.cli.slurm import apply_boot as slurm_boot
@@ -45,18 +47,36 @@ def _apply(args: Args) -> int:
         name = node_name(args)
         if resume:
             return resumed(args, connection, name)
-        with _lock(connection, name).hold():
-            record = RecordFile(connection.directory, name).read()
-            inventory = connection.backend.read()
-            chosen = settings(args, connection, inventory, record)
-            change = _change(args, chosen, inventory, config, policy)
-            with _world(args, connection, chosen) as world:
-                if args.dry_run:
-                    return slurm_preview.told(args, change, world, inventory)
-                if not slurm_preview.agreed(args, change, world, inventory):
-                    return _declined(args, chosen.name)
-                outcome = apply.apply(change, world)
+        begun = partial(_begun, args, connection, config, policy)
+        shown = None
+        if slurm_preview.asks(args):
+            with begun() as (change, world, inventory):
+                shown = preview(change, world)
+            # A person may take hours to answer: nobody waits for the node meanwhile.
+            if not slurm_preview.agreed(args, shown, inventory):
+                return _declined(args, name)
+        with begun() as (change, world, inventory):
+            if args.dry_run:
+                return slurm_preview.told(args, change, world, inventory)
+            if shown is not None:
+                confirm(shown, preview(change, world))
+            outcome = apply.apply(change, world)
     return _told(args, outcome)
+
+
+@contextmanager
+def _begun(args: Args, connection: Connection, config: Any, policy: Any) -> Iterator[tuple[Change, World, Inventory]]:
+    """Hold the node's lock. Yields what is asked for as the node is now."""
+    from aliquot.slurm.node.change_record import RecordFile
+
+    name = node_name(args)
+    with _lock(connection, name).hold():
+        record = RecordFile(connection.directory, name).read()
+        inventory = connection.backend.read()
+        chosen = settings(args, connection, inventory, record)
+        change = _change(args, chosen, inventory, config, policy)
+        with _world(args, connection, chosen) as world:
+            yield change, world, inventory
 
 
 def _declined(args: Args, name: str) -> int:
@@ -186,8 +206,6 @@ def _change(args: Args, chosen: Settings, inventory: Inventory, config: Any, pol
 
 
 def _world(args: Args, connection: Connection, chosen: Settings) -> AbstractContextManager[World]:
-    from contextlib import contextmanager
-
     @contextmanager
     def opened_world() -> Any:
         from aliquot.foundation.signals import stoppable

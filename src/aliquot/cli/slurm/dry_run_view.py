@@ -25,16 +25,17 @@ def told(args: Args, change: Change, world: World, inventory: Inventory) -> int:
     return 0
 
 
-def agreed(args: Args, change: Change, world: World, inventory: Inventory) -> bool:
-    """Return whether to go on: a person at a terminal is shown what would be done, and asked. Raises AliquotError where
-    it would be refused.
-    """
+def asks(args: Args) -> bool:
+    """Return whether a person is asked before the change: one at a terminal is, without ``--yes``."""
     from aliquot.cli.framework import confirmation
-    from aliquot.slurm.node.dry_run import preview
 
-    if args.yes or not confirmation.asked():
-        return True
-    found = preview(change, world)
+    return not (args.dry_run or args.yes) and confirmation.asked()
+
+
+def agreed(args: Args, found: Preview, inventory: Inventory) -> bool:
+    """Return whether to go on: a person is shown what would be done, and asked."""
+    from aliquot.cli.framework import confirmation
+
     return found.status == "nothing" or confirmation.confirmed(args, lambda color: _text(found, inventory, color))
 
 

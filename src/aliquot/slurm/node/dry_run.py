@@ -10,9 +10,11 @@ import difflib
 import msgspec
 from msgspec.structs import replace
 
+from aliquot.core.model.actions import Action
 from aliquot.core.model.inventory import Gpu, Inventory
 from aliquot.core.model.plan import Plan
 from aliquot.core.planner.semantics import step
+from aliquot.errors import MovedError
 from aliquot.slurm.node import config_files as files
 from aliquot.slurm.node import next_step as steps
 from aliquot.slurm.node import target as aim
@@ -69,6 +71,31 @@ def preview(change: Change, world: World) -> Preview:
     )
 
 
+def confirm(shown: Preview, now: Preview) -> None:
+    """Raises MovedError where what is about to be done is not what a person was shown. Jobs may come and go meanwhile;
+    where nothing is left to do, nothing is done.
+    """
+    if now.status == "nothing":
+        return
+    differs = {
+        f"GRES: {shown.gres or 'none'} was shown, {now.gres or 'none'} would come": shown.gres != now.gres,
+        f"steps: {' '.join(shown.steps) or 'none'} were shown, {' '.join(now.steps)} would be": shown.steps
+        != now.steps,
+        "GPUs: other changes would be made than those that were shown": _actions(shown) != _actions(now),
+        "files: other lines would be written than those that were shown": shown.files != now.files,
+    }
+    if any(differs.values()):
+        raise MovedError(
+            f"{shown.name} is not as it was shown any more: nothing was changed",
+            details=tuple(line for line, differ in differs.items() if differ),
+            next_step="run the same command again: it shows what would be done now",
+        )
+
+
+def _actions(found: Preview) -> tuple[Action, ...]:
+    return found.plan.actions if found.plan is not None else ()
+
+
 def foretold(inventory: Inventory, made: Plan) -> Inventory:
     """The GPUs after a plan, with the minors of capabilities that new instances will have."""
     for action in made.actions:
@@ -93,4 +120,4 @@ def _difference(wanted: files.Wanted) -> str:
     return "\n".join(lines)
 
 
-__all__ = ["Preview", "foretold", "preview"]
+__all__ = ["Preview", "confirm", "foretold", "preview"]

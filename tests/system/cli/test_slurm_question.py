@@ -1,0 +1,112 @@
+"""Between the question of ``aliquot slurm apply`` and its answer the node is free; what is done is what was shown."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from aliquot.cli.framework import confirmation
+from aliquot.foundation.lock import FileLock
+from aliquot.slurm.client.models import Job
+from aliquot.slurm.node.context import Outcome
+from support.slurmfake import WORDS, Host
+
+from .conftest import Result, Run
+
+Asked = Callable[[Callable[[], object]], Result]
+
+
+@pytest.fixture
+def host(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Host:
+    made = Host(tmp_path, monkeypatch)
+    assert made.apply("0-1", "1g.5gb*7").status == "done"
+    return made
+
+
+@pytest.fixture
+def asked(host: Host, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run: Run) -> Asked:
+    """The command, typed at a terminal; a hand comes in before the answer, which is yes."""
+    lib = str(tmp_path / "lib")
+
+    @contextmanager
+    def connected(_: object) -> Iterator[SimpleNamespace]:
+        world = host.world.gpus
+        yield SimpleNamespace(backend=world.backend, directory=lib, simulated=True, world=lambda *_: world)
+
+    @contextmanager
+    def slurm(_: object) -> Iterator[object]:
+        yield host.cluster
+
+    monkeypatch.setattr("aliquot.cli.framework.target_node.connected", connected)
+    monkeypatch.setattr("aliquot.cli.slurm.apply._slurm", slurm)
+    monkeypatch.setattr("aliquot.slurm.node.slurmd.daemon_of", lambda _: host.slurmd)
+    monkeypatch.setattr("aliquot.slurm.files.gpu_numbering.place", lambda _: str(tmp_path / "run"))
+    monkeypatch.setattr(confirmation, "asked", lambda: True)
+
+    def typed(hand: Callable[[], object]) -> Result:
+        def confirmed(_: object, plan: Callable[[bool], str]) -> bool:
+            assert "gpu:a100_3g.20gb:2" in plan(False)
+            hand()
+            return True
+
+        monkeypatch.setattr(confirmation, "confirmed", confirmed)
+        etc, commands = str(tmp_path / "etc"), ("--slurmd-start", "true", "--slurmd-stop", "true")
+        where = ("--node-name", "n1", "--conf-dir", etc, "--dev-root", "/", "--node-conf", WORDS)
+        return run("slurm", "apply", "--gpu", "0", "--mig", "3g.20gb*2", *where, *commands)
+
+    return typed
+
+
+def test_nobody_waits_for_a_persons_answer(host: Host, asked: Asked, tmp_path: Path) -> None:
+    free = []
+
+    def hand() -> None:
+        with FileLock(str(tmp_path / "lib" / "slurm" / "n1.lock")).hold():
+            free.append(True)
+
+    done = asked(hand)
+    assert (done.code, free) == (0, [True]), done
+    assert "done: n1 has gpu:a100_3g.20gb:2," in done.out
+
+
+def test_what_was_shown_is_done_or_nothing(host: Host, asked: Asked) -> None:
+    other: list[object] = []
+
+    def hand() -> None:
+        assert_done(host.apply("1", "2g.10gb*3"))
+        other.extend((host.cluster.records["n1"], host.node.backend.read(), tuple(host.slurmd.log)))
+
+    refused = asked(hand)
+    assert refused.code == 20, refused
+    assert "n1 is not as it was shown any more" in refused.err
+    assert "GRES: gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7 was shown, gpu:a100_3g.20gb:2,gpu:a100_2g.10gb:3" in refused.err
+    assert "files: other lines would be written" in refused.err
+    assert "GPUs:" not in refused.err, "those of GPU 0 are the same"
+    assert [host.cluster.records["n1"], host.node.backend.read(), tuple(host.slurmd.log)] == other
+
+
+def test_other_changes_of_the_gpus_are_not_made(host: Host, asked: Asked) -> None:
+    """The same GRES would come of it, but an instance is destroyed that nobody was told of."""
+    refused = asked(lambda: assert_done(host.apply("0", "7g.40gb")))
+    assert refused.code == 20, refused
+    assert "GPUs: other changes would be made than those that were shown" in refused.err
+    assert "GRES:" not in refused.err
+
+
+def test_what_somebody_has_done_meanwhile_is_not_done_again(host: Host, asked: Asked) -> None:
+    done = asked(lambda: assert_done(host.apply("0", "3g.20gb*2")))
+    assert (done.code, done.out.partition(":")[0]) == (0, "nothing to do"), done
+
+
+def assert_done(outcome: Outcome) -> None:
+    assert outcome.status == "done"
+
+
+def test_a_job_that_ends_meanwhile_is_no_reason_to_ask_again(host: Host, asked: Asked) -> None:
+    host.cluster.queue = [Job(7, "COMPLETING", user="ann", name="train", nodes=("n1",))]
+    done = asked(lambda: host.cluster.queue.clear())
+    assert done.code == 0, done
