@@ -585,6 +585,27 @@ MUTANTS = {
         "return not now.last_busy",
         SLURM,
     ),
+    "slurm-unread": Mutant(
+        "slurm: a job whose record cannot be read is taken for one that is gone",
+        "slurm/client/command_client.py",
+        "if not _FORGOTTEN.search(said):",
+        "if False:",
+        ("tests/unit/slurm/client/test_port_hostile.py",),
+    ),
+    "slurm-shown": Mutant(
+        "slurm apply: what is done need not be what a person was shown",
+        "cli/slurm/apply.py",
+        "confirm(shown, preview(change, world))",
+        "preview(change, world)",
+        ("tests/system/cli/test_slurm_question.py",),
+    ),
+    "cdi-resting": Mutant(
+        "CDI: a resting file of somebody else is taken away",
+        "cdi/spec_files.py",
+        'if _is_ours(_text(path + RESTING) or ""):',
+        "if True:",
+        ("tests/unit/cdi/test_cdi_write.py",),
+    ),
     "slurm-answers": Mutant(
         "slurm apply: a node is resumed though its slurmd does not answer",
         "slurm/node/step_executor.py",

@@ -166,6 +166,7 @@ def test_a_jobs_name_does_not_move_it_off_its_node(scontrol: Path, tmp_path: Pat
         ("scontrol: error: something else", RefusedError),
         ("wrapper: 1: scontrol: not found", RefusedError),  # where Slurm has no such node, nobody is on it
     ],
+    ids=["away", "denied", "else", "no-node"],
 )
 def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said: str, error: type[SlurmError]) -> None:
     """It may be suspended, with the node's GPUs: nobody must take the node for empty."""
@@ -179,7 +180,9 @@ def test_a_job_that_cannot_be_read_is_not_one_that_is_gone(scontrol: Path, said:
         Commands(json=False).jobs("n1")
 
 
-@pytest.mark.parametrize("said", ["echo slurm_load_jobs error: Invalid job id specified >&2", "echo Job 7 not found"])
+@pytest.mark.parametrize(
+    "said", ["echo slurm_load_jobs error: Invalid job id specified >&2", "echo Job 7 not found"], ids=["error", "said"]
+)
 def test_a_job_that_slurm_has_forgotten_meanwhile_is_no_failure(scontrol: Path, said: str) -> None:
     answers = (
         "*--nodelist=n1*--format*) printf '7|COMPLETING|eve|all|1|5|n1\\n'",
@@ -317,7 +320,9 @@ def test_a_server_that_is_not_what_it_should_be(answers: tuple[bytes, ...], erro
     assert type(told.value) is error
 
 
-@pytest.mark.parametrize("said", ["Unable to contact slurm controller (connect failure)", "Access/permission denied"])
+@pytest.mark.parametrize(
+    "said", ["Unable to contact slurm controller (connect failure)", "Access/permission denied"], ids=["away", "denied"]
+)
 def test_slurmrestd_says_what_scontrol_cannot(scontrol: Path, said: str) -> None:
     """slurmctld's port may be closed to this host, where slurmrestd's is open."""
     _program(scontrol, f'echo "slurm_load error: {said}" >&2; exit 1')
