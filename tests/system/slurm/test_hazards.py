@@ -108,6 +108,18 @@ def test_a_simulated_host_has_its_device_nodes_where_its_lines_say(bed: Bed) -> 
     until(lambda: idle(bed, "n1"), lambda: bed.state("n1"))
 
 
+def answered(host: Host, answer: str) -> int:
+    """The change as it is typed at a terminal; its exit code."""
+    shell, environment = shlex.join(host.bed.inside()), {**host.bed.env, **host.env}
+    asked = Played("slurm", "apply", *host.how, *HALVES, shell=shell, environment=environment)
+    try:
+        assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in asked.shows("Apply this plan? [y/N]").text.replace("\n", "")
+        asked.type(f"{answer}\n")
+        return asked.ended()
+    finally:
+        asked.close()
+
+
 def test_a_dry_run_touches_nothing_and_is_true(bed: Bed) -> None:
     host = cut(bed)
     began, conf = bed.field("n1", "SlurmdStartTime"), (bed.etc / "gres.conf").read_text()
@@ -121,17 +133,10 @@ def test_a_dry_run_touches_nothing_and_is_true(bed: Bed) -> None:
     added = {
         line[1:] for line in host.ok("slurm", "apply", *host.how, *HALVES, "--dry-run").splitlines() if line[:1] == "+"
     }
-    shell = shlex.join(bed.inside())
-    asked = Played("slurm", "apply", *host.how, *HALVES, shell=shell, environment={**bed.env, **host.env})
-    try:
-        assert "gpu:a100_3g.20gb:2,gpu:a100_1g.5gb:7" in asked.shows("Apply this plan? [y/N]").text.replace("\n", "")
-        asked.type("n\n")
-        assert asked.ended() == 10
-    finally:
-        asked.close()
+    assert answered(host, "n") == 10
     assert host.counts() == {"1g.5gb": 14}
     assert "DRAIN" not in bed.state("n1")
-    host.applied(*HALVES)
+    assert answered(host, "y") == 0
     after = (bed.etc / "gres.conf").read_text().splitlines()
     assert {line for line in added if line.startswith("NodeName")} == set(after) - set(conf.splitlines()) - {
         line for line in after if line.startswith("#")
