@@ -131,7 +131,8 @@ def _on(card: Card, vgpus: Carried, functions: bool | None) -> Decision:
     mig, note = _mode(card, vgpus) if functions else (_now(card), None)
     family = card.family
     chosen = cut(card, family) if mig and family is not None else _uncut(card, mig)
-    base = GpuWish(card.pci, mig, None, _source(card), tuple(vgpus.keep.values()), True if functions else None)
+    on, kept = True if functions else None, tuple(vgpus.keep.values())
+    base = GpuWish(card.pci, mig, None, _source(card), kept, on, restoring=vgpus.restoring)
     full = replace(base, instances=chosen.instances, vgpus=vgpus.every)
     applies = (card.name,) if chosen.applies else ()
     if not _blocked(card, full) or _blocked(card, base):

@@ -21,11 +21,14 @@ VENDOR = "vendor-vfio"
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """By virtual function: the vGPUs that stay, those that should be made, and why an object is not as wished."""
+    """By virtual function: the vGPUs that stay, those that should be made, and why an object is not as wished.
+    ``restoring``: every one that should be made was there before, and went with a reboot.
+    """
 
     keep: Mapping[str, VgpuWish]
     make: Mapping[str, VgpuWish]
     verdicts: Mapping[str, Verdict]
+    restoring: bool = False
 
     @property
     def every(self) -> tuple[VgpuWish, ...]:
@@ -88,7 +91,12 @@ def carried(card: Card) -> Carried:
                 make[address] = wish
         if why is not None:
             verdicts[address] = why
-    return Carried(keep, make, verdicts)
+    return Carried(keep, make, verdicts, bool(make) and all(_was_there(card, wish) for wish in make.values()))
+
+
+def _was_there(card: Card, wish: VgpuWish) -> bool:
+    """Whether the vGPU went with a reboot: its object still says what it was."""
+    return bool(wish.uuid) or card.vgpus[wish.function].status.uuid == str(wish.type_id)
 
 
 def _pinned(vgpu: Vgpu) -> VgpuWish:

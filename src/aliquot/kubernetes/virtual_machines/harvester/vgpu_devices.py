@@ -119,9 +119,14 @@ def _status(card: Card, address: str, offered: Mapping[str, str]) -> VGPUDeviceS
 
 
 def _lasting(found: VGPUDevice) -> str:
-    """The UUID by which virtual machines know a vGPU that a reboot took away and that is to come back."""
+    """What ``status.uuid`` said of a vGPU that a reboot took away and that is to come back: the UUID by which virtual
+    machines know it, or the type's number.
+    """
+    known = found.status.uuid if found.spec.enabled else ""
+    if known.isascii() and known.isdecimal():
+        return known
     try:
-        return str(uuid.UUID(found.status.uuid)) if found.spec.enabled else ""
+        return str(uuid.UUID(known))
     except ValueError:
         return ""
 

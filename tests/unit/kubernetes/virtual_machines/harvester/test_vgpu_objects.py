@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from aliquot.kubernetes.kinds.harvester_names import SKIP_MIG_ANNOTATION
 from unit.kubernetes.virtual_machines.harvester.cluster_of_one import One, message, ready
 
 PCI = "0000:08:00.0"
@@ -341,6 +342,25 @@ def test_vendor_vfio_made_by_hand_is_left_alone(l40s: One) -> None:
     assert l40s.store.of("PCIDeviceClaim") == {}
     enable(l40s, VF0, "NVIDIA L40S-12Q")
     assert sorted(l40s.live()) == [VF0, VF1]
+
+
+@pytest.mark.parametrize(("world", "uuid"), [("mdev", UUID), ("vfio", "")])
+def test_a_whole_gpu_on_nvswitch_comes_back_although_a_new_one_is_refused(
+    tmp_path: Path, world: str, uuid: str
+) -> None:
+    pci = "0000:10:00.0"
+    one = One(f"b200:{world}", tmp_path, "n", pci).settle()
+    one.store.patch("SRIOVGPUDevice", "n-000010000", {"metadata": {"annotations": {SKIP_MIG_ANNOTATION: "true"}}})
+    one.kubectl("SRIOVGPUDevice", "n-000010000", enabled=True)
+    address = one.device(pci)["status"]["vfAddresses"][0]
+    enable(one, address, "NVIDIA B200X-180C")
+    assert one.live() == {}
+    assert ready(one.vgpu(address)) == ("False", "Fabric")
+    kind = one.vgpu(address)["status"]["availableTypes"]["NVIDIA B200X-180C"]
+    one.make_by_hand(address, int(kind.removeprefix("nvidia-")), uuid)
+    assert ready(one.settle().vgpu(address)) == ("True", "Configured")
+    one.reboot().settle()
+    assert one.live() == {address: "NVIDIA B200X-180C"}
 
 
 def test_vendor_vfio_returns_after_a_reboot_with_its_claim(l40s: One) -> None:
