@@ -32,11 +32,8 @@ def driver(pci: str) -> str:
 
 
 def sh(*command: str, patience: float = 60) -> str:
-    """What a program printed. Raises AssertionError with its complaint. The guest's own stdin is a terminal, at which
-    nobody answers a question.
-    """
-    quiet = subprocess.DEVNULL
-    done = subprocess.run(command, stdin=quiet, capture_output=True, text=True, check=False, timeout=patience)
+    """What a program printed. Raises AssertionError with its complaint."""
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=patience)
     assert done.returncode == 0, f"{' '.join(command)}: {done.stderr or done.stdout}"
     return done.stdout
 
