@@ -28,6 +28,8 @@ REGISTER_S = 60.0
 SETTLE_S = 3.0
 LET_GO_S = 5.0
 RESUME_S = 20.0
+ANSWERED_S = 2.0
+"""An answer that slurmd gave before its end reaches slurmctld within that time; later it would count for the resume."""
 LONG_S = 5.0
 """How long the jobs that are waited for count as those of the last look, while the node's record stays the same."""
 
@@ -238,6 +240,8 @@ def resumed(record: Record, world: World) -> bool:
     """Resume the node; return whether its slurmd answers. Slurm refuses that for moments after a registration: tried
     again, bounded. It gives a node no job before slurmd has answered a ping.
     """
+    if record.back:
+        world.sleep(ANSWERED_S)
     ordered = False
     refused: RefusedError | None = None
     for _ in _turns(world, RESUME_S):
