@@ -146,6 +146,15 @@ def test_a_refusal_names_what_was_asked() -> None:
     assert "cannot hold 2c.3g.20gb:3" in got.blockers[0].message
 
 
+def test_the_driver_chooses_the_slot_that_leaves_the_most() -> None:
+    """Beside one at slot 2 of a 4g the next goes to 3, not to 0: there a 2c fits, yet."""
+    profile = catalog.family("a100-40gb").by_name["4g.20gb"]
+    one = next(c for c in profile.compute if c.name == "1c.4g.20gb")
+    chosen = compute_instances.driver_choice(profile, one, 1 << 2)
+    assert chosen is not None
+    assert chosen.start == compute_raw.chosen("a100-40gb", "4g.20gb", frozenset({(one.name, 2)}), one.name) == 3
+
+
 @pytest.mark.parametrize("family", raw.families())
 def test_drivers_that_place_compute_instances_themselves(family: str) -> None:
     """From every content of a GPU instance to every other: possible exactly when some order of creations is, and the
