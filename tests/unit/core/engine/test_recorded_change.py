@@ -73,6 +73,7 @@ def test_the_form_is_what_is_written_here() -> None:
                 "mixed": None,
                 "passthrough": None,
                 "bound": None,
+                "restoring": False,
             }
         ],
         "before": [
