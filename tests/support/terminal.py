@@ -9,7 +9,6 @@ import fcntl
 import os
 import pty
 import re
-import select
 import shlex
 import signal
 import struct
@@ -21,6 +20,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import aliquot
+from aliquot.foundation.readable import readable
 
 SOURCE = str(Path(aliquot.__file__).resolve().parents[1])
 _ORDER = re.compile(r"\x1b\[(\?)?([0-9;]*)([A-Za-z])")
@@ -185,7 +185,7 @@ class Played:
 
     def read(self, seconds: float = 0.1) -> None:
         """Feeds the terminal with what comes within that time, once."""
-        if select.select([self._main], [], [], seconds)[0]:
+        if readable(self._main, seconds):
             try:
                 more = os.read(self._main, 1 << 16).decode(errors="replace")
             except OSError:
@@ -212,7 +212,7 @@ class Played:
         while self.process.poll() is None:
             assert time.monotonic() < deadline, f"still running:\n{self.terminal.text}"
             self.read()
-        while select.select([self._main], [], [], 0.05)[0]:
+        while readable(self._main, 0.05):
             before = len(self.raw)
             self.read()
             if len(self.raw) == before:

@@ -10,7 +10,6 @@ A thread that sleeps uninterruptibly inside the kernel outlives its process: not
 from __future__ import annotations
 
 import os
-import select
 import signal
 import threading
 from collections.abc import Callable
@@ -18,6 +17,7 @@ from time import monotonic
 from types import TracebackType
 
 from aliquot.foundation import driver_calls, signals
+from aliquot.foundation.readable import readable
 
 GRACE_S = 1.0
 """How long after a signal the main thread may take to end by itself."""
@@ -65,7 +65,7 @@ class CallWatchdog:
         while True:
             # A command that no signal has reached has nothing to look at before its calls can be late.
             waiting = _POLL_S if self._asked else min(1.0, self._hangs_s / 4)
-            numbers = os.read(self._read, 64) if select.select([self._read], [], [], waiting)[0] else b""
+            numbers = os.read(self._read, 64) if readable(self._read, waiting) else b""
             if _END in numbers:
                 return
             insisted = self._heard(numbers)

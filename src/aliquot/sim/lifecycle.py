@@ -264,9 +264,9 @@ def launch(base: str, ready: int, log: str) -> int:
 
 
 def _wait_ready(readable: int) -> None:
-    import select
+    from aliquot.foundation.readable import readable as has_word
 
-    if select.select([readable], [], [], _START_S)[0]:
+    if has_word(readable, _START_S):
         os.read(readable, 1)
 
 

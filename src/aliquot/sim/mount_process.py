@@ -5,7 +5,6 @@ ends with the mount, and unmounts by itself when the node is stopped.
 from __future__ import annotations
 
 import os
-import select
 import signal
 import sys
 import threading
@@ -14,6 +13,7 @@ from collections.abc import Sequence
 
 from aliquot.errors import AliquotError, BlockedError, UsageError
 from aliquot.foundation import bounded_process
+from aliquot.foundation.readable import readable as has_word
 from aliquot.sim import lifecycle as control
 from aliquot.sim.mount import library, serve
 from aliquot.sim.mount_source import WithPoints
@@ -58,7 +58,7 @@ def _told(readable: int) -> str:
     deadline = time.monotonic() + _START_S
     while not text.endswith(b"\n\n") and text != b"\n":
         left = deadline - time.monotonic()
-        if left <= 0 or not select.select([readable], [], [], left)[0]:
+        if left <= 0 or not has_word(readable, left):
             break
         chunk = os.read(readable, 4096)
         if not chunk:
