@@ -106,16 +106,17 @@ def changes(t: Task, aimed: Goal) -> Changes:
     return Changes(mode, off, on, mixed=aimed.mixed != kept_mixed)
 
 
+def _refused(t: Task, aimed: Goal, change: Changes) -> Blocker | None:
+    """Return the first reason why the goal cannot be had, whatever instances and vGPUs would go for it."""
+    refusal = impossible(t, aimed) or fabric.whole_vgpu(t) or handing.not_here(t, aimed, change.on)
+    return refusal or _in_use(t, change)
+
+
 def _shares(t: Task, aimed: Goal) -> Lane:
     change = changes(t, aimed)
-    for blocker in (
-        impossible(t, aimed),
-        fabric.whole_vgpu(t),
-        handing.not_here(t, aimed, change.on),
-        _in_use(t, change),
-    ):
-        if blocker is not None:
-            return Lane(blockers=(blocker,))
+    blocker = _refused(t, aimed, change)
+    if blocker is not None:
+        return Lane(blockers=(blocker,))
     evicted = [v for v in t.gpu.vgpus if v.function in aimed.bound]
     instances, vgpus = _instances(without(t, evicted), aimed, change)
     if instances.blockers or vgpus is None:
