@@ -33,13 +33,12 @@ def _apply(args: Args) -> int:
     from aliquot.slurm.node import transaction as apply
     from aliquot.slurm.node.dry_run import confirm, preview
 
+    args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
     if args.boot:
         from aliquot.cli.slurm import apply_boot as slurm_boot
 
-        args.vgpu, args.mixed_size, args.passthrough = None, False, None
         return slurm_boot.run(args)
     resume = getattr(args, "continue") or args.undo
-    args.vgpu, args.mixed_size, args.passthrough = None, False, None  # not under Slurm
     _one_of(args, resume)
     policy = wish.policy(args)
     config = None if resume or not wish.typed(args) else wish.stated(args)
@@ -54,7 +53,7 @@ def _apply(args: Args) -> int:
                 shown = preview(change, world)
             # A person may take hours to answer: nobody waits for the node meanwhile.
             if not slurm_preview.agreed(args, shown, inventory):
-                return _declined(args, name)
+                return slurm_preview.declined(args, name)
         with begun() as (change, world, inventory):
             if args.dry_run:
                 return slurm_preview.told(args, change, world, inventory)
@@ -77,13 +76,6 @@ def _begun(args: Args, connection: Connection, config: Any, policy: Any) -> Iter
         change = _change(args, chosen, inventory, config, policy)
         with _world(args, connection, chosen) as world:
             yield change, world, inventory
-
-
-def _declined(args: Args, name: str) -> int:
-    from aliquot.cli.framework import confirmation
-
-    output.emit(output.made("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
-    return confirmation.DECLINED_EXIT
 
 
 def resumed(args: Args, connection: Connection, name: str) -> int:

@@ -39,6 +39,14 @@ def agreed(args: Args, found: Preview, inventory: Inventory) -> bool:
     return found.status == "nothing" or confirmation.confirmed(args, lambda color: _text(found, inventory, color))
 
 
+def declined(args: Args, name: str) -> int:
+    """Report that the person answered no; the exit code."""
+    from aliquot.cli.framework import confirmation
+
+    output.emit(output.made("SlurmOutcome", name=name, status="declined"), args.output, confirmation.DECLINED)
+    return confirmation.DECLINED_EXIT
+
+
 def _text(found: Preview, inventory: Inventory, color: bool) -> str:
     from aliquot.cli.framework.views import plan_view as planview
 
