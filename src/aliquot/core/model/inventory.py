@@ -225,7 +225,7 @@ class Inventory(msgspec.Struct, frozen=True, dict=True):
         table = listed or catalog.family(gpu.family or "")
         return table if self.places_compute_instances else table.without_placed_compute
 
-    @property
+    @cached_property
     def places_compute_instances(self) -> bool:
         """Whether the driver takes a placement for a new compute instance."""
         return not lacks(self.driver, PLACED_COMPUTE_INSTANCES)
