@@ -32,8 +32,9 @@ GROWTH_KIB = 512
 SETTLE_S, MOMENT_S, ALIKE = 20.0, 0.5, 6
 PROC, INSIDE = Path("/proc"), Path(__file__).with_name("inside")
 SPARE = 3
-"""Connections and threads that a pool may keep since two calls first came at the same moment. What is lost in each
-cycle, or in each restart of the node, is far more.
+"""Connections and threads that a pool may keep since several calls first came at the same moment: asyncio's pool of
+threads, the connections of the simulator's library. What is lost in each cycle, or in each restart of the node, is far
+more.
 """
 SAMPLES, RESTS = 20, 4
 
@@ -66,12 +67,9 @@ def environment(folder: Path) -> dict[str, str]:
     return {"ALIQUOT_SOAK": str(folder), "PYTHONPATH": path, **allocator}
 
 
-def soak(
-    pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[[], object] = lambda: None, pool: int = 0
-) -> None:
+def soak(pid: int, folder: Path, cycle: Callable[[int], object], rest: Callable[[], object] = lambda: None) -> None:
     """Run ``cycle`` with the numbers from 0 on; fail where the process holds more at the end than in the middle.
     ``rest`` ends what may be there or not, such as idle connections, before descriptors and threads are counted.
-    ``pool`` threads may come later: asyncio starts some when they are first needed at the same time, and keeps them.
     """
     count = cycles()
     sizes, before = list[Size](), Held((), ())
@@ -81,7 +79,7 @@ def soak(
             before = resting(pid, rest)
         if (number + 1) % (count // SAMPLES) == 0:
             sizes.append(size(pid, folder))
-    no_more(pid, rest, before, pool)
+    no_more(pid, rest, before)
     grown = Size(*(end - middle for middle, end in zip(sizes[SAMPLES // 2 - 1], sizes[-1], strict=True)))
     print(f"{count} cycles, last half: {grown}, at the end {sizes[-1]}, {_sizes(before)}")
     assert grown.held < GROWTH_KIB, f"grew by {grown} in the last {count // 2} cycles: {sizes}"
@@ -178,15 +176,14 @@ def resting(pid: int, rest: Callable[[], object]) -> Held:
     return seen[-1]
 
 
-def no_more(pid: int, rest: Callable[[], object], before: Held, pool: int) -> None:
-    """Wait until the process holds no more descriptors and threads than before, ``pool`` threads and ``SPARE`` of each
-    aside. A connection may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes
-    on holding more.
+def no_more(pid: int, rest: Callable[[], object], before: Held) -> None:
+    """Wait until the process holds no more descriptors and threads than before, ``SPARE`` of each aside. A connection
+    may be idle at one moment of rest and closed at the next one. Raises AssertionError if it goes on holding more.
     """
     descriptors, threads = (count + SPARE for count in _counts(before))
     for _ in range(RESTS):
         now = resting(pid, rest)
-        if not any(map(operator.gt, _counts(now), (descriptors, threads + pool))):
+        if not any(map(operator.gt, _counts(now), (descriptors, threads))):
             return
     raise AssertionError(f"more than in the middle: {_more(now, before)}")
 

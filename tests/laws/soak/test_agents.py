@@ -30,8 +30,6 @@ mig-configs:
     mig-enabled: true
     mig-devices: {{}}
 """
-POOL = 3
-"""Files that an agent reads beside each other, in threads: state files, sysfs, the usage record."""
 A2, ONE, TWO = "0000:01:00.0", "0000:01:00.4", "0000:01:00.5"
 
 
@@ -154,7 +152,7 @@ def test_the_label_agent(cluster: StandinCluster, tmp_path: Path) -> None:
                 agent.wish(f"missing-{number}", "failed")
 
     with started(agent, looks) as pid:
-        soak(pid, tmp_path, cycle, resting(cluster, looks), pool=POOL)
+        soak(pid, tmp_path, cycle, resting(cluster, looks))
 
 
 def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
@@ -175,4 +173,4 @@ def test_the_devices_agent(cluster: StandinCluster, tmp_path: Path) -> None:
 
     with started(agent, looks) as pid:
         agent.enabled(A2)
-        soak(pid, tmp_path, cycle, resting(cluster, looks), pool=POOL)
+        soak(pid, tmp_path, cycle, resting(cluster, looks))
