@@ -169,6 +169,7 @@ def test_a_library_without_process_lists_is_read_and_nothing_is_destroyed(machin
     ] * 2
     made = plan(inventory, adhoc(["0"], ["3g.20gb"], inventory))
     assert [b.rule for b in made.blockers] == ["HELD"]
+    assert "--policy wait" not in str(made.blockers[0].next_step), "nobody would see that it is idle"
     more = adhoc(["0"], ["3g.20gb,1g.5gb,2g.10gb"], inventory)
     assert carry_out(backend, node, more).status == "done", "only destruction is refused"
     assert verify(backend.read(), more) == ()

@@ -146,15 +146,16 @@ def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> 
     bed.make("vgpudevices", made.vgpu("0000:08:00.4"))
     endpoints = {"metadata": {"name": WEBHOOK}, "subsets": [{"notReadyAddresses": [{"ip": "192.0.2.1"}]}]}
     bed.cluster.must("POST", f"/api/v1/namespaces/{NS}/endpoints", endpoints)
-    assert replica.controller.webhook is not None
+    webhook = replica.controller.webhook
+    assert webhook is not None
     waits = f"waits until Service {WEBHOOK} has an address"
-    bed.cluster.wait(lambda: waits in str(replica.controller.webhook._said), waits)  # type: ignore[union-attr]
+    bed.cluster.wait(lambda: waits in str(webhook._said), waits)
     assert bed.bundles() == []
     ready = {"subsets": [{"addresses": [{"ip": "192.0.2.1"}], "ports": [{"port": 8443}]}]}
     bed.cluster.must("PATCH", f"/api/v1/namespaces/{NS}/endpoints/{WEBHOOK}", ready)
     bed.cluster.wait(lambda: len(bed.bundles()) == 5, "the webhooks to be registered", 20)
     assert set(bed.bundles()) == {bed.cluster.get(SECRET)["data"]["ca.crt"]}
-    bed.cluster.wait(lambda: replica.controller.webhook._said == (), "nothing to be missing")  # type: ignore[union-attr]
+    bed.cluster.wait(lambda: webhook._said == (), "nothing to be missing")
 
 
 def test_a_network_cards_claim_is_made_while_nobody_answers(bed: Bed) -> None:

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Any
+import asyncio
+from types import SimpleNamespace
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from aliquot.kubernetes.client.errors import ApiAwayError, ApiError, ForbiddenError, NotFoundError
 from aliquot.kubernetes.client.objects import Node, NodeSpec, NodeStatus, ObjectMeta
 from aliquot.kubernetes.client.pending_pod import PendingPod
 from aliquot.kubernetes.gpu import names
 from aliquot.kubernetes.label_agent.controller.hints import divisible, fleet, hints
-from aliquot.kubernetes.label_agent.controller.pending_pods import MOST_EVENTS, Queue, event
+from aliquot.kubernetes.label_agent.controller.pending_pods import MOST_EVENTS, Queue, Waiting, event
 from aliquot.kubernetes.label_agent.controller.pod_demand import Demand, demand
 
 PRODUCT = names.PRODUCT_LABEL
@@ -291,3 +294,13 @@ def test_who_is_on_a_node_is_asked_only_where_a_hint_would_name_it() -> None:
     queue.put(pod(resources=(LARGE,)), 0)
     assert queue.divisible(there, 9) == frozenset()
     assert queue.divisible(there, 10) == {"gpu-1"}
+
+
+@pytest.mark.parametrize(("error", "held"), [(NotFoundError, False), (ForbiddenError, True), (ApiAwayError, True)])
+def test_a_node_whose_gpus_cannot_be_read_counts_as_held(error: type[ApiError], held: bool) -> None:
+    class Refusing:
+        async def get(self, *_: object) -> object:
+            raise error("no")
+
+    waiting = cast(Waiting, SimpleNamespace(api=Refusing()))
+    assert asyncio.run(Waiting._held(waiting, "gpu-1")) is held
