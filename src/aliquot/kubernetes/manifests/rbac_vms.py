@@ -108,7 +108,7 @@ DEVICES_RIGHTS = (
     *(
         _certificate(
             CLUSTER, "admissionregistration.k8s.io", hooks, ("get", "patch"),
-            "the API server is told of the webhooks, and of their certificate, once they answer; no admission policy "
+            "the controller registers the webhooks, with their certificate, once they answer; no admission policy "
             "can look at these kinds, so that who has this token can make these two configurations ask about anything",
         )
         for hooks in HOOKS
