@@ -121,3 +121,11 @@ def test_of_many_nodes_only_some_are_named(run: Run) -> None:
     said = run("sim", "stop", "--all").out
     assert said.startswith("stopped many-01, ")
     assert said.endswith("many-10 and 2 more\n")
+
+
+@pytest.mark.parametrize("word", ["kind=lost", "do=stop", "self=1"])
+def test_a_fault_takes_no_word_of_the_protocol(word: str, a100: Sim, run: Run) -> None:
+    refused = run("sim", "fault", "lost", "gpu=0", word)
+    assert refused.code == 2
+    assert word.partition("=")[0] in refused.err
+    assert a100.node.show()["faults"] == []

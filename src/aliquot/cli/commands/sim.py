@@ -172,6 +172,8 @@ def _fact(word: str) -> tuple[str, str | int | float]:
     key, equals, value = word.partition("=")
     if not equals:
         raise UsageError(f"{word!r} is not KEY=VALUE", next_step="aliquot sim fault --help")
+    if key in ("kind", "do", "self"):
+        raise UsageError(f"no fault has a fact {key!r}", next_step="aliquot sim fault --help")
     if (number := decimal(value, 18)) is not None:
         return key, number
     parts = [decimal(part, 18) for part in value.split(".")]
