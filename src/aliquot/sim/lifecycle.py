@@ -263,11 +263,11 @@ def launch(base: str, ready: int, log: str) -> int:
         os.close(output)
 
 
-def _wait_ready(readable: int) -> None:
-    from aliquot.foundation.readable import readable as has_word
+def _wait_ready(pipe: int) -> None:
+    from aliquot.foundation.readable import readable
 
-    if has_word(readable, _START_S):
-        os.read(readable, 1)
+    if readable(pipe, _START_S):
+        os.read(pipe, 1)
 
 
 def unknown(state_dir: str, name: str) -> BlockedError:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from aliquot.errors import AliquotError, BlockedError, UsageError
 from aliquot.foundation import bounded_process
-from aliquot.foundation.readable import readable as has_word
+from aliquot.foundation.readable import readable
 from aliquot.sim import lifecycle as control
 from aliquot.sim.mount import library, serve
 from aliquot.sim.mount_source import WithPoints
@@ -38,29 +38,29 @@ def mount(state_dir: str, name: str, folder: str, points: Sequence[str] = (), la
         raise UsageError(f"{folder} is no folder", next_step=f"mkdir {folder}")
     if mounted(where) is not None:
         raise UsageError(f"a node is mounted on {folder} already", next_step=f"aliquot sim umount {folder}")
-    readable, writable = os.pipe()
+    pipe, writable = os.pipe()
     words = (state_dir, name, where, str(lasting_s), *points)
     command = [sys.executable, "-P", "-m", "aliquot.sim.mount_process", *words]
     package = os.path.dirname(os.path.dirname(sys.modules["aliquot"].__path__[0] + "/x"))
     search = os.pathsep.join(p for p in (package, os.environ.get("PYTHONPATH", "")) if p)
     pid = bounded_process.start(command, writable, env={**os.environ, "PYTHONPATH": search}, cwd="/")
     os.close(writable)
-    told = _told(readable)
-    os.close(readable)
+    told = _told(pipe)
+    os.close(pipe)
     if mounted(where) is None:
         raise AliquotError(f"{name} cannot be mounted on {folder}", details=tuple(told.split("\n")[-3:]))
     return pid
 
 
-def _told(readable: int) -> str:
+def _told(pipe: int) -> str:
     """What the process says until it is ready (an empty line) or has ended."""
     text = b""
     deadline = time.monotonic() + _START_S
     while not text.endswith(b"\n\n") and text != b"\n":
         left = deadline - time.monotonic()
-        if left <= 0 or not has_word(readable, left):
+        if left <= 0 or not readable(pipe, left):
             break
-        chunk = os.read(readable, 4096)
+        chunk = os.read(pipe, 4096)
         if not chunk:
             break
         text += chunk
