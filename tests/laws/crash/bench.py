@@ -12,7 +12,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections.abc import Callable
 from contextlib import redirect_stdout
 from pathlib import Path
@@ -27,10 +26,10 @@ from aliquot.foundation.paths import simulated_nodes
 from aliquot.sim import lifecycle as control
 from aliquot.sim.lifecycle import Node
 from support import forkserver
+from support.processes import PATIENCE_S, until
 
 SOURCE = os.path.dirname(os.path.abspath(aliquot.__path__[0]))
 KILLED = -signal.SIGKILL
-PATIENCE_S = 60.0
 
 FIRST = 2
 """An apply's fsyncs before the first intent: the journal's entry in its folder, and the begin record. One for each
@@ -275,11 +274,3 @@ def await_stop(pid: int) -> None:
     found = os.waitid(os.P_PID, pid, seen)
     assert found is not None
     assert found.si_code == os.CLD_STOPPED, "the process ended before the tripwire"
-
-
-def until(true: Callable[[], bool]) -> None:
-    """Wait for something that another process brings about."""
-    deadline = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.003)

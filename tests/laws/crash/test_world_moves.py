@@ -8,7 +8,8 @@ import signal
 import pytest
 
 from laws.crash import cases
-from laws.crash.bench import FIRST, Bench, Geometry, Machine, finish, until
+from laws.crash.bench import FIRST, Bench, Geometry, Machine, finish
+from support.processes import ended, until
 
 
 def _on(machine: Machine, gpu: int, geometry: Geometry) -> Geometry:
@@ -59,15 +60,7 @@ def test_a_gpu_that_cannot_go_back_does_not_keep_the_other_from_it(bench: Bench)
 def _kill_server(bench: Bench) -> None:
     server = bench.server()
     os.kill(server, signal.SIGKILL)
-    until(lambda: _ended(server))
-
-
-def _ended(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat", "rb") as file:
-            return file.read().rpartition(b")")[2].split()[0] == b"Z"
-    except OSError:
-        return True
+    until(lambda: ended(server))
 
 
 @pytest.mark.parametrize("fsync", [1, 3, 6, 9, *[pytest.param(n, marks=pytest.mark.slow) for n in (2, 4, 5, 7, 8)]])

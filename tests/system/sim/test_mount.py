@@ -20,6 +20,7 @@ from aliquot.sim import mount_process as mounting
 from aliquot.sim import mount_source
 from aliquot.sim.client import Node
 from aliquot.sim.files import SimFiles
+from support.processes import ended, until
 from system.sim import mounted as mounts
 from system.sim.captures import sessions
 
@@ -210,21 +211,10 @@ def test_it_goes_with_its_node(state_dir: str, tmp_path: Path) -> None:
     with pytest.raises(BlockedError, match="cannot be unmounted"):
         mounting.unmount(folder)
     control.stop(state_dir)
-    deadline = time.monotonic() + 20
-    while mounting.mounted(folder) is not None or _runs(pid):
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: mounting.mounted(folder) is None and ended(pid))
     inside.kill()
     inside.wait()
     assert os.listdir(folder) == []
-
-
-def _runs(pid: int) -> bool:
-    """A zombie has ended: its parent is this process, which does not wait for it."""
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
-        return False
 
 
 def test_what_a_look_found_ends_with_the_nodes_next_change(state_dir: str, monkeypatch: pytest.MonkeyPatch) -> None:

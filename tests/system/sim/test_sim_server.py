@@ -24,33 +24,17 @@ from aliquot.sim import store, template
 from aliquot.sim.client import Node
 from aliquot.sim.server import Server
 from aliquot.sim.state import NodeState
+from support.processes import ended, until
 
 
 def server_pid(state_dir: str) -> int:
     return int(control._ask(state_dir, {"do": "ping"})["pid"])
 
 
-def wait_for(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        if condition():
-            return True
-        time.sleep(0.02)
-    return False
-
-
-def gone(pid: int) -> bool:
-    try:
-        with open(f"/proc/{pid}/stat") as stat:
-            return stat.read().rpartition(")")[2].split()[0] in "ZX"
-    except (FileNotFoundError, ProcessLookupError):
-        return True
-
-
 def kill_server(state_dir: str) -> None:
     pid = server_pid(state_dir)
     os.kill(pid, signal.SIGKILL)
-    assert wait_for(lambda: gone(pid))
+    until(lambda: ended(pid))
 
 
 def test_start_show_stop(state_dir: str) -> None:
@@ -65,7 +49,7 @@ def test_start_show_stop(state_dir: str) -> None:
     assert control.names(state_dir) == ["dgx-a100", "dgx-a100-2"]
     pid = server_pid(state_dir)
     assert control.stop(state_dir) == ["dgx-a100", "dgx-a100-2"]
-    assert wait_for(lambda: gone(pid)), "the server ends with its last node"
+    until(lambda: ended(pid), "the server ends with its last node")
     assert control.stop(state_dir) == []
 
 
@@ -146,7 +130,7 @@ def test_a_signal_ends_the_server_and_the_next_one_goes_on(state_dir: str, numbe
     node.set_mode(0, True)
     first = server_pid(state_dir)
     os.kill(first, number)
-    assert wait_for(lambda: gone(first))
+    until(lambda: ended(first))
     assert node.show()["gpus"][0]["mig"]["current"] == "enabled"
     assert server_pid(state_dir) != first
 
@@ -252,7 +236,7 @@ def test_the_server_ends_when_its_directory_vanishes(tmp_path: Path) -> None:
     control.start(state_dir, "a30")
     pid = server_pid(state_dir)
     shutil.rmtree(state_dir)
-    assert wait_for(lambda: gone(pid))
+    until(lambda: ended(pid))
 
 
 def test_an_unwritable_state_directory_is_a_clear_error(tmp_path: Path) -> None:
@@ -284,7 +268,7 @@ def test_a_session_ends_with_its_connection(state_dir: str) -> None:
         node.reset(0)
     child.kill()
     child.communicate(timeout=10)
-    assert wait_for(lambda: node.show()["sessions"] == [])
+    until(lambda: node.show()["sessions"] == [])
     node.reset(0)
 
 
@@ -303,7 +287,7 @@ def test_the_caller_is_killed_around_a_write(state_dir: str, when: str, made: in
     shown = node.show()
     assert len(shown["gpus"][0]["instances"]) == made
     assert shown["faults"] == []
-    assert wait_for(lambda: node.show()["sessions"] == [])
+    until(lambda: node.show()["sessions"] == [])
 
 
 def test_gpus_work_side_by_side_and_one_gpu_in_turn(state_dir: str) -> None:

@@ -12,23 +12,11 @@ import pytest
 
 from aliquot.foundation import bounded_process as bounded
 from aliquot.foundation.bounded_process import Check, LateError
+from support.processes import ended, until
 
 
 def sh(script: str, seconds: float = 20.0, text: str = "", **more: object) -> bounded.Ran:
     return bounded.run(["/bin/sh", "-c", script], seconds, text, **more)  # type: ignore[arg-type]
-
-
-def gone(pid: int) -> bool:
-    end = time.monotonic() + 5
-    while time.monotonic() < end:
-        try:
-            with open(f"/proc/{pid}/stat") as file:
-                if file.read().rpartition(")")[2].split()[0] == "Z":
-                    return True
-        except FileNotFoundError:
-            return True
-        time.sleep(0.02)
-    return False
 
 
 def test_its_status_and_both_streams() -> None:
@@ -59,7 +47,7 @@ def test_a_program_that_does_not_end_is_killed_with_what_it_started(tmp_path: Pa
     with pytest.raises(LateError, match="no answer in 1 s") as late:
         sh(f"sleep 60 & echo $! $$ > {pids}; echo said >&2; wait", 0.7)
     assert late.value.err == "said\n"
-    assert all(gone(int(pid)) for pid in pids.read_text().split())
+    until(lambda: all(ended(int(pid)) for pid in pids.read_text().split()))
 
 
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")  # Python: it is still running
@@ -75,7 +63,7 @@ def test_a_program_that_the_kernel_does_not_let_end_is_left(monkeypatch: pytest.
         assert time.monotonic() - begun < 3
         assert len(os.listdir("/proc/self/fd")) == handles
     os.killpg(killed[0], 9)
-    assert gone(killed[0])
+    until(lambda: ended(killed[0]))
 
 
 @pytest.mark.parametrize("stream", ["1", "2"])
@@ -135,9 +123,7 @@ class TestAStarter:
         daemon = f"trap '' PIPE; sleep 0.3; echo more && echo well > {mark}"
         ran = bounded.run_starter(["/bin/sh", "-c", f"echo started; ({daemon}) &"], 20.0)
         assert (ran.code, ran.out) == (0, "started\n")
-        end = time.monotonic() + 5
-        while not mark.exists() and time.monotonic() < end:
-            time.sleep(0.02)
+        until(mark.exists)
         assert mark.read_text() == "well\n"
 
     def test_one_that_does_not_end_is_killed_and_quoted(self) -> None:

@@ -6,23 +6,15 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
 
 import pytest
 
 from aliquot.foundation.call_watchdog import CallWatchdog
 from aliquot.foundation.driver_calls import Running
 from aliquot.foundation.signals import whole
+from support.processes import until
 
 HANGS_S = 1.2  # more than the grace that a command gets which only reads
-
-
-def until(true: Callable[[], object]) -> None:
-    """Wait as a call does that lets other threads run, but no handler of a signal."""
-    deadline = time.monotonic() + 10
-    while not true():
-        assert time.monotonic() < deadline, "it did not happen"
-        time.sleep(0.01)
 
 
 class Seen:

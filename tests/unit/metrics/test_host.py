@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 from typing import Any, cast
@@ -14,9 +13,8 @@ import pytest
 from aliquot.errors import HardwareError
 from aliquot.metrics.host_exporter import Host
 from aliquot.node.connect import Connection
+from support.processes import until
 from unit.metrics.looks import plain
-
-PATIENCE_S = 20.0
 
 
 class Machine:
@@ -39,13 +37,6 @@ def machine(monkeypatch: pytest.MonkeyPatch) -> Machine:
 
     monkeypatch.setattr("aliquot.node.usage_record.UsageWatch", unused)
     return Machine()
-
-
-def until(true: Callable[[], bool]) -> None:
-    end = time.monotonic() + PATIENCE_S
-    while not true():
-        assert time.monotonic() < end
-        time.sleep(0.01)
 
 
 @pytest.mark.parametrize(

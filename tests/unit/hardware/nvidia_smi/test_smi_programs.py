@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
@@ -32,6 +31,7 @@ from aliquot.hardware.nvidia_smi.host import SmiHost
 from aliquot.hardware.nvidia_smi.reader import Reader
 from aliquot.hardware.nvidia_smi.sriov_manage import ProgramTools
 from aliquot.hardware.programs import LocalPrograms
+from support.processes import ended, until
 
 
 class Scripted:
@@ -86,8 +86,7 @@ def test_a_program_that_hangs_is_ended_with_what_it_started(tmp_path: Path) -> N
         LocalPrograms(str(tmp_path)).run(("nvidia-smi", "-q"), 1)
     assert caught.value.next_step
     pid = int((tmp_path / "pid").read_text())
-    state = Path(f"/proc/{pid}/stat")
-    assert not state.exists() or state.read_text().split()[2] in "ZX"
+    until(lambda: ended(pid))
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="chroot takes root")
@@ -225,13 +224,11 @@ def test_a_program_that_reads_is_ended_by_the_first_signal(tmp_path: Path) -> No
         "    raise SystemExit(128 + stopped.number)\n"
     )
     ours = subprocess.Popen([sys.executable, "-c", body])
-    deadline = time.monotonic() + 20
     begun = tmp_path / "begun"
-    while not (begun.exists() and begun.read_text().strip()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    until(lambda: begun.exists() and begun.read_text().strip())
     try:
         ours.send_signal(signal.SIGTERM)
         assert ours.wait(5) == 143
     finally:
         ours.kill()
-    assert not Path(f"/proc/{begun.read_text().strip()}").exists(), "the program has ended with it"
+    until(lambda: ended(int(begun.read_text())), "the program ends with it")

@@ -22,6 +22,7 @@ from aliquot.slurm.client.jwt import user_of
 from aliquot.slurm.client.models import Job, Version
 from aliquot.slurm.client.rest_client import Rest
 from aliquot.slurm.client.rest_transport import Wire
+from support.processes import ended, until
 
 RECORDED = Path(__file__).parents[3] / "recorded" / "slurm"
 TEXT = RECORDED / "22.05" / "nodes.txt"
@@ -50,18 +51,8 @@ def test_a_program_that_hangs_is_ended_with_its_children(scontrol: Path, tmp_pat
         Commands(bound_s=1.0).nodes()
     assert time.monotonic() - begun < 10
     assert "no answer in 1 s" in late.value.details
-    state = Path(f"/proc/{int((tmp_path / 'child').read_text())}/stat")
-    until = time.monotonic() + 5
-    while _alive(state):  # it was told to end; when it does is the kernel's
-        assert time.monotonic() < until
-        time.sleep(0.01)
-
-
-def _alive(state: Path) -> bool:
-    try:
-        return state.read_text().rpartition(")")[2].split()[0] not in ("Z", "X")
-    except OSError:
-        return False
+    pid = int((tmp_path / "child").read_text())
+    until(lambda: ended(pid))
 
 
 def test_a_controller_known_to_be_down_is_not_waited_for(scontrol: Path) -> None:
