@@ -34,9 +34,9 @@ SECRET = f"/api/v1/namespaces/{NS}/secrets/{WEBHOOK}"
 class Replica:
     """One controller. ``port`` is its HTTPS server's."""
 
-    def __init__(self, config: Path, identity: str = "one", **options: Any) -> None:
+    def __init__(self, config: Path, identity: str = "one", look_s: float = 0.3, **options: Any) -> None:
         self._config, self._identity = config, identity
-        self._options = WebhookOptions(port=0, hosts=("localhost",), look_s=0.3, **options)
+        self._options = WebhookOptions(port=0, hosts=("localhost",), look_s=look_s, **options)
         self._ready = threading.Event()
         self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, daemon=True)

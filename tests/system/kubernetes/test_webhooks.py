@@ -137,10 +137,12 @@ def test_an_unknown_resource_and_two_nodes_are_refused(bed: Bed) -> None:
 
 
 def test_an_installation_blocks_nothing_before_its_webhooks_answer(bed: Bed) -> None:
-    """The manifests have no webhooks; the controller registers its own once their Service has an address."""
+    """The manifests have no webhooks; the controller registers its own once their Service has an address. It looks for
+    that soon: its next look by itself is an hour away.
+    """
     for each in empty_configurations():
         bed.cluster.apply(each)
-    replica = bed.replica()
+    replica = bed.replica(look_s=3600.0)
     bed.cluster.wait(lambda: replica.failure or not replica.missing, "the webhooks to be ready", 20)
     assert bed.bundles() == []
     bed.make("vgpudevices", made.vgpu("0000:08:00.4"))

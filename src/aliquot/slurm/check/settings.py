@@ -7,9 +7,12 @@ from collections.abc import Iterator
 from aliquot.slurm.check.detect import kind
 from aliquot.slurm.check.devices import opened
 from aliquot.slurm.check.finding import Finding, Given, error, warning
+from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf import counts
 from aliquot.slurm.conf.statements import Conf
 
+_SELECTS = Version(23, 2)
+"""From here on cons_tres may be the default of SelectType (seen: linear in 22.05, cons_tres in 24.11)."""
 _TRUE = {"yes", "true", "up", "1"}
 _NO_DEVICES = "without it every job can open every instance, and CUDA's number of a device is another one"
 
@@ -69,6 +72,9 @@ def _plugins(given: Given, slurm: Conf, cut: bool) -> Iterator[Finding]:
     if select and select.value.lower().removeprefix("select/") not in ("cons_tres",):
         sentence = f"{select.value} knows nothing of GPUs: --gpus and --gpus-per-task are refused"
         yield warning("NO_GPU_SELECTION", select.place, sentence, "SelectType=select/cons_tres")
+    elif not select and given.version and given.version < _SELECTS:
+        sentence = f"SelectType is not set, and select/linear, the default of {given.version}, gives steps no typed GPU"
+        yield warning("NO_GPU_SELECTION", given.file("slurm.conf"), sentence, "SelectType=select/cons_tres")
 
 
 def task_prolog(given: Given) -> Iterator[Finding]:

@@ -72,15 +72,15 @@ def parse(files: Mapping[str, str], node: str, slurmd: Sequence[str] = ("slurmd"
         for name, text in texts.items():
             with open(os.path.join(folder, name), "w") as file:
                 file.write(text)
-        return _read(_listing(slurmd, node, folder, texts), folder, tuple(missing))
+        return _read(_listing(slurmd, node, folder), folder, tuple(missing))
 
 
-def _listing(slurmd: Sequence[str], node: str, folder: str, texts: Mapping[str, str]) -> Ran:
-    """What slurmd says. Its guess about control groups, which do not matter here, ends it on hosts that have other
-    ones than it thinks (22.05: without a word); where the files have no word on them, it is told another.
+def _listing(slurmd: Sequence[str], node: str, folder: str) -> Ran:
+    """What slurmd says. Control groups do not matter here, and can end it, of 22.05 without a word: where the host has
+    other ones than it takes it for, or none yet that a slurmd has set up (version 2). It is told others then.
     """
     first = done = _run(slurmd, node, folder)
-    for guess in _PLUGINS if not texts.get("cgroup.conf", "").strip() else ():
+    for guess in _PLUGINS:
         if not done.code:
             return done
         with open(os.path.join(folder, "cgroup.conf"), "w") as file:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-MODULES = ("machine", "functions", "mediated", "handing", "hypervisor", "vendor", "program")
+MODULES = ("machine", "functions", "mediated", "handing", "hypervisor", "vendor", "program", "fence")
 """In this order: each starts where the one before left the machine."""
 
 

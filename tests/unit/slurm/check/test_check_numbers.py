@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from aliquot.slurm.client.models import Version
 from aliquot.slurm.conf.counts import entries
 
 from .judging import SLURM, cut, findings, rules
@@ -103,6 +104,18 @@ def test_jobs_are_fenced_in(head: str, cgroup: str | None, expected: list[str]) 
     assert rules(nodes, cut("s", 7), head=head, cgroup=cgroup) == expected
     lighter = [each.replace("error", "warning") for each in expected]
     assert rules("NodeName=n1 Gres=gpu:a100:1\n", WHOLE, head=head, cgroup=cgroup) == lighter
+
+
+def test_an_old_slurm_selects_no_gpus_by_default() -> None:
+    head = SLURM.replace("SelectType=select/cons_tres\n", "")
+    assert head != SLURM
+    for version, expected in (
+        (Version(22, 5, 8), ["warning NO_GPU_SELECTION slurm.conf"]),
+        (Version(24, 11), []),
+        (None, []),
+    ):
+        found = rules("NodeName=n1 Gres=gpu:a100:1\n", WHOLE, head=head, version=version)
+        assert [each for each in found if "SELECTION" in each] == expected
 
 
 def test_nodes_that_stand_there_twice_or_start_drained_without_a_word() -> None:
