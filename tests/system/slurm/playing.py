@@ -45,6 +45,14 @@ def _interpreter(bed: Bed) -> str:
     return str(program)
 
 
+def _at_a_terminal(bed: Bed) -> str:
+    """Our command line, whose changes have a terminal as stdin, as of ``ssh -tt``: nobody is there to answer them."""
+    script = bed.bin / "aliquot-at-a-terminal"
+    script.write_text(f'#!/bin/sh\n[ "$2" != apply ] || exec </dev/ptmx\nexec {bed.bin}/aliquot "$@"\n')
+    script.chmod(0o755)
+    return str(script)
+
+
 class Play:
     """An inventory and the playbook. ``variables`` are those of all hosts, ``own`` those of single ones."""
 
@@ -56,7 +64,7 @@ class Play:
             "ansible_python_interpreter": _interpreter(bed),
             "aliquot_become": False,
             "aliquot_install": False,
-            "aliquot_program": str(bed.bin / "aliquot"),
+            "aliquot_program": _at_a_terminal(bed),
             "aliquot_layout": LAYOUT,
             "aliquot_layout_path": str(bed.folder / "aliquot-etc/layout.yaml"),
             "aliquot_scripts": str(bed.folder / "scripts"),
