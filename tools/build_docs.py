@@ -1,4 +1,4 @@
-"""Make docs/cli.md, docs/reference and tests/PACKAGES.md from the code.
+"""Make docs/cli.md, docs/reference, docs/pictures/imports.svg and tests/PACKAGES.md from the code.
 
 Usage: python tools/build_docs.py [--check] [PAGE...]     exit 1 if --check finds a difference
 """
@@ -12,7 +12,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT)]
 
-from tools.docs import catalog, cli, config, crds, errors, packages, states  # noqa: E402
+from tools.docs import catalog, cli, config, crds, errors, imports, packages, states  # noqa: E402
 
 PAGES: dict[str, Callable[[], str]] = {
     "docs/cli.md": cli.page,
@@ -21,6 +21,7 @@ PAGES: dict[str, Callable[[], str]] = {
     "docs/reference/crds.md": crds.page,
     "docs/reference/states.md": states.page,
     "docs/reference/catalog.md": catalog.page,
+    "docs/pictures/imports.svg": imports.page,
     "tests/PACKAGES.md": packages.page,
 }
 
