@@ -1,4 +1,6 @@
-"""E12, a long queue: ``slurm apply`` beside jobs that wait, over the same where nobody asks for anything."""
+"""E12, a long queue: ``slurm apply`` beside jobs that wait, over the same where nobody asks for anything; and what the
+queue adds to the same change by hand, which is Slurm's own.
+"""
 
 from __future__ import annotations
 
@@ -30,6 +32,7 @@ def run(say: Say, group: str, release: Release, quick: bool) -> None:
                 stack.callback(sides[name].close)
             fill(sides["full"].bed, jobs)
             took = alternate(turns, {name: partial(_whole, side) for name, side in sides.items()})
+            hand = alternate(turns, {name: partial(_by_hand, side) for name, side in sides.items()})
         head = f"Slurm {release.name}, a {kind} node, `aliquot slurm apply`"
         for name, value in (("an empty queue", took["empty"]), (f"{jobs:,} queued jobs", took["full"])):
             text = f"{median(value):.2f} s median"
@@ -38,11 +41,22 @@ def run(say: Say, group: str, release: Release, quick: bool) -> None:
         verdict, extent = at_most(over, GOAL), spread(each, ".2f")
         name = f"{head}: {jobs:,} queued jobs over an empty queue"
         say(Figure(group, name, f"{over:.2f}x", "simulated", f"<= {GOAL}x", verdict, extent))
+        ours, theirs = (median(times["full"]) - median(times["empty"]) for times in (took, hand))
+        name = f"{head}: {jobs:,} queued jobs add, and they add to the same change by hand"
+        say(Figure(group, name, f"{ours:.2f} s and {theirs:.2f} s", "simulated", "", "-", ""))
 
 
 def _whole(changed: Changed) -> float:
+    return changed.ours(_other(changed)).whole
+
+
+def _by_hand(changed: Changed) -> float:
+    return changed.by_hand(_other(changed)).whole
+
+
+def _other(changed: Changed) -> str:
     there, back = LAYOUTS
-    return changed.ours(there if changed.now == back else back).whole
+    return there if changed.now == back else back
 
 
 def fill(place: Bed, jobs: int) -> None:
